@@ -156,6 +156,14 @@ impl Client {
         self.send(&Method::POST, path, json)
     }
 
+    /// Requests `path` in the same way.
+    ///
+    /// # Errors
+    /// The same as for [`Client::post`].
+    pub fn get(&self, path: &str) -> Result<ServerResponse, ClientError> {
+        self.send(&Method::GET, path, "")
+    }
+
     /// Sends a PATCH request to `path` in the same way.
     ///
     /// # Errors

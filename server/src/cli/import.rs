@@ -73,16 +73,7 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
     };
     let client = match &local {
         Some(local) => Client::within(local.address),
-        None => {
-            let roots = target.ca_file.as_deref().map_or(Ok(RootCerts::WebPki), client::trusted)?;
-            let client = Client::new(&target.server.unwrap_or_else(default_server), roots);
-            match target.key_file {
-                Some(file) => client.with_key(
-                    &keys::secret(&file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?,
-                ),
-                None => client,
-            }
-        }
+        None => client(target.server, target.key_file, target.ca_file.as_deref())?,
     };
     let bar = lines.bar.clone();
     let (read, sent) = send(&mut lines, &client);
@@ -109,6 +100,19 @@ fn report(
         return Ok(ExitCode::FAILURE);
     }
     Ok(report.print(what))
+}
+
+/// Creates a client of a running server, or of the default one.
+pub(crate) fn client(
+    server: Option<String>,
+    key_file: Option<PathBuf>,
+    ca_file: Option<&Path>,
+) -> Result<Client, Box<dyn Error>> {
+    let roots = ca_file.map_or(Ok(RootCerts::WebPki), client::trusted)?;
+    let client = Client::new(&server.unwrap_or_else(default_server), roots);
+    let Some(file) = key_file else { return Ok(client) };
+    let secret = keys::secret(&file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;
+    Ok(client.with_key(&secret))
 }
 
 /// Returns the default server. This is not a default of clap, because the environment variable must not conflict with `--data-dir`.

@@ -8,6 +8,8 @@
 
 pub(crate) mod archive;
 pub mod client;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 pub mod demo;
 pub mod demo_world;
 pub mod import;
@@ -70,6 +72,10 @@ enum Command {
     /// Inspect or verify the archive of a data directory
     #[command(subcommand)]
     Archive(archive::ArchiveTool),
+    /// Create the log of a cluster, or show its nodes
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(cluster::ClusterTool),
 }
 
 #[derive(Debug, Subcommand)]
@@ -105,6 +111,8 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Snapshot(tool) => reword_foreign_file(tool.run()),
         Command::Journal(tool) => reword_foreign_file(tool.run()),
         Command::Archive(tool) => tool.run(),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(tool) => tool.run(),
     };
     outcome.unwrap_or_else(|cause| {
         terminal::fail(&*cause);

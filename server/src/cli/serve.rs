@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
+#[cfg(feature = "cluster")]
+use std::time::Duration;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
@@ -19,8 +21,11 @@ use crate::http::serve;
 use crate::http::sockets::open_files;
 use crate::http::state::HttpState;
 use tidewire::clock::SystemClock;
+#[cfg(feature = "cluster")]
+use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
+use tidewire::storage::error::StorageError;
 
 /// Arguments of `tidewire serve`.
 #[derive(Debug, clap::Args)]
@@ -31,12 +36,57 @@ pub struct Serve {
     /// TOML file with the same options, for those that neither flags nor environment set
     #[arg(long, env = "TIDEWIRE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    node: crate::cli::cluster::Node,
 }
+
+/// Where the state of the server is stored.
+enum Source {
+    /// A data directory of this machine.
+    Directory(StorageConfig, Claimed),
+    /// The log of a cluster that this node has joined.
+    #[cfg(feature = "cluster")]
+    Cluster(Engine, Arc<ClusterView>),
+}
+
+impl Source {
+    fn directory(storage: StorageConfig) -> Result<Self, StorageError> {
+        let claimed = storage.claim()?;
+        Ok(Self::Directory(storage, claimed))
+    }
+
+    /// Puts the engine into the cell of the HTTP server, as soon as it has all that was acknowledged.
+    fn open(self, config: EngineConfig, engine_cell: &EngineCell) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match self {
+            Self::Directory(storage, directory) => open(config, &storage, directory, engine_cell),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(engine, view) => {
+                let mut engine = Some(engine);
+                while !view.has_failed() {
+                    if view.is_ready() {
+                        engine.take().into_iter().for_each(|engine| engine_cell.set(engine));
+                    }
+                    thread::park_timeout(NODE_POLL_PERIOD);
+                }
+                // A supervisor may start it again, so the process ends.
+                Err("this node cannot follow the log of the cluster; the reason is logged above".into())
+            }
+        }
+    }
+}
+
+/// The period between two checks whether a node has read the log of its cluster, and still follows it.
+#[cfg(feature = "cluster")]
+const NODE_POLL_PERIOD: Duration = Duration::from_millis(20);
 
 impl Serve {
     /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        #[cfg(feature = "cluster")]
+        let node = self.node;
         let settings = self.settings.or(&file);
         begin_log(settings.log_format.unwrap_or_default());
         raise_open_files();
@@ -45,12 +95,17 @@ impl Serve {
             return Ok(terminal::refuse(&refusal));
         }
         let access = Arc::new(Access::open(settings.access()?)?);
-        // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
-        let directory = storage.claim()?;
-        let listener = serve::bind(settings.listen())?;
-        let limits = settings.connections(open_files::limit());
-        let wanted = config.live_max;
+        let (limits, wanted) = (settings.connections(open_files::limit()), config.live_max);
         config.live_max = wanted.min(limits.left_to_live());
+        // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
+        #[cfg(feature = "cluster")]
+        let (source, cluster) = match node.join(&config)? {
+            Some(joined) => (Source::Cluster(joined.engine, joined.view), Some(Arc::new(joined.cluster))),
+            None => (Source::directory(storage)?, None),
+        };
+        #[cfg(not(feature = "cluster"))]
+        let source = Source::directory(storage)?;
+        let listener = serve::bind(settings.listen())?;
         let (live, per_address) = (config.live_max, limits.per_address);
         info!(connections = limits.all, per_address, live, "connection limits derived from the open files limit");
         if settings.live_max.is_some() && live < wanted {
@@ -61,6 +116,8 @@ impl Serve {
         let mut state = HttpState::new(EngineCell::default(), settings.admission()?).with_connections(limits);
         state.access = access;
         state.certificate = settings.certificate()?;
+        #[cfg(feature = "cluster")]
+        state.cluster.clone_from(&cluster);
         let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
         if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
             warn!("{warning}");
@@ -74,7 +131,7 @@ impl Serve {
         // Recovery runs on its own thread, so that the server can report its progress.
         let opened = state.engine_cell.clone();
         thread::spawn(move || {
-            if let Err(cause) = open(config, &storage, directory, &opened) {
+            if let Err(cause) = source.open(config, &opened) {
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
                 let _ = report.send(cause);
                 let _ = fail.send(());
