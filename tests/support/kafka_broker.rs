@@ -75,8 +75,10 @@ impl Drop for Brokers {
     }
 }
 
+/// Returns the root of the repository, for tests of any of its crates.
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let of_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    of_crate.ancestors().find(|directory| directory.join("scripts/kafka.sh").exists()).unwrap_or(of_crate)
 }
 
 /// Returns why Kafka cannot be started, if it cannot.

@@ -26,6 +26,8 @@ mod kill;
 mod live;
 mod many_feeds;
 mod metrics;
+#[cfg(feature = "cluster")]
+mod nodes;
 #[path = "../../../tests/it/observed_archive.rs"]
 #[allow(dead_code, reason = "the tests of the engine use the rest")]
 mod observed_archive;
