@@ -91,6 +91,11 @@ fn the_rate_of_a_client_is_counted_where_its_requests_come_in_and_nowhere_else()
     }
     assert!(passed > 0);
     assert_eq!(status(nodes.b()), 200, "the owner has counted none of {passed}");
+    // Each reader counts, also if another node owns it.
+    let users: Vec<String> = (0..50).map(|nth| format!("r{nth}")).collect();
+    let feeds = nodes.c().post("/v1/feeds", &json!({"users": users})).json()["feeds"].clone();
+    assert_eq!(feeds[0]["items"], json!([]), "{feeds}");
+    assert_eq!(feeds[49]["problem"]["code"], "rate_limited", "{feeds}");
 }
 
 #[test]
