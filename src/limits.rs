@@ -2,6 +2,7 @@
 //! operator may want to change are in `config`.
 
 mod access;
+mod backups;
 mod connections;
 mod erasures;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use crate::clock::UnixMicros;
 
 pub use access::*;
+pub use backups::*;
 pub use connections::*;
 pub use erasures::*;
 

@@ -12,7 +12,7 @@ use crate::id::SourceId;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::eraser::Eraser;
 pub use crate::runtime::message::Erasing;
-use crate::runtime::message::{Command, Reply, SnapshotTaken};
+use crate::runtime::message::{Command, CompletedSnapshot, Reply};
 
 /// The engine's handle of its eraser. The eraser ends when the handle is dropped.
 pub(super) struct EraserHandle {
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Starts the eraser. It continues the erasures that an earlier process began.
-    pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<SnapshotTaken>>>) {
+    pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<CompletedSnapshot>>>) {
         let (wake, woken) = crossbeam_channel::bounded(1);
         let stopping = Arc::<AtomicBool>::default();
         let eraser = Eraser {

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - wire formats and settings files (the server).
 
+mod backups;
 mod cluster;
 mod edges;
 mod embed;
@@ -28,6 +29,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+pub use crate::engine::backups::BackupBase;
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::live::{Unauthenticated, Watcher};
@@ -50,7 +52,7 @@ pub use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::{
-    CollectStatistics, Command, InboxTotals, Published, Reply, SnapshotTaken, WakingRequest,
+    CollectStatistics, Command, CompletedSnapshot, InboxTotals, Published, Reply, WakingRequest,
 };
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::direct;
@@ -65,6 +67,7 @@ use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
+use crate::storage::files::Files;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
 
@@ -91,9 +94,10 @@ struct Inner {
 
 /// The engine's handle of its snapshotter. The snapshotter ends when the handle is dropped.
 struct SnapshotterHandle {
-    requests: Sender<Reply<SnapshotTaken>>,
+    requests: Sender<Reply<CompletedSnapshot>>,
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
+    files: Arc<dyn Files>,
     stopping: Arc<AtomicBool>,
     without_pauses: Arc<AtomicBool>,
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::SNAPSHOT_REQUESTS_MAX;
-use crate::runtime::message::SnapshotTaken;
+use crate::runtime::message::{CompletedSnapshot, SnapshotTaken};
 use crate::storage::journal::writer::JournalFigures;
 
 /// The period after which a refused snapshot request is repeated.
@@ -22,7 +22,7 @@ impl Engine {
     /// # Errors
     /// Fails if there is no data directory, or the snapshot cannot be written.
     pub async fn snapshot(&self) -> Result<SnapshotTaken, Error> {
-        self.ask_snapshotter()?.await.unwrap_or(Err(Error::ShuttingDown))
+        self.ask_snapshotter()?.await.unwrap_or(Err(Error::ShuttingDown)).map(|done| done.taken)
     }
 
     /// Takes a snapshot before a shutdown, when no requests are served: without pauses, and without waiting for free
@@ -51,14 +51,14 @@ impl Engine {
         let mut answer = self.ask_snapshotter()?;
         loop {
             match answer.try_recv() {
-                Ok(taken) => return taken,
+                Ok(done) => return done.map(|done| done.taken),
                 Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
                 Err(TryRecvError::Empty) => thread::park_timeout(Duration::from_millis(1)),
             }
         }
     }
 
-    fn ask_snapshotter(&self) -> Result<oneshot::Receiver<Result<SnapshotTaken, Error>>, Error> {
+    pub(super) fn ask_snapshotter(&self) -> Result<oneshot::Receiver<Result<CompletedSnapshot, Error>>, Error> {
         let snapshotter = self.inner.snapshotter.lock();
         let snapshotter = snapshotter.as_ref().ok_or(Error::NoDataDirectory)?;
         let (reply, answer) = oneshot::channel();

@@ -269,7 +269,7 @@ impl Engine {
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
         let snapshotter = Snapshotter {
-            files,
+            files: Arc::clone(&files),
             options,
             shared: Arc::clone(&self.inner.shared),
             commands: self.inner.commands.clone(),
@@ -288,7 +288,7 @@ impl Engine {
         });
         self.start_eraser(Some(requests.clone()));
         *self.inner.snapshotter.lock() =
-            Some(super::SnapshotterHandle { requests, thread, figures, stopping, without_pauses });
+            Some(super::SnapshotterHandle { requests, thread, figures, files, stopping, without_pauses });
     }
 }
 

@@ -50,6 +50,7 @@ use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::tiering::RoundOutcome;
 use crate::state::verify::Verdict;
+use crate::storage::archive::ArchiveView;
 use crate::storage::journal::Sequence;
 
 /// The sending half of the channel for an answer.
@@ -271,7 +272,7 @@ pub enum EraseStep {
 }
 
 /// The position of the journal, and of the state at that moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Mark {
     /// The sequence number of the last journaled event.
     pub last: Sequence,
@@ -281,6 +282,17 @@ pub struct Mark {
     pub last_instant: Taken,
     /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
     pub has_archived: bool,
+    /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change this view.
+    pub archive: Option<Arc<dyn ArchiveView>>,
+}
+
+/// A snapshot that was taken, and the position of the journal at its end.
+#[derive(Clone, Debug)]
+pub struct CompletedSnapshot {
+    /// The snapshot file.
+    pub taken: SnapshotTaken,
+    /// The snapshot may contain effects of events up to this position.
+    pub end: Mark,
 }
 
 /// The answer to a publish.

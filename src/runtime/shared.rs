@@ -2,6 +2,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -47,6 +48,10 @@ pub struct Shared {
     pub(crate) archive_readers: ArchiveReaders,
     /// The snapshots that are stored, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
+    /// The last event that a backup has, or the largest number without backups. The snapshotter keeps the journal after it.
+    pub(crate) backed_up: AtomicU64,
+    /// The event up to which the eraser wants a backup before it removes the journal.
+    pub(crate) backup_wanted: AtomicU64,
     /// Posts that are queued for fan-out and not yet delivered to all inboxes.
     pub open_fanouts: OpenFanouts,
     /// The readers that live connections watch.
@@ -81,6 +86,8 @@ impl Shared {
             fanout_latency: Mutex::new(FanoutLatency::new(started)),
             started,
             snapshots: Mutex::default(),
+            backed_up: AtomicU64::new(u64::MAX),
+            backup_wanted: AtomicU64::default(),
         }
     }
 

@@ -130,7 +130,6 @@ impl Segment {
     pub fn read(files: &dyn Files, name: &str, first: Sequence) -> Result<Self, StorageError> {
         let place = files.place(name);
         let (reader, bytes_max) = files.read(name).map_err(StorageError::io("read", &*place))?;
-        let foreign = || StorageError::Foreign { place: place.clone(), what: "journal segment" };
         if bytes_max > SEGMENT_READ_BYTES_MAX as u64 {
             let (what, bytes_max) = ("journal segment", SEGMENT_READ_BYTES_MAX as u64);
             return Err(StorageError::TooLarge { place, what, bytes_max });
@@ -138,6 +137,15 @@ impl Segment {
         let mut bytes = Vec::with_capacity(bytes_max as usize);
         // The read is limited: a file with length 0 may be a device that returns bytes without end.
         reader.take(bytes_max).read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
+        Self::of_bytes(place, first, bytes)
+    }
+
+    /// Takes the content of a segment file that was read before. Errors name `place`.
+    ///
+    /// # Errors
+    /// Fails if this is not a segment, or has a later format.
+    pub fn of_bytes(place: String, first: Sequence, bytes: Vec<u8>) -> Result<Self, StorageError> {
+        let foreign = || StorageError::Foreign { place: place.clone(), what: "journal segment" };
         let magic_is = &bytes[..bytes.len().min(MAGIC.len())];
         // After a power loss an unsynced header may consist of zero bytes.
         if !MAGIC.starts_with(magic_is)
@@ -153,6 +161,11 @@ impl Segment {
             }
         }
         Ok(Self { place, first, bytes })
+    }
+
+    /// Content of the file, with its header.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Returns the identity in its header, or none in format 1.

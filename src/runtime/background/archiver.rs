@@ -65,10 +65,7 @@ pub fn start_writer(
             let written = write(&world, &*archive, tiering, persist);
             failures.note(written.failed.as_ref().map(|(_, cause)| cause));
             if let Some((reply, mark)) = then {
-                // This is read on this thread, while nothing else is written: records of later tasks are not
-                // persisted with this one.
-                let has_archived = !archive.is_empty();
-                let _ = reply.send(failures.since(failures_known).map(|()| Mark { has_archived, ..mark }));
+                let _ = reply.send(failures.since(failures_known).and_then(|()| at_end(&*archive, &mark)));
             }
             if let Some((users, reply)) = without {
                 // Only a complete archive is rewritten: it lacks the records of a failed earlier task.
@@ -80,6 +77,13 @@ pub fn start_writer(
         }
     })?;
     Ok((tasks, thread))
+}
+
+/// Completes the mark at the end of a snapshot. It is called on the thread that writes, while nothing else is written: records of later tasks
+/// are not persisted with this mark, and not in its view.
+fn at_end(archive: &dyn Archive, mark: &Mark) -> Result<Mark, Error> {
+    let view = archive.view().map_err(|cause| archive_failed(&cause))?;
+    Ok(Mark { has_archived: !archive.is_empty(), archive: view, ..mark.clone() })
 }
 
 /// The failed tasks of the writing thread.

@@ -30,7 +30,7 @@ use crate::id::{PostId, SourceId};
 use crate::limits::{ERASURE_RESTS, SNAPSHOT_REQUESTS_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::resolver::{Resolver, needs};
-use crate::runtime::message::{Command, EraseStep, Reply, Sleep, SnapshotTaken};
+use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
 use crate::state::erasures::Erasure;
@@ -44,6 +44,12 @@ const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);
 /// space for another copy of the archive.
 const ERASURE_RETRY: Duration = Duration::from_secs(1);
 
+/// Maximum time that an erasure waits for a backup of the journal. A store that cannot be reached must not keep the data of the user.
+const ERASURE_BACKUP_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The period between checks whether a backup has the journal.
+const BACKUP_POLL_PERIOD: Duration = Duration::from_millis(20);
+
 /// Number of posts that an erasure deletes in the archive before it waits until the archive has written the deletions.
 const ERASURE_FLUSH_POSTS: usize = 4 * 1024;
 
@@ -55,7 +61,7 @@ pub(crate) struct Eraser {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: CommandSender,
     /// The sender of requests to the snapshotter, if there is a data directory.
-    pub(crate) snapshotter: Option<Sender<Reply<SnapshotTaken>>>,
+    pub(crate) snapshotter: Option<Sender<Reply<CompletedSnapshot>>>,
     /// Receives a message when an erasure begins. It is disconnected when the engine ends.
     pub(crate) wake: Receiver<()>,
     pub(crate) stopping: Arc<AtomicBool>,
@@ -106,6 +112,7 @@ impl Eraser {
             self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
         }
         self.step(EraseStep::BeginSegment)?;
+        self.wait_for_backup()?;
         self.take_snapshot()?;
         self.step(EraseStep::Apply(of_all(|at| Event::ErasureEnded { at })))?;
         erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
@@ -213,6 +220,27 @@ impl Eraser {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::EraseStep { step, reply }).map_err(|_| Error::ShuttingDown)?;
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Gives a backup the time to copy the journal that the next snapshot removes. Without it, the moments between the last backup and the
+    /// next one could not be restored.
+    fn wait_for_backup(&self) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Mark { sync: false, reply }).map_err(|_| Error::ShuttingDown)?;
+        let wanted = answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))?.last.0;
+        self.shared.backup_wanted.store(wanted, Ordering::Relaxed);
+        let began = Instant::now();
+        while self.shared.backed_up.load(Ordering::Relaxed) < wanted {
+            if self.stopping.load(Ordering::Relaxed) {
+                return Err(Error::ShuttingDown);
+            }
+            if began.elapsed() >= ERASURE_BACKUP_WAIT_MAX {
+                warn!("an erasure removes the journal from before the backup has it: its moments cannot be restored");
+                break;
+            }
+            std::thread::park_timeout(BACKUP_POLL_PERIOD);
+        }
+        Ok(())
     }
 
     /// Requests a snapshot that removes all older files, and waits for it.

@@ -28,7 +28,7 @@ use crate::recovery::{Records, write_world};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::snapshotter::due::Since;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
+use crate::runtime::message::{Command, CompletedSnapshot, CopyInboxes, Mark, Reply, SnapshotTaken};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
 use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_positions};
@@ -74,7 +74,7 @@ pub struct Snapshotter {
     pub(crate) commands: CommandSender,
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
-    pub(crate) requests: Receiver<Reply<SnapshotTaken>>,
+    pub(crate) requests: Receiver<Reply<CompletedSnapshot>>,
     /// Bytes of journal that the start had to replay after the newest snapshot.
     pub(crate) replayed_bytes: u64,
     /// Set when the engine is about to end: a snapshot in progress is then aborted.
@@ -134,9 +134,11 @@ impl Snapshotter {
             };
             last = Last { at: Instant::now(), journal_bytes: self.journal_bytes(), snapshot_bytes: 0 };
             let taken = self.take();
-            last.snapshot_bytes = taken.as_ref().map_or(0, |taken| taken.bytes);
+            last.snapshot_bytes = taken.as_ref().map_or(0, |done| done.taken.bytes);
             match &taken {
-                Ok(taken) => info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed()),
+                Ok(CompletedSnapshot { taken, .. }) => {
+                    info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed());
+                }
                 Err(cause) => warn!("{cause}"),
             }
             for reply in asked {
@@ -185,7 +187,7 @@ impl Snapshotter {
         })
     }
 
-    fn take(&self) -> Result<SnapshotTaken, Error> {
+    fn take(&self) -> Result<CompletedSnapshot, Error> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Error::ShuttingDown);
         }
@@ -210,7 +212,7 @@ impl Snapshotter {
             cause => Error::SnapshotFailed(cause.to_string()),
         };
         let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
-        let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
+        let written = self.write(&mut writer, mark.sources, under_way).map_err(failed).and_then(|()| {
             // The traversal may have seen any change up to now, so all of these events must be available for replay.
             self.mark(true)
         });
@@ -239,7 +241,7 @@ impl Snapshotter {
         kept.retain(|older| older.sequence != taken.sequence);
         kept.insert(0, taken.clone());
         kept.truncate(if is_last { 1 } else { SNAPSHOTS_KEPT });
-        Ok(taken)
+        Ok(CompletedSnapshot { taken, end })
     }
 
     fn mark(&self, sync: bool) -> Result<Mark, Error> {
@@ -265,16 +267,16 @@ impl Snapshotter {
     fn write(
         &self,
         writer: &mut SnapshotWriter<'_>,
-        mark: Mark,
+        sources: usize,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
         let mut writer =
             Paced { writer, since: Instant::now(), stopping: &self.stopping, without_pauses: &self.without_pauses };
-        write_world(RecordTraversal { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
+        write_world(RecordTraversal { world: &self.shared.world, sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());
             writer.record(Section::UnderWay, &UnderWayRecord { posts })?;
-            self.inboxes(mark.sources, |record| writer.record(Section::Inboxes, &record))?;
+            self.inboxes(sources, |record| writer.record(Section::Inboxes, &record))?;
         }
         Ok(())
     }

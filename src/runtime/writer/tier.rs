@@ -61,8 +61,8 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, refusal);
         }
         let sources = self.writer.world().sources.len();
-        let mark =
-            Mark { last: self.journal.last(), sources, last_instant: self.monotonic_clock.last(), has_archived: false };
+        let (last, last_instant) = (self.journal.last(), self.monotonic_clock.last());
+        let mark = Mark { last, sources, last_instant, has_archived: false, archive: None };
         match &mut self.archiver {
             // The mark is answered after the archive contains everything that it has to contain at this point.
             Some(archiver) if sync => {

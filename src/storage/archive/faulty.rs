@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
@@ -129,6 +130,10 @@ impl<A: Archive> Archive for FaultyArchive<A> {
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         self.fails("rewrite", |counts| &mut counts.rewrites, |plan| &plan.fail_rewrites)?;
         self.archive.rewrite(rewrite)
+    }
+
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+        self.archive.view()
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {

@@ -19,9 +19,11 @@ mod redb;
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use error::ArchiveError;
 pub use memory::MemoryArchive;
-pub use redb::{ReadOnlyArchive, RedbArchive, Totals, identity_in};
+pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in};
 
+use std::fmt::Debug;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
@@ -74,6 +76,16 @@ pub struct Rewrite<'a> {
     pub fate: &'a dyn Fn(&[u8]) -> Fate,
 }
 
+/// One state of an archive, which later writes do not change.
+pub trait ArchiveView: Debug + Send + Sync {
+    /// Calls `each` with chunks that together contain everything, until it returns false. [`ArchiveFromChunks`] creates an archive from
+    /// them. Chunks of rows that did not change since an earlier view are mostly the same bytes.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn chunks(&self, each: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), ArchiveError>;
+}
+
 /// Stores posts and outbox entries. Any number of threads can read while one writes.
 pub trait Archive: Send + Sync + 'static {
     /// Writes a batch. Readers see it immediately; it is durable after [`Archive::persist`].
@@ -96,6 +108,15 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// Fails if it is not certain that the writes are durable.
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError>;
+
+    /// Returns a view of the current state, or none if the archive is not in files. While the view exists, the archive does not reuse the
+    /// space of data that is superseded.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+        Ok(None)
+    }
 
     /// The journal event with which the archive was persisted last, or 0 if it never was.
     ///

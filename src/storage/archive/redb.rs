@@ -9,6 +9,7 @@
 //! - the path of the file, deciding when to persist it (the callers).
 
 mod buffered_file;
+mod copy;
 #[cfg(test)]
 mod full_disk;
 mod layout;
@@ -23,6 +24,7 @@ mod steps;
 mod sums;
 mod write;
 
+pub use copy::ArchiveFromChunks;
 pub use read_only::{ReadOnlyArchive, Totals, identity_in};
 
 use std::panic::{self, AssertUnwindSafe};
@@ -31,12 +33,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
+use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, WriteTransaction};
 
 use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
@@ -166,6 +168,10 @@ impl Archive for RedbArchive {
         guarded(&self.path, || self.rewrite_file(rewrite))
     }
 
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+        self.run("copy", || self.view_now())
+    }
+
     fn through(&self) -> Result<Sequence, ArchiveError> {
         self.read(|snapshot| {
             let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?;
@@ -225,20 +231,7 @@ impl Archive for RedbArchive {
     }
 
     fn check(&self) -> Result<(), ArchiveError> {
-        let counted: u64 = self
-            .archived_counts()?
-            .iter()
-            .map(|(_, archived_counts)| archived_counts.pushed.posts + archived_counts.pulled.posts)
-            .sum();
-        self.read(|snapshot| match snapshot.open_table(layout::OUTBOXES)?.len()? {
-            held if held == counted => Ok(()),
-            held => {
-                let what = format!(
-                    "its outboxes contain {held} entries, but {counted} are counted; tidewire archive verify lists them"
-                );
-                Err(layout::damaged(what))
-            }
-        })
+        self.read(read::check_counts)
     }
 
     fn catch_up(&self) -> Result<(), ArchiveError> {

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - whether an event is allowed, applying it (`runtime::writer`, `state::world`).
 
+pub mod pieces;
 pub mod reader;
 pub mod sync;
 pub mod writer;

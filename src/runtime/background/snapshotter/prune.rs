@@ -1,6 +1,10 @@
 //! Removal of the files that a snapshot makes superfluous.
 
-use crate::limits::SNAPSHOTS_KEPT;
+use std::sync::atomic::Ordering;
+
+use tracing::warn;
+
+use crate::limits::{JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX, SNAPSHOTS_KEPT};
 use crate::runtime::background::snapshotter::Snapshotter;
 use crate::storage::archive;
 use crate::storage::error::StorageError;
@@ -25,14 +29,31 @@ impl Snapshotter {
         let Some((_, oldest)) = snapshots.get(kept - 1) else { return Ok(()) };
         // The directory entries of the snapshots must be durable before the files they replace are removed.
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
-        let segments = reader::segments(files)?;
-        for pair in segments.windows(2) {
-            let next_first: Sequence = pair[1].1;
-            if next_first <= oldest.next() {
-                self.remove(&pair[0].0)?;
-            }
+        for name in self.superfluous_segments(*oldest, alone)? {
+            self.remove(&name)?;
         }
         if alone { self.remove_damaged() } else { Ok(()) }
+    }
+
+    /// Returns the segments that no snapshot from `oldest` on needs. Unless `alone`, the newest of them that no backup has are kept.
+    fn superfluous_segments(&self, oldest: Sequence, alone: bool) -> Result<Vec<String>, StorageError> {
+        let mut segments = reader::segments(&*self.files)?;
+        let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= oldest.next();
+        let backed_up = Sequence(self.shared.backed_up.load(Ordering::Relaxed));
+        let count = segments.windows(2).filter(|pair| is_superfluous(pair)).count();
+        let needed = segments.windows(2).take(count).filter(|pair| pair[1].1 > backed_up.next()).count();
+        segments.truncate(count);
+        let needed = if alone { 0 } else { needed };
+        let mut bytes = Vec::with_capacity(needed);
+        for (name, _) in segments.iter().rev().take(needed) {
+            bytes.push(self.files.read(name).map_err(StorageError::io("read", self.files.place(name)))?.1);
+        }
+        let kept = kept_for_backup(&bytes);
+        if kept < needed {
+            warn!("{} segments of the journal are removed before any backup has them", needed - kept);
+        }
+        segments.truncate(count - kept);
+        Ok(segments.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Verifies that a snapshot can be read completely.
@@ -60,5 +81,30 @@ impl Snapshotter {
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.files.remove(name).map_err(StorageError::io("remove", self.files.place(name)))
+    }
+}
+
+/// Returns how many segments of these sizes, newest first, are kept for a backup.
+fn kept_for_backup(bytes: &[u64]) -> usize {
+    let mut all = 0;
+    let is_kept = |bytes: &&u64| {
+        all += **bytes;
+        all <= JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX
+    };
+    bytes.iter().take_while(is_kept).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_wait_for_a_backup_take_a_limited_space() {
+        const MAX: u64 = JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX;
+        for (bytes, expected) in
+            [(&[][..], 0), (&[1, 2], 2), (&[MAX], 1), (&[MAX, 1], 1), (&[MAX + 1], 0), (&[MAX - 1, 1, 1], 2)]
+        {
+            assert_eq!(kept_for_backup(bytes), expected, "{bytes:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::ops::Bound::Excluded;
 
-use redb::{Error, ReadTransaction, ReadableTable};
+use redb::{Error, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::layout::{self, OutboxKey};
 use crate::feed::outbox::{OutboxQuery, Part, Route};
@@ -58,6 +58,19 @@ pub(super) fn archived_counts(snapshot: &ReadTransaction) -> Result<Vec<(SourceI
         Ok((layout::source(source.value())?, layout::archived_counts(archived_counts.value())?))
     });
     rows.collect()
+}
+
+/// Compares the number of outbox entries with the sum of the counts.
+pub(super) fn check_counts(snapshot: &ReadTransaction) -> Result<(), Error> {
+    let of_source = |counts: &ArchivedCounts| counts.pushed.posts + counts.pulled.posts;
+    let counted: u64 = archived_counts(snapshot)?.iter().map(|(_, counts)| of_source(counts)).sum();
+    let held = snapshot.open_table(layout::OUTBOXES)?.len()?;
+    if held == counted {
+        return Ok(());
+    }
+    let what =
+        format!("its outboxes contain {held} entries, but {counted} are counted; tidewire archive verify lists them");
+    Err(layout::damaged(what))
 }
 
 fn copy_route(
