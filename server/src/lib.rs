@@ -5,6 +5,7 @@
 // Documents are for those who work on the server: it is a program, not a library for others.
 #![allow(rustdoc::private_intra_doc_links)]
 
+pub mod backup;
 mod bounded;
 pub mod cli;
 pub mod console;

@@ -45,7 +45,7 @@ struct Stay {
 /// A reader, or a follower, and a source.
 type Pair = (String, String);
 
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Oracle {
     pub posts: Vec<NaivePost>,
     pub edges: BTreeMap<Pair, NaiveEdge>,

@@ -7,6 +7,8 @@
 //! - anything that a program which embeds the engine also needs.
 
 pub(crate) mod archive;
+#[cfg(feature = "backup")]
+pub(crate) mod backup;
 pub mod client;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
@@ -23,6 +25,8 @@ pub(crate) mod progress;
 pub(crate) mod read_only;
 mod recovering;
 pub mod report;
+#[cfg(feature = "backup")]
+pub(crate) mod restore;
 pub mod serve;
 pub mod settings;
 pub(crate) mod snapshot;
@@ -72,6 +76,12 @@ enum Command {
     /// Inspect or verify the archive of a data directory
     #[command(subcommand)]
     Archive(archive::ArchiveTool),
+    /// Back up a data directory that no server uses
+    #[cfg(feature = "backup")]
+    Backup(backup::Backup),
+    /// Restore a data directory from a backup, as it is or as it was after an earlier event
+    #[cfg(feature = "backup")]
+    Restore(restore::Restore),
     /// Create the log of a cluster, or show its nodes
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
@@ -111,6 +121,10 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Snapshot(tool) => reword_foreign_file(tool.run()),
         Command::Journal(tool) => reword_foreign_file(tool.run()),
         Command::Archive(tool) => tool.run(),
+        #[cfg(feature = "backup")]
+        Command::Backup(backup) => backup.run(),
+        #[cfg(feature = "backup")]
+        Command::Restore(restore) => restore.run(),
         #[cfg(feature = "cluster")]
         Command::Cluster(tool) => tool.run(),
     };

@@ -13,6 +13,8 @@ use actix_web::rt::System;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use crate::backup::BackupOptions;
+use crate::backup::figures::BackupFigures;
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::http::auth::Access;
@@ -42,6 +44,9 @@ pub struct Serve {
     node: crate::cli::cluster::Node,
 }
 
+/// The options of backups, and where their figures go.
+type Backups = (BackupOptions, Arc<BackupFigures>);
+
 /// Where the state of the server is stored.
 enum Source {
     /// A data directory of this machine.
@@ -58,9 +63,18 @@ impl Source {
     }
 
     /// Puts the engine into the cell of the HTTP server, as soon as it has all that was acknowledged.
-    fn open(self, config: EngineConfig, engine_cell: &EngineCell) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn open(
+        self,
+        config: EngineConfig,
+        engine_cell: &EngineCell,
+        backups: Option<Backups>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
-            Self::Directory(storage, directory) => open(config, &storage, directory, engine_cell),
+            Self::Directory(storage, directory) => open(config, &storage, directory, engine_cell, backups),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(..) if backups.is_some() => {
+                Err("--backup-to: a node of a cluster has no data directory to back up".into())
+            }
             #[cfg(feature = "cluster")]
             Self::Cluster(engine, view) => {
                 let mut engine = Some(engine);
@@ -130,8 +144,9 @@ impl Serve {
         let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
         // Recovery runs on its own thread, so that the server can report its progress.
         let opened = state.engine_cell.clone();
+        let backups = settings.backups()?.map(|options| (options, Arc::clone(&state.backups)));
         thread::spawn(move || {
-            if let Err(cause) = source.open(config, &opened) {
+            if let Err(cause) = source.open(config, &opened, backups) {
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
                 let _ = report.send(cause);
                 let _ = fail.send(());
@@ -161,6 +176,7 @@ fn open(
     storage: &StorageConfig,
     directory: Claimed,
     engine_cell: &EngineCell,
+    backups: Option<Backups>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (recovering, ended) = crossbeam_channel::bounded(0);
     let waiting = engine_cell.clone();
@@ -171,6 +187,29 @@ fn open(
     // Wait until the progress line is removed before anything else is printed.
     let _ = reporting.join();
     let (engine, report) = opened.map_err(|_| "recovery crashed")??;
+    if let Some((options, figures)) = backups
+        && let Err(cause) = start_backups(&engine, options, &figures)
+    {
+        engine.shutdown();
+        return Err(cause);
+    }
     engine_cell.set_recovered(engine, report);
+    Ok(())
+}
+
+#[cfg(feature = "backup")]
+fn start_backups(
+    engine: &Engine,
+    options: BackupOptions,
+    figures: &Arc<BackupFigures>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let thread = crate::backup::schedule::BackupThread::start(engine, options, figures)?;
+    figures.keep_until_stopped(Box::new(thread));
+    Ok(())
+}
+
+/// Never called: without the feature, the settings of backups are refused.
+#[cfg(not(feature = "backup"))]
+fn start_backups(_: &Engine, _: BackupOptions, _: &Arc<BackupFigures>) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }

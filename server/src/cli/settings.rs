@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - the effect of the settings (`config`).
 
+mod backups;
 mod reference;
 mod values;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::backup::url::BackupUrl;
 use crate::bounded::read_text;
 use crate::http::admission::AdmissionLimits;
 use crate::http::auth::browser::Hosts;
@@ -128,6 +130,16 @@ pub struct Settings {
     /// Compression of snapshots [default: none]
     #[arg(long, env = "TIDEWIRE_SNAPSHOT_COMPRESSION", value_name = "none|zstd")]
     pub snapshot_compression: Option<Compression>,
+
+    /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
+    #[arg(long, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
+    pub backup_to: Option<BackupUrl>,
+    /// How often the new journal is copied there [duration, default: 1h]
+    #[arg(long, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
+    pub backup_every: Option<Span>,
+    /// How far back every moment can be restored; older backups are removed [duration, default: 7d]
+    #[arg(long, env = "TIDEWIRE_BACKUP_KEEP", value_name = "DURATION")]
+    pub backup_keep: Option<Span>,
 
     /// Start although acknowledged events are gone from the data directory, and list them
     #[arg(long)]
@@ -281,6 +293,9 @@ impl Settings {
             snapshot_journal_bytes: self.snapshot_journal_bytes.or(other.snapshot_journal_bytes),
             snapshot_inboxes: self.snapshot_inboxes.or(other.snapshot_inboxes),
             snapshot_compression: self.snapshot_compression.or(other.snapshot_compression),
+            backup_to: self.backup_to.or_else(|| other.backup_to.clone()),
+            backup_every: self.backup_every.or(other.backup_every),
+            backup_keep: self.backup_keep.or(other.backup_keep),
             repair: self.repair,
             pull_budget: self.pull_budget.or(other.pull_budget),
             tls_cert: self.tls_cert.or_else(|| other.tls_cert.clone()),

@@ -238,6 +238,7 @@ pub async fn run_on(
         of_engine.engine().inspect(|engine| engine.stop_live());
         stop_passed();
     };
+    let backups = Arc::clone(&state.backups);
     rt::spawn(Arc::clone(&state.access).keep());
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
@@ -246,6 +247,7 @@ pub async fn run_on(
     let signals = signals()?;
     rt::spawn(stop_in_time(server.handle(), (engine_cell.clone(), stop_live), at_most, failed, signals.clone()));
     let ended = server.await;
+    backups.stop();
     if let Some(engine) = engine_cell.engine() {
         take_last_snapshot(engine, signals).await;
         engine.shutdown();

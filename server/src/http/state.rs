@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use actix_web::web::{Data, ServiceConfig};
 
+use crate::backup::figures::BackupFigures;
 use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::Access;
 #[cfg(feature = "cluster")]
@@ -52,6 +53,8 @@ pub struct HttpState {
     pub connections: Arc<Connections>,
     /// The rate limits of paths that need no credentials.
     pub open_paths: Arc<OpenPaths>,
+    /// The figures of backups.
+    pub backups: Arc<BackupFigures>,
     /// The node of a cluster that this server is, if it is one.
     #[cfg(feature = "cluster")]
     pub cluster: Option<Arc<Cluster>>,
@@ -73,6 +76,7 @@ impl HttpState {
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
+            backups: Arc::default(),
             #[cfg(feature = "cluster")]
             cluster: None,
             #[cfg(feature = "otel")]
@@ -97,6 +101,7 @@ impl HttpState {
         app.app_data(Data::new(self.engine_cell.clone()))
             .app_data(Data::from(Arc::clone(&self.access)))
             .app_data(Data::from(Arc::clone(&self.admission)))
+            .app_data(Data::from(Arc::clone(&self.backups)))
             .app_data(Data::from(Arc::clone(&self.connections)))
             .app_data(Data::from(Arc::clone(&self.requests)))
             .app_data(Data::new(pipeline));

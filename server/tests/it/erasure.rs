@@ -193,7 +193,7 @@ impl Town {
 }
 
 /// Every file of a directory that holds one of the texts.
-fn holding(directory: &Path, texts: &[&str]) -> Vec<String> {
+pub fn holding(directory: &Path, texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for file in std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()) {
         let bytes = std::fs::read(&file).unwrap();
@@ -204,12 +204,12 @@ fn holding(directory: &Path, texts: &[&str]) -> Vec<String> {
     found
 }
 
-fn open(directory: &Path) -> Engine {
+pub fn open(directory: &Path) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     Engine::open(small(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test);
 }
 

@@ -4,6 +4,8 @@
 mod access;
 mod api;
 mod archive_damage;
+#[cfg(feature = "backup")]
+mod backup;
 mod bad_input;
 mod browser;
 #[cfg(feature = "cluster")]

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidewire::clock::UnixMicros;
+use tidewire_server::http::state::HttpState;
 
 use crate::server::Server;
 use crate::{browser, export};
@@ -71,7 +74,11 @@ fn is_of_nodes(name: &str) -> bool {
 fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
     // A journal and a snapshot are told of only where there is a data directory, and an archive where it is read.
     let data = tempfile::tempdir().unwrap();
-    let server = Server::of(export::open(data.path()));
+    let engine = export::open(data.path());
+    let state = HttpState::from(engine.clone());
+    // And backups are told of only where there are any.
+    state.backups.begin(Duration::from_secs(60), UnixMicros(0));
+    let server = Server::serving(state, engine);
     server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
     server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1}));
     server.get("/v1/users/ann/feed");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::backup::url::BackupUrl;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
@@ -118,7 +119,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, Origins, Hosts, Proxies);
+read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, Origins, Hosts, Proxies, BackupUrl);
 
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -19,6 +19,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::backup::figures::BackupFigures;
 use crate::http::admission::Admission;
 use crate::http::auth::Access;
 #[cfg(feature = "cluster")]
@@ -50,6 +51,7 @@ pub(in crate::http) async fn metrics(
     admission: Data<Admission>,
     connections: Data<Connections>,
     access: Data<Access>,
+    backups: Data<BackupFigures>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
@@ -59,6 +61,7 @@ pub(in crate::http) async fn metrics(
         admission,
         connections,
         access,
+        backups,
         #[cfg(feature = "cluster")]
         cluster: request.app_data::<Data<Peers>>().map(|peers| Arc::clone(peers.cluster())),
     }));
@@ -74,6 +77,7 @@ struct Figures {
     admission: Data<Admission>,
     connections: Data<Connections>,
     access: Data<Access>,
+    backups: Data<BackupFigures>,
     #[cfg(feature = "cluster")]
     cluster: Option<Arc<Cluster>>,
 }
@@ -92,7 +96,10 @@ impl Collector for Figures {
         self.cluster.as_deref().map_or(Ok(()), |cluster| sheet.of_cluster(cluster))?;
         sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.engine_cell.engine().is_some()))?;
         match self.engine_cell.engine() {
-            Some(engine) => sheet.of_engine(engine),
+            Some(engine) => {
+                sheet.of_engine(engine)?;
+                sheet.of_backups(&self.backups, engine)
+            }
             None => Ok(()),
         }
     }
@@ -267,6 +274,21 @@ impl Sheet<'_> {
         self.counter("journal_commits", "Groups of events committed", journal.commits.load(Ordering::Relaxed))?;
         let failed = u64::from(journal.failure().is_some());
         self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)
+    }
+
+    /// Without backups there are no metrics of them, so that no alert takes their absence for a failure.
+    fn of_backups(&mut self, backups: &BackupFigures, engine: &Engine) -> fmt::Result {
+        let Some(interval) = backups.interval_seconds() else { return Ok(()) };
+        let (seconds, now) = (Some(&Unit::Seconds), engine.shared().clock.now());
+        let help = "Time since the last complete backup, or since the start if there was none";
+        self.gauge("backup_age", help, seconds, backups.age_seconds(now))?;
+        self.gauge("backup_interval", "Time between two backups, as it is set", seconds, interval)?;
+        self.gauge("backups", "Backups in the store", None, backups.backups.load(Ordering::Relaxed))?;
+        let stored = backups.stored_bytes.load(Ordering::Relaxed);
+        self.gauge("backups", "Bytes of all backups in the store", Some(&Unit::Bytes), stored)?;
+        let sent = backups.sent_bytes.load(Ordering::Relaxed);
+        self.counter("backup_sent_bytes", "Bytes sent to the store of backups", sent)?;
+        self.counter("backup_failures", "Backups that failed", backups.failures.load(Ordering::Relaxed))
     }
 
     fn of_work(&mut self, engine: &Engine) -> fmt::Result {

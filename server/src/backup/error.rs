@@ -1,0 +1,151 @@
+//! Errors of backups and restores: which object or file is affected, and what is wrong with it.
+
+use std::io;
+use std::path::PathBuf;
+
+use tidewire::error::Error;
+use tidewire::storage::archive::ArchiveError;
+use tidewire::storage::error::StorageError;
+
+/// The reason why a backup or a restore failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The settings of the store cannot be used.
+    #[error("cannot use the store {place}: {cause}")]
+    Unusable {
+        /// The place of the backups.
+        place: String,
+        /// The error of the store.
+        cause: String,
+    },
+    /// An operation of the store failed.
+    #[error("cannot {action} {place}: {source}")]
+    Store {
+        /// The operation that was attempted, as a verb for the message.
+        action: &'static str,
+        /// The object, or the place of the backups.
+        place: String,
+        /// The error of the store.
+        source: object_store::Error,
+    },
+    /// The place has backups of another data directory.
+    #[error("{place} has backups of the data directory {found}, and this one is {expected}; name another place")]
+    OtherIdentity {
+        /// The manifest that was found.
+        place: String,
+        /// The identity in it.
+        found: String,
+        /// The identity of the data directory.
+        expected: String,
+    },
+    /// Another process writes to the same place.
+    #[error("{place} was written by another process since the last run; let one server alone use this place")]
+    Shared {
+        /// The manifest of the other process.
+        place: String,
+    },
+    /// There are more backups than a process handles.
+    #[error("{place} has more than {max} backups; remove old ones, or name another place")]
+    TooMany {
+        /// The place of the backups.
+        place: String,
+        /// Maximum number of backups.
+        max: usize,
+    },
+    /// An object of a backup does not exist.
+    #[error("the object {place} is missing; restore another backup, or an earlier event (--list shows them)")]
+    Missing {
+        /// The object that is missing.
+        place: String,
+    },
+    /// An object does not have the content that the backup wrote.
+    #[error("the object {place} is damaged: {what}; restore another backup, or an earlier event (--list shows them)")]
+    Damaged {
+        /// The object that is damaged.
+        place: String,
+        /// Description of the damage.
+        what: String,
+    },
+    /// A later version wrote the manifest.
+    #[error("{place} has format {found}, and this version reads up to {known}; use the version that wrote it")]
+    NewerFormat {
+        /// The manifest of a later version.
+        place: String,
+        /// The format of the manifest.
+        found: u32,
+        /// The latest format that this version can read.
+        known: u32,
+    },
+    /// There is nothing to restore.
+    #[error("{place} has no complete backup")]
+    NoBackup {
+        /// The place of the backups.
+        place: String,
+    },
+    /// No backup contains what is requested.
+    #[error("{wanted} cannot be restored from {place}, which has {ranges}")]
+    OutOfRange {
+        /// The requested event or time.
+        wanted: String,
+        /// The place of the backups.
+        place: String,
+        /// What can be restored.
+        ranges: String,
+    },
+    /// The directory is in use or has files.
+    #[error("the directory {} is not empty: it has {file}; name an empty one, or one that does not exist", directory.display())]
+    NotEmpty {
+        /// The directory that should be empty.
+        directory: PathBuf,
+        /// One of its files.
+        file: String,
+    },
+    /// A restored directory does not have the state that it should have.
+    #[error("the restored journal ends at event {found} in place of {expected}")]
+    Incomplete {
+        /// The last event that was found.
+        found: u64,
+        /// The event at which the journal should end.
+        expected: u64,
+    },
+    /// There is no data directory to back up.
+    #[error("an engine without a data directory cannot be backed up")]
+    NoDataDirectory,
+    /// The server is shutting down.
+    #[error("the backup was interrupted by the end of the server")]
+    Stopping,
+    /// A file cannot be read or written.
+    #[error("cannot {action} {place}: {source}")]
+    File {
+        /// The operation that was attempted, as a verb for the message.
+        action: &'static str,
+        /// Path of the file.
+        place: String,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// A file of the data directory cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The archive cannot be read or written.
+    #[error("{}", .0.with_sources())]
+    Archive(ArchiveError),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+impl From<ArchiveError> for BackupError {
+    fn from(cause: ArchiveError) -> Self {
+        Self::Archive(cause)
+    }
+}
+
+impl BackupError {
+    /// Returns a function that adds the operation and its file to an I/O error.
+    pub(super) fn file(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let place = place.into();
+        move |source| Self::File { action, place, source }
+    }
+}

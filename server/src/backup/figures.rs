@@ -1,0 +1,71 @@
+//! Figures of backups for metrics, and the thread that makes backups until the server stops.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use tidewire::clock::UnixMicros;
+
+/// Figures that the backup thread writes and metrics read. Before backups are started, there is no interval.
+#[derive(Default)]
+pub struct BackupFigures {
+    /// Time between two runs in seconds, at least 1. Zero without backups.
+    interval_seconds: AtomicU64,
+    /// The time of the last complete run, or of the start of backups if there was none.
+    complete_at: AtomicI64,
+    /// Bytes that were sent to the store since the start.
+    pub sent_bytes: AtomicU64,
+    /// Bytes of all objects in the store that belong to backups.
+    pub stored_bytes: AtomicU64,
+    /// The number of backups that can be restored.
+    pub backups: AtomicU64,
+    /// The number of failed runs since the start.
+    pub failures: AtomicU64,
+    running: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// The thread ends when this is dropped.
+    thread: Option<Box<dyn Send>>,
+    is_stopped: bool,
+}
+
+impl BackupFigures {
+    /// Records that backups run from now on.
+    pub fn begin(&self, every: Duration, now: UnixMicros) {
+        self.complete_at.store(now.0, Ordering::Relaxed);
+        self.interval_seconds.store(every.as_secs().max(1), Ordering::Release);
+    }
+
+    /// Keeps the thread that makes backups until [`Self::stop`] is called. After that the thread is dropped at once.
+    pub fn keep_until_stopped(&self, thread: Box<dyn Send>) {
+        let mut running = self.running.lock();
+        if !running.is_stopped {
+            running.thread = Some(thread);
+        }
+    }
+
+    /// Ends the thread that makes backups, before the engine is shut down. Blocks for a few seconds at most.
+    pub fn stop(&self) {
+        let mut running = self.running.lock();
+        running.is_stopped = true;
+        running.thread = None;
+    }
+
+    /// Records the time of a complete run. An earlier process may have made it.
+    pub fn complete(&self, at: UnixMicros) {
+        self.complete_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Returns the time between two runs in seconds, or none without backups.
+    pub fn interval_seconds(&self) -> Option<u64> {
+        Some(self.interval_seconds.load(Ordering::Acquire)).filter(|seconds| *seconds > 0)
+    }
+
+    /// Returns the age of the last complete run in seconds.
+    pub fn age_seconds(&self, now: UnixMicros) -> u64 {
+        now.0.saturating_sub(self.complete_at.load(Ordering::Relaxed)).max(0) as u64 / 1_000_000
+    }
+}

@@ -1,0 +1,187 @@
+//! The manifest of a backup: which objects belong to it, and which events can be restored from it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::backup::BackupError;
+use crate::backup::store::{Listed, Store};
+use tidewire::clock::UnixMicros;
+
+/// The format that is written, and the latest format that can be read.
+const MANIFEST_FORMAT: u32 = 1;
+
+/// Maximum bytes of a manifest, and of any object.
+pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of backups in one place.
+const BACKUPS_MAX: usize = 4_096;
+
+/// The folder of manifests.
+const FOLDER: &str = "backups";
+
+/// A part of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    /// SHA-256 of the content, as 64 hexadecimal digits: the name of the object.
+    pub(crate) sha256: String,
+    /// The size in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// A piece of the journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JournalPiece {
+    /// The first event in it.
+    pub(crate) first: u64,
+    /// The last event in it.
+    pub(crate) last: u64,
+    /// The parts of a segment file with these events.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// The beginning of a user's erasure, so that a restore to an earlier event can name whom to erase again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Erased {
+    /// The event that erased the user.
+    pub(crate) event: u64,
+    /// The id of the user.
+    pub(crate) user: String,
+}
+
+/// The content of a backup.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    /// The format of this manifest.
+    pub(crate) format: u32,
+    /// The identity of the data directory.
+    pub(crate) identity: String,
+    /// The time when the snapshot was begun, in microseconds.
+    pub(crate) begun_at: i64,
+    /// The event of the snapshot. The journal is replayed after it.
+    pub(crate) sequence: u64,
+    /// The event at the end of the snapshot and of the archive: the first one that can be restored.
+    pub(crate) through: u64,
+    /// The time that was displayed after this event, in microseconds.
+    pub(crate) through_at: i64,
+    /// The lead of logical instants over displayed times at this event, in microseconds.
+    pub(crate) lead_us: i64,
+    /// The time of the last run that completed this backup, in microseconds.
+    pub(crate) copied_at: i64,
+    /// The parts of the snapshot file.
+    pub(crate) snapshot: Vec<Part>,
+    /// The chunks of the archive, if anything was archived.
+    pub(crate) archive: Option<Vec<Part>>,
+    /// The journal after `sequence`, without gaps.
+    pub(crate) journal: Vec<JournalPiece>,
+    /// The erasures that began in this journal.
+    pub(crate) erased: Vec<Erased>,
+    /// True if an erasure ended after `through`. The snapshot or the archive may have data of the user, so another backup is due.
+    pub(crate) has_ended_erasure: bool,
+}
+
+impl Manifest {
+    /// The format that this version writes.
+    pub(super) const FORMAT: u32 = MANIFEST_FORMAT;
+
+    /// Returns the name of its object.
+    pub(super) fn name(&self) -> String {
+        format!("{:020}-{:020}.json", self.begun_at, self.through)
+    }
+
+    /// Returns the last event that can be restored.
+    pub(crate) fn last(&self) -> u64 {
+        self.journal.last().map_or(self.through, |piece| piece.last).max(self.through)
+    }
+
+    /// Returns all parts that it needs.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
+        let of_journal = self.journal.iter().flat_map(|piece| &piece.parts);
+        self.snapshot.iter().chain(self.archive.iter().flatten()).chain(of_journal)
+    }
+
+    /// Returns the bytes of the snapshot.
+    pub(super) fn snapshot_bytes(&self) -> u64 {
+        self.snapshot.iter().map(|part| part.bytes).sum()
+    }
+
+    /// Returns the bytes of the journal.
+    pub(super) fn journal_bytes(&self) -> u64 {
+        self.journal.iter().flat_map(|piece| &piece.parts).map(|part| part.bytes).sum()
+    }
+
+    /// Returns the bytes of all parts, each counted once.
+    pub(crate) fn bytes(&self) -> u64 {
+        super::retention::stored_bytes(std::slice::from_ref(self))
+    }
+
+    /// Returns the time of the last run that completed this backup.
+    pub(crate) fn copied_at(&self) -> UnixMicros {
+        UnixMicros(self.copied_at)
+    }
+
+    /// Writes the manifest, and replaces an earlier version of it.
+    pub(super) fn write(&self, store: &Store) -> Result<(), BackupError> {
+        let bytes = serde_json::to_vec(self).expect("a manifest has only text and numbers");
+        store.put(&format!("{FOLDER}/{}", self.name()), bytes)
+    }
+
+    /// Removes the manifest: the backup cannot be restored any more.
+    pub(super) fn remove(&self, store: &Store) -> Result<(), BackupError> {
+        store.remove(&format!("{FOLDER}/{}", self.name()))
+    }
+
+    /// Reads the manifest of this name.
+    fn read(store: &Store, name: &str) -> Result<Self, BackupError> {
+        /// The part of a manifest that every format has.
+        #[derive(Deserialize)]
+        struct AnyFormat {
+            format: u32,
+        }
+        let (name, known) = (format!("{FOLDER}/{name}"), MANIFEST_FORMAT);
+        let place = store.place(&name);
+        let damaged =
+            |cause: serde_json::Error| BackupError::Damaged { place: store.place(&name), what: cause.to_string() };
+        let bytes =
+            store.get(&name, MANIFEST_BYTES_MAX)?.ok_or_else(|| BackupError::Missing { place: place.clone() })?;
+        let AnyFormat { format: found } = serde_json::from_slice(&bytes).map_err(damaged)?;
+        if found > known {
+            return Err(BackupError::NewerFormat { place, found, known });
+        }
+        serde_json::from_slice(&bytes).map_err(damaged)
+    }
+}
+
+/// Returns the names of all manifests, oldest first.
+pub(super) fn names(store: &Store) -> Result<Vec<String>, BackupError> {
+    let listed = store.list(FOLDER)?.into_iter().map(|Listed { name, .. }| name);
+    let mut names: Vec<_> = listed.filter(|name| name.ends_with(".json")).collect();
+    if names.len() > BACKUPS_MAX {
+        return Err(BackupError::TooMany { place: store.place(""), max: BACKUPS_MAX });
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Reads all manifests, oldest first. They have to be of one data directory.
+///
+/// # Errors
+/// Fails if a manifest cannot be read, or two are of different data directories.
+pub(crate) fn read_all(store: &Store) -> Result<Vec<Manifest>, BackupError> {
+    let mut all: Vec<Manifest> = Vec::new();
+    for name in names(store)? {
+        let manifest = Manifest::read(store, &name)?;
+        if let Some(first) = all.first().filter(|first| first.identity != manifest.identity) {
+            let (found, expected) = (manifest.identity, first.identity.clone());
+            return Err(BackupError::OtherIdentity {
+                place: store.place(&format!("{FOLDER}/{name}")),
+                found,
+                expected,
+            });
+        }
+        all.push(manifest);
+    }
+    Ok(all)
+}

@@ -1,0 +1,67 @@
+//! Backups in an object store: a directory or a bucket of S3.
+//!
+//! Responsible for:
+//! - copying snapshots, the archive and the journal of a running engine to a store, on a schedule (`run`, `schedule`);
+//! - removing backups that are too old, and what a broken upload left (`retention`);
+//! - restoring a data directory as it was after any event between a backup and the end of the copied journal (`restore`).
+//!
+//! Not responsible for:
+//! - files of a data directory, and a consistent view of them (the engine: `backup_base`, `storage::journal::pieces`).
+//!
+//! # What a backup consists of
+//!
+//! A *backup* is a snapshot, the archive as it was at the end of this snapshot, and the journal after the snapshot. Its *manifest*
+//! (`manifest`) lists them. The journal of the newest backup grows: each run appends the new events to its manifest. The archive of a backup
+//! has nothing newer than the end of the snapshot, so a start on these files with the journal cut after event N gives exactly the state after
+//! event N. With a newer archive it would have edits and deletes from after N.
+//!
+//! Files are stored as *parts*, which are objects named by their SHA-256. So an object that exists is complete, and parts that are the same in
+//! two backups, such as most of an archive, are stored once. The manifest is written last: a backup is visible only when all of its parts are
+//! stored. Each object is written once, except that a manifest is replaced by a longer one.
+//!
+//! # Several histories
+//!
+//! After a restore to event N the server writes another event N+1 than the backups have. A process continues a backup of an earlier process
+//! only if its own journal still has the last copied events, byte for byte. Otherwise it begins a new backup beside the old ones. If an event
+//! is in several backups, a restore takes the one that was begun last.
+
+#[cfg(feature = "backup")]
+mod error;
+pub mod figures;
+#[cfg(feature = "backup")]
+pub(crate) mod manifest;
+#[cfg(feature = "backup")]
+mod parts;
+#[cfg(feature = "backup")]
+pub(crate) mod restore;
+#[cfg(feature = "backup")]
+mod retention;
+#[cfg(feature = "backup")]
+pub mod run;
+#[cfg(feature = "backup")]
+mod s3;
+#[cfg(feature = "backup")]
+pub mod schedule;
+#[cfg(feature = "backup")]
+pub mod store;
+pub mod url;
+
+use std::time::Duration;
+
+use crate::backup::url::BackupUrl;
+
+#[cfg(feature = "backup")]
+pub use error::BackupError;
+
+/// The options of backups.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// The store, and the place in it.
+    pub to: BackupUrl,
+    /// Time between the starts of two runs.
+    pub every: Duration,
+    /// Time for which every moment can be restored.
+    pub keep: Duration,
+    /// Age of the newest backup after which a run begins another one, if anything was written.
+    pub begin_every: Duration,
+}

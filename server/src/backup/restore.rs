@@ -1,0 +1,272 @@
+//! Restores a data directory from a backup.
+//!
+//! Responsible for:
+//! - choosing the backup that has the requested event or time;
+//! - writing its files below a directory of another name, loading them as a start does, and only then giving them their names.
+//!
+//! Not responsible for:
+//! - starting a server on them, printing (`cli::restore`).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backup::BackupError;
+use crate::backup::manifest::{self, Erased, JournalPiece, Manifest};
+use crate::backup::parts;
+use crate::backup::store::Store;
+use tidewire::clock::{Taken, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::feed::followers::Sharding;
+use tidewire::limits::ARCHIVE_CACHE_BYTES;
+use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, event};
+use tidewire::state::tiering::TieringLimits;
+use tidewire::state::world::World;
+use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, RedbArchive};
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::journal::pieces::{self, Piece};
+use tidewire::storage::journal::reader::segments;
+use tidewire::storage::lock::DirectoryLock;
+use tidewire::storage::segment::{self, Segment};
+use tidewire::storage::{identity, snapshot};
+
+/// The directory below the data directory to which files are written until all of them are complete.
+const UNFINISHED: &str = "restore.unfinished";
+
+/// What an empty directory may have: the lock of an earlier attempt, and what a new file system has.
+const OF_EMPTY: [&str; 2] = ["LOCK", "lost+found"];
+
+/// The moment to restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// The end of the newest backup.
+    Newest,
+    /// The state after this event.
+    Event(u64),
+    /// The state at this time, as it was displayed.
+    Time(UnixMicros),
+}
+
+/// The result of a restore.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Restored {
+    /// The last event.
+    pub(crate) event: u64,
+    /// The time that was displayed at the last event.
+    pub(crate) at: UnixMicros,
+    /// The number of posts in memory.
+    pub(crate) posts: usize,
+    /// The number of posts and tombstones in the archive.
+    pub(crate) archived: u64,
+    /// The number of follow edges.
+    pub(crate) edges: usize,
+    /// Users who were erased later: they are visible again.
+    pub(crate) visible_again: Vec<String>,
+    /// Users who were erased between the snapshot and the last event: nobody sees them, but the files still contain their data.
+    pub(crate) in_files: Vec<String>,
+}
+
+/// Restores `moment` into the directory, which is empty or does not exist.
+pub(crate) fn restore(store: &Store, moment: Moment, directory: &Path) -> Result<Restored, BackupError> {
+    let manifests = manifest::read_all(store)?;
+    let (manifest, event) = choose(store, &manifests, moment)?;
+    let files =
+        DiskFiles::open(directory).map_err(StorageError::io("use the directory", directory.display().to_string()))?;
+    check_empty(&files, directory)?;
+    let _lock = DirectoryLock::take(directory)?;
+    let unfinished = directory.join(UNFINISHED);
+    let written = write(store, manifest, event, &unfinished).and_then(|()| check(&unfinished, event));
+    let restored = written.and_then(|restored| publish(&files, &unfinished).map(|()| restored));
+    if restored.is_err() {
+        // The next attempt needs an empty directory. If this fails, its error names what is left.
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    let of_erased = |is_wanted: &dyn Fn(u64) -> bool| users(&manifests, is_wanted);
+    restored.map(|restored| Restored {
+        visible_again: of_erased(&|erased| erased > event),
+        in_files: of_erased(&|erased| erased > manifest.sequence && erased <= event),
+        ..restored
+    })
+}
+
+/// Returns the users whose erasures began at these events, each once.
+fn users(manifests: &[Manifest], is_wanted: &dyn Fn(u64) -> bool) -> Vec<String> {
+    let all = manifests.iter().flat_map(|manifest| &manifest.erased);
+    let mut users: Vec<String> =
+        all.filter(|Erased { event, .. }| is_wanted(*event)).map(|erased| erased.user.clone()).collect();
+    users.sort_unstable();
+    users.dedup();
+    users
+}
+
+/// Returns the newest backup that has the moment, and the last event to restore.
+fn choose<'a>(store: &Store, manifests: &'a [Manifest], moment: Moment) -> Result<(&'a Manifest, u64), BackupError> {
+    let place = store.place("");
+    let Some(newest) = manifests.last() else { return Err(BackupError::NoBackup { place }) };
+    let out_of_range =
+        |wanted: String| BackupError::OutOfRange { wanted, place: place.clone(), ranges: ranges(manifests) };
+    match moment {
+        Moment::Newest => Ok((newest, newest.last())),
+        Moment::Event(event) => {
+            let has = |manifest: &&Manifest| (manifest.through..=manifest.last()).contains(&event);
+            let found = manifests.iter().rev().find(has);
+            found.map(|manifest| (manifest, event)).ok_or_else(|| out_of_range(format!("event {event}")))
+        }
+        Moment::Time(time) => {
+            let has = |manifest: &&Manifest| (manifest.through_at..=manifest.copied_at).contains(&time.0);
+            let found = manifests.iter().rev().find(has).ok_or_else(|| out_of_range(format!("the time {time}")))?;
+            Ok((found, last_event_at(store, found, time)?))
+        }
+    }
+}
+
+/// Returns the ranges of events and times that can be restored, as text.
+fn ranges(manifests: &[Manifest]) -> String {
+    let range = |manifest: &Manifest| {
+        let (from, to) = (UnixMicros(manifest.through_at), manifest.copied_at());
+        format!("events {} to {} ({from} to {to})", manifest.through, manifest.last())
+    };
+    manifests.iter().map(range).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the last event of a backup that was not displayed with a later time. Events without a time belong to the one before.
+fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<u64, BackupError> {
+    let (mut last, mut lead_us) = (manifest.through, manifest.lead_us);
+    for piece in manifest.journal.iter().filter(|piece| piece.last > manifest.through) {
+        let segment = read_piece(store, piece)?;
+        let mut is_later = false;
+        segment.walk(|found| {
+            if is_later || found.sequence.0 <= manifest.through {
+                return Ok(());
+            }
+            let damaged = |what| BackupError::Damaged { place: segment.place.clone(), what };
+            let taken: Option<Taken> = event(found.payload).map_err(damaged)?.taken(lead_us);
+            is_later = taken.is_some_and(|taken| taken.shown() > time);
+            if !is_later {
+                (last, lead_us) = (found.sequence.0, taken.map_or(lead_us, |taken| taken.lead_us));
+            }
+            Ok::<_, BackupError>(())
+        })?;
+        if is_later {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
+    let there = files.list().map_err(BackupError::file("read the directory", directory.display().to_string()))?;
+    match there.into_iter().find(|name| !OF_EMPTY.contains(&&**name)) {
+        Some(file) => Err(BackupError::NotEmpty { directory: directory.to_owned(), file }),
+        None => Ok(()),
+    }
+}
+
+/// Writes the files of a backup, with the journal up to `event`, to a new directory.
+fn write(store: &Store, manifest: &Manifest, event: u64, directory: &Path) -> Result<(), BackupError> {
+    let files = DiskFiles::open(directory).map_err(StorageError::io("create", directory.display().to_string()))?;
+    let name = snapshot::name(Sequence(manifest.sequence));
+    let place = files.place(&name);
+    let file = files.create(&name).map_err(BackupError::file("create", &*place))?;
+    for part in &manifest.snapshot {
+        file.append(&parts::read(store, part)?).map_err(BackupError::file("write", &*place))?;
+    }
+    file.sync().map_err(BackupError::file("sync", &*place))?;
+    if let Some(chunks) = &manifest.archive {
+        let archive = ArchiveFromChunks::create(&directory.join(archive::FILE))?;
+        for chunk in chunks {
+            archive.add(&parts::read(store, chunk)?)?;
+        }
+        archive.finish()?;
+    }
+    for piece in manifest.journal.iter().filter(|piece| piece.first <= event) {
+        let segment = read_piece(store, piece)?;
+        if let Some(Piece { first, bytes, .. }) = pieces::cut(&segment, Sequence(0), Sequence(event))? {
+            write_segment(&files, first, &bytes)?;
+        }
+    }
+    if segments(&files)?.is_empty() {
+        // Nothing was written during the snapshot. The journal continues with an empty segment.
+        let first = Sequence(event).next();
+        write_segment(&files, first, &segment::header_with(first, identity::find(&files)?))?;
+    }
+    Ok(())
+}
+
+fn read_piece(store: &Store, piece: &JournalPiece) -> Result<Segment, BackupError> {
+    let mut bytes = Vec::new();
+    for part in &piece.parts {
+        bytes.extend(parts::read(store, part)?);
+    }
+    let place = store.place(&format!("the journal from event {} to {}", piece.first, piece.last));
+    Ok(Segment::of_bytes(place, Sequence(piece.first), bytes)?)
+}
+
+fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) -> Result<(), BackupError> {
+    let name = segment::name(first);
+    let place = files.place(&name);
+    let file = files.create(&name).map_err(BackupError::file("create", &*place))?;
+    file.append(bytes).map_err(BackupError::file("write", &*place))?;
+    file.sync().map_err(BackupError::file("sync", &*place))
+}
+
+/// Loads everything as a start does. This reads all of the snapshot and of the journal.
+fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
+    let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
+    let config = EngineConfig::default();
+    let path = directory.join(archive::FILE);
+    let archive = if path.exists() { Some(Arc::new(RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?)) } else { None };
+    if let Some(archive) = &archive {
+        archive.stop_waiting();
+        archive.check()?;
+    }
+    let limits = TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+    let make_world = || {
+        let archive = archive.clone().map(|archive| (archive as Arc<dyn Archive>, limits));
+        World::create_with(config.celebrity, Sharding::new(1), archive)
+    };
+    let progress = RecoveryProgress::default();
+    let Recovered { world, tail, last_instant, .. } =
+        Recovery { files: &files, make_world: &make_world, repair: false, progress: &progress }.run()?;
+    if tail.last.0 != event {
+        return Err(BackupError::Incomplete { found: tail.last.0, expected: event });
+    }
+    let (posts, edges) = (world.posts.len(), world.edges());
+    drop(world);
+    let archived = match archive {
+        None => 0,
+        Some(archive) => {
+            archive.close();
+            archive::ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts
+        }
+    };
+    let (visible_again, in_files) = (Vec::new(), Vec::new());
+    Ok(Restored { event, at: last_instant.shown(), posts, archived, edges, visible_again, in_files })
+}
+
+/// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the
+/// snapshot is missing, which gets its name last.
+fn publish(files: &DiskFiles, unfinished: &Path) -> Result<(), BackupError> {
+    let written = DiskFiles::open(unfinished).map_err(StorageError::io("use", unfinished.display().to_string()))?;
+    identity::establish(&written, None)?;
+    let mut names = written.list().map_err(BackupError::file("read", unfinished.display().to_string()))?;
+    names.sort_unstable_by_key(|name| {
+        let is_snapshot = snapshot::parse_name(name).is_some();
+        (is_snapshot, std::cmp::Reverse(segment::parse_name(name)))
+    });
+    for name in &names {
+        let (from, to) = (PathBuf::from(written.place(name)), files.place(name));
+        fs::rename(&from, &to).map_err(BackupError::file("create", to))?;
+    }
+    files.sync_directory().map_err(BackupError::file("sync the directory of", files.place("")))?;
+    match fs::remove_dir_all(unfinished) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => {
+            Err(BackupError::file("remove", unfinished.display().to_string())(cause))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Removal of backups that are too old, and of parts that no backup needs.
+//!
+//! Responsible for:
+//! - keeping every moment of the last `keep` restorable, and always the newest backup;
+//! - removing what an interrupted run left, and noticing parts that were lost.
+//!
+//! Not responsible for:
+//! - writing backups (`run`).
+//!
+//! A manifest is removed before its parts: a backup that is listed is complete.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::backup::BackupError;
+use crate::backup::manifest::{Manifest, Part};
+use crate::backup::parts::{self, FOLDER};
+use crate::backup::store::{Listed, Store};
+use tidewire::clock::UnixMicros;
+
+/// Returns how many of the oldest backups are superfluous: the next one begins before everything that has to be kept.
+pub(super) fn superfluous(manifests: &[Manifest], keep: Duration, now: UnixMicros) -> usize {
+    let from = now.saturating_sub(keep);
+    let next_began = manifests.iter().skip(1).map(|next| next.through_at.max(next.begun_at));
+    next_began.take_while(|began| *began <= from.0).count()
+}
+
+fn needed(manifests: &[Manifest]) -> HashMap<&str, u64> {
+    manifests.iter().flat_map(Manifest::parts).map(|part| (&*part.sha256, part.bytes)).collect()
+}
+
+/// Removes the backup `gone`, and the parts that only it needs.
+pub(super) fn remove(
+    store: &Store,
+    gone: &Manifest,
+    rest: &[Manifest],
+    stored: &mut HashSet<String>,
+) -> Result<(), BackupError> {
+    gone.remove(store)?;
+    let needed = needed(rest);
+    for part in gone.parts().filter(|part| !needed.contains_key(&*part.sha256)) {
+        // Removed from the set first: if the removal fails, the object may or may not exist.
+        if stored.remove(&part.sha256) {
+            store.remove(&parts::name(part))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the store with the manifests: removes parts that no backup needs, and returns the checksums of those that are there. Logs backups
+/// of which parts are missing.
+pub(super) fn sweep(store: &Store, manifests: &[Manifest]) -> Result<HashSet<String>, BackupError> {
+    let needed = needed(manifests);
+    let mut stored = HashSet::new();
+    for Listed { name: sha256, bytes } in store.list(FOLDER)? {
+        match needed.get(&*sha256) {
+            Some(expected) if *expected == bytes => drop(stored.insert(sha256)),
+            Some(_) => {}
+            None => store.remove(&parts::name(&Part { sha256, bytes }))?,
+        }
+    }
+    for manifest in manifests {
+        let lost = manifest.parts().filter(|part| !stored.contains(&part.sha256)).count();
+        if lost > 0 {
+            warn!("{lost} objects of the backup {} are missing or damaged in {}", manifest.name(), store.place(""));
+        }
+    }
+    Ok(stored)
+}
+
+/// Returns the bytes of all parts, each counted once.
+pub(super) fn stored_bytes(manifests: &[Manifest]) -> u64 {
+    needed(manifests).values().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000;
+
+    /// A backup that was begun at this hour.
+    fn begun(hour: i64) -> Manifest {
+        Manifest {
+            format: 1,
+            identity: String::new(),
+            begun_at: hour * HOUR,
+            sequence: 0,
+            through: 0,
+            // Nothing was written for an hour before.
+            through_at: (hour - 1) * HOUR,
+            lead_us: 0,
+            copied_at: 0,
+            snapshot: Vec::new(),
+            archive: None,
+            journal: Vec::new(),
+            erased: Vec::new(),
+            has_ended_erasure: false,
+        }
+    }
+
+    #[test]
+    fn a_backup_goes_when_the_next_one_has_every_moment_that_is_kept() {
+        let keep = Duration::from_secs(24 * 3_600);
+        for (hours, now, expected) in [
+            (&[][..], 100, 0),
+            (&[0], 1_000, 0),
+            (&[0, 30], 53, 0),
+            (&[0, 30], 54, 1),
+            (&[0, 30, 40, 50], 64, 2),
+            (&[0, 30, 40, 50], 1_000, 3),
+        ] {
+            let manifests: Vec<_> = hours.iter().map(|hour| begun(*hour)).collect();
+            assert_eq!(superfluous(&manifests, keep, UnixMicros(now * HOUR)), expected, "{hours:?} at {now}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The thread that runs backups at intervals.
+//!
+//! Responsible for:
+//! - one run after the other, and another attempt soon after a failed one;
+//! - ending within a limited time when the server stops.
+//!
+//! Not responsible for:
+//! - what a run does (`run`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tracing::{info, warn};
+
+use crate::backup::BackupError;
+use crate::backup::BackupOptions;
+use crate::backup::figures::BackupFigures;
+use crate::backup::run::Backups;
+use tidewire::engine::Engine;
+use tidewire::storage::journal::Sequence;
+
+/// Maximum time after a failed run until the next one.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The period between checks whether an erasure waits for a run.
+const POLL_PERIOD: Duration = Duration::from_secs(1);
+
+/// Maximum time for a run in progress to end when the server stops. A request to a store that does not answer takes longer.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// A thread that runs backups. It ends when this is dropped.
+pub struct BackupThread {
+    stop: Option<Sender<()>>,
+    stopping: Arc<AtomicBool>,
+    ended: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BackupThread {
+    /// Starts backups of an engine. The first run begins at once.
+    ///
+    /// # Errors
+    /// Fails if the engine has no data directory, the store cannot be used, or the thread cannot be started.
+    pub fn start(engine: &Engine, options: BackupOptions, figures: &Arc<BackupFigures>) -> Result<Self, BackupError> {
+        // Until the store was read, all of the journal is kept.
+        engine.keep_journal_after(Some(Sequence(0)));
+        let stopping = Arc::<AtomicBool>::default();
+        let mut backups = Backups::new(engine.clone(), options, Arc::clone(figures), Arc::clone(&stopping))?;
+        figures.begin(backups.options().every, engine.shared().clock.now());
+        let (stop, stopped) = crossbeam_channel::bounded(0);
+        let (end, ended) = crossbeam_channel::bounded(0);
+        let thread = thread::Builder::new().name("tidewire-backup".to_owned()).spawn(move || {
+            run(&mut backups, &stopped);
+            // The engine is released before the end is reported.
+            drop(backups);
+            drop(end);
+        });
+        let thread = thread.map_err(BackupError::file("start", "the backup thread"))?;
+        Ok(Self { stop: Some(stop), stopping, ended, thread: Some(thread) })
+    }
+}
+
+fn run(backups: &mut Backups, stopped: &Receiver<()>) {
+    loop {
+        let began = Instant::now();
+        let every = backups.options().every;
+        let wait = match backups.run() {
+            Ok(()) => every,
+            Err(BackupError::Stopping) => return,
+            Err(cause) => {
+                let wait = every.min(RETRY);
+                warn!("the backup failed, and is tried again in {wait:.0?}: {cause}");
+                wait
+            }
+        };
+        // At least one pause, so that a store that fails at once is not tried without end.
+        loop {
+            match stopped.recv_timeout(POLL_PERIOD.min(wait)) {
+                Err(RecvTimeoutError::Timeout) if began.elapsed() >= wait || backups.is_wanted() => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Drop for BackupThread {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        drop(self.stop.take());
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(STOP_MAX) {
+            info!("the store of the backup does not answer; the run is abandoned, and the next start continues");
+            return;
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was logged.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The settings of backups.
+
+use std::time::Duration;
+
+use super::{Settings, SettingsError};
+use crate::backup::BackupOptions;
+
+/// Time between two runs, if nothing else is set.
+const EVERY: Duration = Duration::from_secs(3_600);
+
+/// Time for which every moment can be restored, if nothing else is set.
+const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Age of a backup after which another one is begun.
+const BEGIN_EVERY: Duration = Duration::from_secs(24 * 3_600);
+
+impl Settings {
+    /// Returns the options of backups, or none if there are no backups.
+    ///
+    /// # Errors
+    /// Fails if a time is zero, or if this program was built without backups.
+    pub fn backups(&self) -> Result<Option<BackupOptions>, SettingsError> {
+        let Some(to) = self.backup_to.clone() else { return Ok(None) };
+        let refuse = |option, what: &str| Err(SettingsError::Nonsense { option, what: what.to_owned() });
+        if !cfg!(feature = "backup") {
+            return refuse("backup-to", "this program was built without the feature backup");
+        }
+        let (every, keep) =
+            (self.backup_every.map_or(EVERY, |span| span.0), self.backup_keep.map_or(KEEP, |span| span.0));
+        match [("backup-every", every), ("backup-keep", keep)].iter().find(|(_, span)| span.is_zero()) {
+            Some((option, _)) => refuse(option, "must be longer than nothing"),
+            None => Ok(Some(BackupOptions { to, every, keep, begin_every: BEGIN_EVERY })),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The real program: a server that backs itself up, is killed, and is restored elsewhere; and a store that speaks S3.
+#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Place;
+use crate::browser::skip;
+use crate::kill::Program;
+
+fn publish(program: &Program, nth: usize) {
+    let post = json!({"author": "bob", "body": nth});
+    let sent = program.agent.post(format!("{}/v1/posts", program.url)).send_json(post);
+    assert_eq!(sent.unwrap().status().as_u16(), 201);
+}
+
+/// The value of a metric.
+fn metric(program: &Program, name: &str) -> Option<f64> {
+    let mut answer = program.agent.get(format!("{}/metrics", program.url)).call().unwrap();
+    let text = answer.body_mut().read_to_string().unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+fn posts(program: &Program) -> usize {
+    let (_, feed) = program.get("/v1/users/bob/posts?limit=100").unwrap();
+    feed["items"].as_array().map_or(0, Vec::len)
+}
+
+/// Waits until everything that was written is in the store.
+fn wait_for_backup(program: &Program) {
+    let (began, sent) = (Instant::now(), metric(program, "tidewire_backup_sent_bytes_total").unwrap());
+    while metric(program, "tidewire_backup_sent_bytes_total").unwrap() <= sent {
+        assert!(began.elapsed() < Duration::from_secs(30), "the backup has the new posts");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_is_restored_elsewhere() {
+    let place = Place::new();
+    let to = format!("file://{}", place.store().display());
+    let flags = ["--backup-to", &to, "--backup-every", "300ms", "--outbox-posts", "5"];
+    let program = Program::start(&place.data(), &flags);
+    (0..10).for_each(|nth| publish(&program, nth));
+    wait_for_backup(&program);
+    (10..20).for_each(|nth| publish(&program, nth));
+    wait_for_backup(&program);
+    assert_eq!(metric(&program, "tidewire_backup_failures_total"), Some(0.0));
+    assert_eq!(metric(&program, "tidewire_backup_interval_seconds"), Some(1.0));
+    assert!(metric(&program, "tidewire_backup_age_seconds").unwrap() < 20.0);
+    assert_eq!(metric(&program, "tidewire_backups"), Some(1.0));
+    assert!(metric(&program, "tidewire_backups_bytes").unwrap() > 1_000.0);
+    program.kill();
+    let restored = place.restore("again", "");
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    let again = Program::start(&place.path("again"), &flags);
+    assert_eq!(posts(&again), 20);
+    publish(&again, 20);
+    wait_for_backup(&again);
+    again.signal("TERM");
+    let (status, log) = again.ended();
+    assert!(status.success() && !log.contains("the backup failed"), "{log}");
+}
+
+#[test]
+fn a_server_does_not_start_without_its_store() {
+    let place = Place::new();
+    std::fs::write(place.store(), "a file").unwrap();
+    let to = format!("file://{}", place.store().display());
+    let (status, log) = Program::spawn(&place.data(), &["--backup-to", &to]).ended();
+    assert!(!status.success() && log.contains("cannot use the store file://"), "{log}");
+}
+
+/// A server that speaks S3, of the Python package `moto`.
+struct S3 {
+    child: Child,
+    endpoint: String,
+}
+
+impl S3 {
+    fn start() -> Option<Self> {
+        let program = std::env::var("TIDEWIRE_MOTO_SERVER").unwrap_or_else(|_| "moto_server".to_owned());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(program);
+        command.args(["-H", "127.0.0.1", "-p"]).arg(port.to_string());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let server = Self { child, endpoint: format!("http://127.0.0.1:{port}") };
+        let began = Instant::now();
+        while ureq::put(format!("{}/bucket", server.endpoint)).send_empty().is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the S3 server starts");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(server)
+    }
+
+    fn environment(&self) -> [(&'static str, String); 5] {
+        [
+            ("AWS_ACCESS_KEY_ID", "key".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "secret-2b1f".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ENDPOINT_URL", self.endpoint.clone()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ]
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tidewire(place: &Place, server: &S3, words: &str) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+    command.current_dir(place.0.path()).args(words.split(' ')).envs(server.environment());
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_directory_is_backed_up_to_s3_and_restored_from_there() {
+    let Some(server) = S3::start() else { return skip("the test of backups in S3", "moto_server") };
+    let place = Place::new();
+    let program = Program::start(&place.data(), &["--outbox-posts", "5"]);
+    (0..20).for_each(|nth| publish(&program, nth));
+    program.signal("TERM");
+    assert!(program.ended().0.success());
+    let (done, said) = tidewire(&place, &server, "backup --data-dir data --to s3://bucket/some/where");
+    assert!(done, "{said}");
+    let (done, listed) = tidewire(&place, &server, "restore --list --from s3://bucket/some/where");
+    assert!(done && listed.contains("events 20 to 20, "), "{listed}");
+    let (done, said) = tidewire(&place, &server, "restore --from s3://bucket/some/where --data-dir again");
+    assert!(done, "{said}");
+    let again = Program::start(&place.path("again"), &["--outbox-posts", "5"]);
+    assert_eq!(posts(&again), 20);
+    again.kill();
+    for (words, named) in [
+        ("backup --data-dir data --to s3://no-such-bucket/a", "s3://no-such-bucket/a"),
+        ("restore --from s3://bucket/empty --data-dir other", "s3://bucket/empty has no complete backup"),
+    ] {
+        let (done, said) = tidewire(&place, &server, words);
+        assert!(!done && said.contains(named) && !said.contains("secret-2b1f"), "{said}");
+    }
+}
