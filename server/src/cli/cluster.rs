@@ -95,12 +95,28 @@ pub(crate) struct Joined {
 }
 
 impl Node {
+    /// Returns the options of passing requests on, if a cluster is named, and how many of these open files are left to clients.
+    pub(crate) fn options(&self, open_files: u64) -> Result<(Option<ClusterOptions>, u64), Box<dyn std::error::Error>> {
+        if self.cluster.is_none() {
+            return Ok((None, open_files));
+        }
+        let key = self.cluster_key_file.as_deref().ok_or("--cluster needs --cluster-key-file FILE")?;
+        let mut options = ClusterOptions::new(ClusterKey::read(key)?);
+        options.authorities.clone_from(&self.cluster_ca_file);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let left = options.fit_into(open_files, workers);
+        Ok((Some(options), left))
+    }
+
     /// Joins the cluster, if one is named. Waits until the brokers have answered.
-    pub(crate) fn join(&self, config: &EngineConfig) -> Result<Option<Joined>, Box<dyn std::error::Error>> {
-        let Some(name) = &self.cluster else { return Ok(None) };
+    pub(crate) fn join(
+        &self,
+        config: &EngineConfig,
+        options: Option<ClusterOptions>,
+    ) -> Result<Option<Joined>, Box<dyn std::error::Error>> {
+        let (Some(name), Some(options)) = (&self.cluster, options) else { return Ok(None) };
         let node = self.node.clone().ok_or("--cluster needs --node NAME")?;
         let address = self.advertise.as_deref().ok_or("--cluster needs --advertise URL")?;
-        let key = self.cluster_key_file.as_deref().ok_or("--cluster needs --cluster-key-file FILE")?;
         let session = self.cluster_session.map_or(SESSION, |span| span.0);
         if session < SESSION_MIN {
             return Err(format!("--cluster-session must be at least {SESSION_MIN:?}").into());
@@ -109,8 +125,6 @@ impl Node {
         if !(address.starts_with("http://") || address.starts_with("https://")) {
             return Err(format!("--advertise {address} must begin with http:// or https://").into());
         }
-        let mut options = ClusterOptions::new(ClusterKey::read(key)?);
-        options.authorities.clone_from(&self.cluster_ca_file);
         let log = KafkaLog::open(self.kafka.options(name)?)?;
         if let Some(retention) = log.settings().retention() {
             // Otherwise no node could start once the first records are deleted.

@@ -109,11 +109,15 @@ impl Serve {
             return Ok(terminal::refuse(&refusal));
         }
         let access = Arc::new(Access::open(settings.access()?)?);
-        let (limits, wanted) = (settings.connections(open_files::limit()), config.live_max);
+        #[cfg(feature = "cluster")]
+        let (node_options, files) = node.options(open_files::limit())?;
+        #[cfg(not(feature = "cluster"))]
+        let files = open_files::limit();
+        let (limits, wanted) = (settings.connections(files), config.live_max);
         config.live_max = wanted.min(limits.left_to_live());
         // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
         #[cfg(feature = "cluster")]
-        let (source, cluster) = match node.join(&config)? {
+        let (source, cluster) = match node.join(&config, node_options)? {
             Some(joined) => (Source::Cluster(joined.engine, joined.view), Some(Arc::new(joined.cluster))),
             None => (Source::directory(storage)?, None),
         };
