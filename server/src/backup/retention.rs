@@ -54,7 +54,10 @@ pub(super) fn remove(
 pub(super) fn sweep(store: &Store, manifests: &[Manifest]) -> Result<HashSet<String>, BackupError> {
     let needed = needed(manifests);
     let mut stored = HashSet::new();
-    for Listed { name: sha256, bytes } in store.list(FOLDER)? {
+    // Anything else is not of a backup, whoever has put it there.
+    let is_sha256 =
+        |name: &str| name.len() == 64 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    for Listed { name: sha256, bytes } in store.list(FOLDER)?.into_iter().filter(|listed| is_sha256(&listed.name)) {
         match needed.get(&*sha256) {
             Some(expected) if *expected == bytes => drop(stored.insert(sha256)),
             Some(_) => {}

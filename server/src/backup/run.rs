@@ -115,14 +115,16 @@ impl Backups {
     }
 
     fn run_on(&self, known: &mut Known) -> Result<(), BackupError> {
-        self.append(known, self.committed())?;
+        // Read first: what is written from here on may not be in this copy.
+        let now = self.now();
+        self.append(known, self.committed(), now)?;
         if self.is_due(known) {
             self.begin(known)?;
         }
         self.remove_old(known)?;
-        let last = known.manifests.last().map_or(0, Manifest::last);
-        self.engine.keep_journal_after(Some(Sequence(last)));
-        self.figures.complete(self.now());
+        let last = known.manifests.last();
+        self.engine.keep_journal_after(Some(Sequence(last.map_or(0, Manifest::last))));
+        self.figures.complete(last.map_or(now, Manifest::copied_at));
         self.figures.backups.store(known.manifests.len() as u64, Ordering::Relaxed);
         self.figures.stored_bytes.store(retention::stored_bytes(&known.manifests), Ordering::Relaxed);
         Ok(())
@@ -130,10 +132,11 @@ impl Backups {
 
     /// Begins another backup.
     fn begin(&self, known: &mut Known) -> Result<(), BackupError> {
+        let now = self.now();
         let base = self.engine.backup_base()?;
         // The last backup reaches to the beginning of the new one, so that every event between them can be restored.
-        self.append(known, base.through)?;
-        let manifest = self.upload(known, &base)?;
+        self.append(known, base.through, now)?;
+        let manifest = self.upload(known, &base, now)?;
         manifest.write(&self.store)?;
         info!("began the backup {} of event {} in {}", manifest.name(), manifest.through, self.store.place(""));
         known.manifests.push(manifest);
@@ -187,8 +190,9 @@ impl Backups {
         is_long || (last.begun_at <= oldest.0 && self.committed().0 > last.through)
     }
 
-    /// Appends the journal up to `through` to the last backup, if this process may. If events are missing, it may not any more.
-    fn append(&self, known: &mut Known, through: Sequence) -> Result<(), BackupError> {
+    /// Appends the journal up to `through` to the last backup, if this process may. If events are missing, it may not any more. All events
+    /// up to the time `at` are among them.
+    fn append(&self, known: &mut Known, through: Sequence, at: UnixMicros) -> Result<(), BackupError> {
         let Some(mut last) = known.manifests.last().cloned().filter(|_| known.continues) else { return Ok(()) };
         let after = Sequence(last.last());
         match self.copy_journal(known, &mut last, after, through) {
@@ -200,8 +204,9 @@ impl Backups {
             }
             Err(cause) => return Err(cause),
         }
-        last.copied_at = self.now().0;
+        last.copied_at = at.0;
         last.write(&self.store)?;
+        self.engine.keep_journal_after(Some(Sequence(last.last())));
         known.manifests.pop();
         known.manifests.push(last);
         Ok(())
@@ -234,8 +239,8 @@ impl Backups {
         })
     }
 
-    /// Stores a snapshot with its archive and the journal that it needs.
-    fn upload(&self, known: &mut Known, base: &BackupBase) -> Result<Manifest, BackupError> {
+    /// Stores a snapshot with its archive and the journal that it needs. All events up to the time `at` are in them.
+    fn upload(&self, known: &mut Known, base: &BackupBase, at: UnixMicros) -> Result<Manifest, BackupError> {
         let place = self.files.place(&base.snapshot.file);
         let (content, _) = self.files.read(&base.snapshot.file).map_err(BackupError::file("read", &*place))?;
         let mut uploads = Uploads::new(&self.store, &mut known.stored, &self.figures, &self.stopping);
@@ -249,7 +254,7 @@ impl Backups {
             through: base.through.0,
             through_at: base.last_instant.shown().0,
             lead_us: base.last_instant.lead_us,
-            copied_at: self.now().0,
+            copied_at: at.0,
             snapshot,
             archive,
             journal: Vec::new(),

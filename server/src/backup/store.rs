@@ -136,6 +136,8 @@ impl Store {
         let found = self.block_on(all).map_err(self.failed("list", folder))?;
         let listed = found
             .into_iter()
+            // Not what is in folders within it.
+            .filter(|meta| meta.location.parts().count() == prefix.parts().count() + 1)
             .filter_map(|meta| Some(Listed { name: meta.location.filename()?.to_owned(), bytes: meta.size }));
         Ok(listed.collect())
     }
