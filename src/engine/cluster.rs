@@ -14,7 +14,7 @@ use crate::storage::log::SharedLog;
 
 impl Engine {
     /// Starts an engine that takes part in the cluster of `log`, with all state in memory. It reads the log from its start, and is ready
-    /// once it has read all that was there ([`ClusterView::is_ready`]). Commands are refused while another node is the sequencer.
+    /// once it has read all that was there (`ClusterView::is_ready`). Commands are refused while another node is the sequencer.
     ///
     /// # Errors
     /// Fails if the log cannot be used, or is not the log of a cluster.
