@@ -117,6 +117,11 @@ impl Manifest {
         super::retention::stored_bytes(std::slice::from_ref(self))
     }
 
+    /// Returns the time of the first event that a restore may end at, for a message. A data directory that was empty has none.
+    pub(crate) fn begins(&self) -> String {
+        if self.through == 0 { "the beginning".to_owned() } else { UnixMicros(self.through_at).to_string() }
+    }
+
     /// Returns the time of the last run that completed this backup.
     pub(crate) fn copied_at(&self) -> UnixMicros {
         UnixMicros(self.copied_at)

@@ -127,7 +127,7 @@ fn choose<'a>(store: &Store, manifests: &'a [Manifest], moment: Moment) -> Resul
 /// Returns the ranges of events and times that can be restored, as text.
 fn ranges(manifests: &[Manifest]) -> String {
     let range = |manifest: &Manifest| {
-        let (from, to) = (UnixMicros(manifest.through_at), manifest.copied_at());
+        let (from, to) = (manifest.begins(), manifest.copied_at());
         format!("events {} to {} ({from} to {to})", manifest.through, manifest.last())
     };
     manifests.iter().map(range).collect::<Vec<_>>().join(", ")

@@ -69,7 +69,7 @@ impl Restore {
 fn list(store: &Store) -> Outcome {
     let manifests = read_all(store)?;
     for manifest in &manifests {
-        let (from, to) = (UnixMicros(manifest.through_at), manifest.copied_at());
+        let (from, to) = (manifest.begins(), manifest.copied_at());
         let (first, last, bytes) = (manifest.through, manifest.last(), manifest.bytes());
         terminal::print_line(&format!("events {first} to {last}, {from} to {to}: {bytes} bytes"));
     }
