@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use kafka_broker::Brokers;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
-use tidewire::storage::log::{LogError, LogWriter, SharedLog};
+use tidewire::storage::log::{LogError, LogWriter, ReadLog, SharedLog};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -16,6 +16,9 @@ pub enum Error {
         /// Maximum number of items in the queue.
         limit: usize,
     },
+    /// Another node of the cluster is so far behind that it would fall back further. Nothing was changed; the caller may retry.
+    #[error("overloaded: another node is too far behind to take more")]
+    NodeBehind,
     /// The engine is stopping.
     #[error("the engine is shutting down")]
     ShuttingDown,
@@ -122,9 +125,6 @@ pub enum Error {
         "the log has not confirmed the change in time: it may be stored or not; publishing again with the same id is safe"
     )]
     OutcomeUnknown,
-    /// The request is not possible in a cluster.
-    #[error("{0} is not possible in a cluster")]
-    NotInCluster(&'static str),
     /// Taking a snapshot failed.
     #[error("the snapshot failed: {0}")]
     SnapshotFailed(String),
@@ -200,7 +200,7 @@ impl Error {
     /// Returns a stable name of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Overloaded { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::NodeBehind => "overloaded",
             Self::ShuttingDown => "shutting_down",
             Self::UnknownPost(_) => "unknown_post",
             Self::UnknownSource(_) => "unknown_source",
@@ -229,7 +229,6 @@ impl Error {
             Self::NotSequencer => "not_sequencer",
             Self::LogUnavailable(_) => "log_unavailable",
             Self::OutcomeUnknown => "outcome_unknown",
-            Self::NotInCluster(_) => "not_in_cluster",
             Self::SnapshotFailed(_) => "snapshot_failed",
             Self::NoDataDirectory => "no_data_directory",
             Self::ArchiveFailed(_) => "archive_failed",
@@ -243,6 +242,7 @@ impl Error {
         matches!(
             self,
             Self::Overloaded { .. }
+                | Self::NodeBehind
                 | Self::ShuttingDown
                 | Self::NotSequencer
                 | Self::LogUnavailable(_)

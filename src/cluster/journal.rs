@@ -8,21 +8,30 @@
 //! Not responsible for:
 //! - which records count (`cluster::membership`), applying events (`runtime::writer`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
 use tracing::{info, warn};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Clock;
+use crate::cluster::followed::{Followed, first_read};
+pub use crate::cluster::join_error::JoinError;
 use crate::cluster::membership::{Counted, Membership, ReadError};
+use crate::cluster::placement::Placement as _;
 use crate::cluster::presence::{Duty, Presence};
-use crate::cluster::record::{Content, Epoch, Header, NodeName, NodeRun, decode_header, encode, encode_packed};
+use crate::cluster::record::{
+    ClusterId, Content, Epoch, Header, NodeName, NodeRun, decode_header, encode, encode_packed,
+};
 use crate::cluster::view::ClusterView;
 use crate::feed::event::Event;
 use crate::storage::frame::pack;
+use crate::storage::journal::writer::JournalFigures;
 use crate::storage::journal::{Committed, Journal, JournalError, ReadBack, Sequence, SharedJournal};
 use crate::storage::log::{LogError, LogReader, LogRecord, LogWriter, SharedLog};
 use crate::throttle::Throttle;
@@ -73,36 +82,20 @@ pub struct ClusterJournal {
     /// The number of events that were sent in this epoch and not read back yet, and the time since which the first of them is.
     unread: usize,
     unread_since: Duration,
+    /// The number of the last event of each group that is on its way, and when the group was sent.
+    groups: VecDeque<(u64, Duration)>,
     /// True if a record was lost on its way, so that those after it do not count: a new epoch must begin.
     must_reclaim: bool,
     reclaimed_at: Option<Duration>,
     applied: Sequence,
+    /// The hash of the record at `applied`.
+    fingerprint: u64,
+    figures: Arc<JournalFigures>,
     /// The last record that was in the log when this process started.
     ready_at: Sequence,
     failed: bool,
     unavailable_logged: Throttle,
     view: Arc<ClusterView>,
-}
-
-/// The reason why a node could not join a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
-    /// The log could not be used.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The log is empty.
-    #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
-    Empty(String),
-    /// The first record is not that of a cluster.
-    #[error("record {sequence} of {place}: {cause}")]
-    NotACluster {
-        /// The address of the log.
-        place: String,
-        /// The sequence of the record.
-        sequence: Sequence,
-        /// The reason of the refusal.
-        cause: ReadError,
-    },
 }
 
 /// An event as the content of a record, without copying it.
@@ -112,25 +105,44 @@ enum EventContent<'a> {
     Event(&'a Event),
 }
 
-/// Writes the first record of a log.
+/// Writes the first record of a log that begins with an empty state.
 ///
 /// # Errors
 /// Fails if the log has records already, or cannot be used.
-pub fn found(log: &dyn SharedLog, partitions: u32, cluster: crate::cluster::record::ClusterId) -> Result<(), LogError> {
-    let range = log.range()?;
-    if range.last >= range.first && range.last > Sequence(0) {
-        return Err(LogError::Setup(format!("{} has records already", log.place())));
-    }
+pub fn found(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
+    append_first(log, &first_record(cluster, &Content::Founded { partitions }))
+}
+
+/// Returns the first record of a log, with this content.
+pub fn first_record(cluster: ClusterId, content: &Content) -> LogRecord {
     let by = NodeRun { node: "init".parse().expect("a valid name"), run: 0 };
     let header = Header { cluster, by, epoch: Epoch(0), nth: 0 };
+    LogRecord { sequence: Sequence(1), bytes: encode(&header, content) }
+}
+
+/// Refuses a log that is in use.
+///
+/// # Errors
+/// Fails if the log has records already, or cannot be read.
+pub fn refuse_used(log: &dyn SharedLog) -> Result<(), LogError> {
+    match log.range()?.last {
+        Sequence(0) => Ok(()),
+        _ => Err(LogError::Setup(format!("{} has records already, or had some", log.place()))),
+    }
+}
+
+/// Appends the first record of a log, and waits until the log has it.
+///
+/// # Errors
+/// Fails if the log has records already, or cannot be used.
+pub fn append_first(log: &dyn SharedLog, record: &LogRecord) -> Result<(), LogError> {
+    refuse_used(log)?;
     let mut writer = log.writer()?;
-    writer.append(encode(&header, &Content::Founded { partitions }))?;
+    writer.append(record.bytes.clone())?;
     let mut reader = log.reader(Sequence(0))?;
-    let first = reader.read(FOUND_WAIT)?;
-    let first = first.first().and_then(|record| decode_header(&record.bytes).ok());
-    match first {
+    match first_read(&mut *reader, FOUND_WAIT)? {
         None => Err(LogError::Unavailable(format!("{} has not stored the first record in time", log.place()))),
-        Some((first, _)) if first.cluster == cluster => Ok(()),
+        Some(first) if first == *record => Ok(()),
         Some(_) => Err(LogError::Setup(format!("{} was made the log of another cluster just now", log.place()))),
     }
 }
@@ -139,30 +151,26 @@ pub fn found(log: &dyn SharedLog, partitions: u32, cluster: crate::cluster::reco
 const FOUND_WAIT: Duration = Duration::from_secs(30);
 
 impl ClusterJournal {
-    /// Opens the log of a cluster at its start, and starts the thread that reads it. Blocks until the first record was read.
+    /// Opens the log of a cluster behind the record up to which it was `followed`, and starts the thread that reads it.
     ///
     /// # Errors
-    /// Fails if the log cannot be used, or is not the log of a cluster.
-    pub fn open(log: &dyn SharedLog, options: NodeOptions, clock: Arc<dyn Clock>) -> Result<Self, JoinError> {
-        let range = log.range()?;
-        let mut reader = log.reader(Sequence(0))?;
-        let first = reader.read(FOUND_WAIT)?;
-        let Some(founding) = first.first() else { return Err(JoinError::Empty(log.place())) };
-        let not_a_cluster = |cause| JoinError::NotACluster { place: log.place(), sequence: founding.sequence, cause };
-        let header = decode_header(&founding.bytes).map_err(ReadError::from);
-        let founded = header.and_then(|(header, content)| Membership::founded(&header, content));
-        let membership = founded.map_err(not_a_cluster)?;
-        let me = NodeRun { node: options.name, run: fastrand::u64(..) };
-        let now = clock.monotonic();
-        let view = Arc::new(ClusterView::new(me.clone(), membership.clone(), Arc::clone(&clock)));
+    /// Fails if the log cannot be used, or does not have the records after that one.
+    pub fn open(
+        log: &dyn SharedLog,
+        followed: Followed,
+        options: NodeOptions,
+        view: Arc<ClusterView>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, LogError> {
+        let ready_at = log.range()?.last;
+        let Followed { membership, sequence: applied, last_event, fingerprint } = followed;
+        view.begin(last_event);
+        let (reader, writer) = (log.reader(applied)?, log.writer()?);
         let (batches, incoming) = crossbeam_channel::bounded(BATCHES_AHEAD);
-        let applied = founding.sequence;
-        let rest = first.into_iter().skip(1).collect();
-        let writer = log.writer()?;
-        let reading =
-            thread::Builder::new().name("tidewire-log".to_owned()).spawn(move || read(reader, rest, &batches));
+        let reading = thread::Builder::new().name("tidewire-log".to_owned()).spawn(move || read(reader, &batches));
         reading.map_err(|cause| LogError::Unavailable(format!("no thread to read it: {cause}")))?;
-        Ok(Self {
+        let (me, now) = (view.run().clone(), clock.monotonic());
+        let mut journal = Self {
             presence: Presence::new(me.clone(), options.address, options.session, now),
             me,
             session: options.session,
@@ -176,19 +184,24 @@ impl ClusterJournal {
             next_nth: 0,
             unread: 0,
             unread_since: now,
+            groups: VecDeque::new(),
             must_reclaim: false,
             reclaimed_at: None,
             applied,
-            ready_at: range.last,
+            fingerprint,
+            figures: Arc::default(),
+            ready_at,
             failed: false,
             unavailable_logged: Throttle::default(),
             view,
-        })
+        };
+        journal.note_applied();
+        Ok(journal)
     }
 
-    /// Returns what other threads see of the cluster.
-    pub fn view(&self) -> Arc<ClusterView> {
-        Arc::clone(&self.view)
+    /// Returns the figures of what was read from the log.
+    pub fn figures(&self) -> Arc<JournalFigures> {
+        Arc::clone(&self.figures)
     }
 
     fn header(&self, epoch: Epoch, nth: u64) -> Header {
@@ -238,17 +251,29 @@ impl ClusterJournal {
         let expected = self.membership.next_nth();
         let counted = self.membership.read(record.sequence, &header, content)?;
         let is_mine = header.by == self.me;
+        if matches!(counted, Counted::Event(_)) {
+            self.view.begin(record.sequence);
+        }
         // A record before this one was lost on its way, so no more of this epoch count.
         self.must_reclaim |= counted == Counted::Nothing
             && is_mine
             && self.is_sequencer()
             && header.epoch == self.epoch
             && header.nth > expected;
-        self.applied = record.sequence;
-        self.presence.note(self.clock.monotonic(), &header, &counted);
+        (self.applied, self.fingerprint) = (record.sequence, xxh3_64(&record.bytes));
+        self.figures.written_bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
+        let (now, heard_before) = (self.clock.monotonic(), self.presence.heard_at());
+        self.presence.note(now, &header, &counted, &self.membership);
+        if let Some(sent) = self.presence.heard_at().filter(|sent| Some(*sent) != heard_before) {
+            self.view.figures.beat_latency.record(now.saturating_sub(sent));
+        }
         match counted {
             Counted::Event(_) if is_mine && self.unread > 0 => {
-                (self.unread, self.unread_since) = (self.unread - 1, self.clock.monotonic());
+                (self.unread, self.unread_since) = (self.unread - 1, now);
+                if let Some(sent) = self.groups.front().filter(|(last, _)| *last == header.nth).map(|(_, sent)| *sent) {
+                    self.groups.pop_front();
+                    self.view.figures.commit_latency.record(now.saturating_sub(sent));
+                }
                 each(record.sequence, ReadBack::Own);
             }
             Counted::Event(event) => each(record.sequence, ReadBack::Other(event)),
@@ -256,6 +281,7 @@ impl ClusterJournal {
                 info!("epoch {}: {} is the sequencer", header.epoch.0, header.by.node);
                 // Events of an earlier epoch that stand behind this record do not count.
                 self.unread = 0;
+                self.groups.clear();
                 self.pending.clear();
                 self.pending_bytes = 0;
                 (self.must_reclaim, self.reclaimed_at) = (false, None);
@@ -265,7 +291,8 @@ impl ClusterJournal {
                     each(record.sequence, ReadBack::Promoted);
                 }
             }
-            Counted::Members | Counted::Beat { .. } | Counted::Left | Counted::Nothing => {}
+            Counted::Nothing => self.view.figures.note_fenced(),
+            Counted::Members | Counted::Beat { .. } | Counted::Left => {}
         }
         Ok(())
     }
@@ -281,14 +308,15 @@ impl ClusterJournal {
     }
 
     fn show(&self) {
-        self.view.show(&self.membership, self.applied, self.presence.lease_until(), self.applied >= self.ready_at);
+        let has_company = self.presence.has_company(self.clock.monotonic());
+        self.view.show(&self.membership, self.applied, (&self.presence, has_company), self.applied >= self.ready_at);
     }
 }
 
 /// Reads the log until the receiver is dropped.
-fn read(mut reader: Box<dyn LogReader>, first: Vec<LogRecord>, batches: &Sender<Records>) {
-    let mut records = Ok(first);
+fn read(mut reader: Box<dyn LogReader>, batches: &Sender<Records>) {
     loop {
+        let records = reader.read(READ_WAIT);
         let has_failed = records.is_err();
         // An empty batch is sent as well: so this notices that nobody receives any more.
         if batches.send(records).is_err() {
@@ -297,7 +325,6 @@ fn read(mut reader: Box<dyn LogReader>, first: Vec<LogRecord>, batches: &Sender<
         if has_failed {
             thread::park_timeout(READ_RETRY);
         }
-        records = reader.read(READ_WAIT);
     }
 }
 
@@ -331,6 +358,7 @@ impl Journal for ClusterJournal {
             }
             self.unread += 1;
         }
+        self.groups.push_back((self.next_nth.saturating_sub(1), self.clock.monotonic()));
         Ok(Committed::Sent)
     }
 
@@ -347,10 +375,7 @@ impl Journal for ClusterJournal {
     }
 
     fn close(&mut self) -> Result<(), JournalError> {
-        let left = self.writer.append(encode(&self.header(self.membership.epoch(), 0), &Content::Leave));
-        // Otherwise the others would wait for a session until they take over.
-        self.writer.flush(LEAVE_WAIT);
-        left.map_err(|cause| JournalError::Unavailable(cause.to_string()))
+        self.leave().map_err(|cause| JournalError::Unavailable(cause.to_string()))
     }
 }
 
@@ -375,6 +400,7 @@ impl SharedJournal for ClusterJournal {
                 cause @ (LogError::Deleted { .. }
                 | LogError::Shorter { .. }
                 | LogError::Replaced { .. }
+                | LogError::Damaged { .. }
                 | LogError::Setup(_)),
             ) => {
                 return self.fail(cause.to_string(), each);
@@ -386,7 +412,15 @@ impl SharedJournal for ClusterJournal {
         }
     }
 
+    fn followed(&self) -> Vec<u8> {
+        let (membership, sequence, fingerprint) = (self.membership.clone(), self.applied, self.fingerprint);
+        let mut record = Vec::new();
+        pack(&Followed { membership, sequence, last_event: self.view.last_event(), fingerprint }, &mut record);
+        record
+    }
+
     fn note_applied(&mut self) {
+        self.figures.committed.publish(self.applied);
         if self.applied >= self.ready_at {
             self.presence.set_ready();
         }
@@ -396,7 +430,7 @@ impl SharedJournal for ClusterJournal {
     }
 
     fn tend(&mut self) {
-        if self.failed {
+        if self.failed || self.presence.has_left() {
             return;
         }
         let now = self.clock.monotonic();
@@ -414,9 +448,24 @@ impl SharedJournal for ClusterJournal {
         }
     }
 
+    fn outruns_members(&self) -> bool {
+        self.presence.outruns_members(&self.membership)
+    }
+
     fn may_judge(&self) -> bool {
         let is_leased = self.presence.lease_until().is_some_and(|until| self.clock.monotonic() < until);
-        !self.failed && self.is_sequencer() && is_leased && !self.must_reclaim
+        !self.failed && !self.presence.has_left() && self.is_sequencer() && is_leased && !self.must_reclaim
+    }
+
+    fn leave(&mut self) -> Result<(), LogError> {
+        if self.presence.has_left() {
+            return Ok(());
+        }
+        self.writer.append(encode(&self.header(self.membership.epoch(), 0), &Content::Leave))?;
+        self.presence.leave();
+        // Otherwise the others would wait for a session until they take over.
+        self.writer.flush(LEAVE_WAIT);
+        Ok(())
     }
 
     fn patience(&self) -> Duration {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cluster::record::{
-    ClusterId, Content, Epoch, Header, Member, NodeName, NodeRun, RecordError, decode_content,
+    Beat, ClusterId, Content, Epoch, Header, Member, NodeName, NodeRun, RecordError, decode_content,
 };
 use crate::feed::event::Event;
 use crate::id::SourceId;
@@ -40,7 +40,7 @@ pub struct Membership {
 #[serde(deny_unknown_fields)]
 struct Seat {
     member: Member,
-    /// Its last beat.
+    /// Its last beat that said that it is ready. Another one gives no lease, so it does not keep the member.
     last_beat: Sequence,
     has_left: bool,
 }
@@ -60,6 +60,8 @@ pub enum Counted {
         address: String,
         /// True if the node has read the log.
         is_ready: bool,
+        /// Milliseconds by which the node is behind at most.
+        behind_ms: u64,
     },
     /// Its writer is about to end.
     Left,
@@ -79,20 +81,28 @@ pub enum ReadError {
 }
 
 impl Membership {
+    /// The state before any record was read.
+    pub fn unknown() -> Self {
+        Self {
+            cluster: ClusterId(0),
+            partitions: 1,
+            epoch: Epoch::default(),
+            sequencer: None,
+            next_nth: 0,
+            seats: BTreeMap::new(),
+        }
+    }
+
     /// Reads the first record of a log.
     ///
     /// # Errors
     /// Fails if the log is not the log of a cluster.
     pub fn founded(header: &Header, content: &[u8]) -> Result<Self, ReadError> {
-        let Content::Founded { partitions } = decode_content(content)? else { return Err(ReadError::NotFounded) };
-        Ok(Self {
-            cluster: header.cluster,
-            partitions: partitions.max(1),
-            epoch: Epoch::default(),
-            sequencer: None,
-            next_nth: 0,
-            seats: BTreeMap::new(),
-        })
+        let (Content::Founded { partitions } | Content::FoundedFrom { partitions, .. }) = decode_content(content)?
+        else {
+            return Err(ReadError::NotFounded);
+        };
+        Ok(Self { cluster: header.cluster, partitions: partitions.max(1), ..Self::unknown() })
     }
 
     /// Reads the record at `sequence`.
@@ -124,15 +134,21 @@ impl Membership {
                 self.next_nth += 1;
                 if self.seat(members, as_of, sequence) { Counted::Members } else { Counted::Nothing }
             }
-            Content::Beat { address, is_ready } => {
-                self.seat_of(&header.by).into_iter().for_each(|seat| seat.last_beat = sequence);
-                Counted::Beat { address, is_ready }
+            Content::Beat(Beat { address, is_ready, behind_ms }) => {
+                if is_ready {
+                    self.seat_of(&header.by).into_iter().for_each(|seat| seat.last_beat = sequence);
+                }
+                Counted::Beat { address, is_ready, behind_ms }
             }
             Content::Leave => {
                 self.seat_of(&header.by).into_iter().for_each(|seat| seat.has_left = true);
                 Counted::Left
             }
-            Content::Claim | Content::Event(_) | Content::Members { .. } | Content::Founded { .. } => Counted::Nothing,
+            Content::Claim
+            | Content::Event(_)
+            | Content::Members { .. }
+            | Content::Founded { .. }
+            | Content::FoundedFrom { .. } => Counted::Nothing,
         })
     }
 
@@ -140,7 +156,7 @@ impl Membership {
         self.seats.get_mut(&run.node).filter(|seat| seat.member.run == *run)
     }
 
-    /// Replaces the members, unless one of those to be removed has written a beat after `as_of`. Otherwise a sequencer that was paused
+    /// Replaces the members, unless one of those to be removed has written a beat after `as_of` with which it is ready. Otherwise a sequencer that was paused
     /// would remove members because of its own silence.
     fn seat(&mut self, members: Vec<Member>, as_of: Sequence, now: Sequence) -> bool {
         let lives = |seat: &&Seat| seat.last_beat > as_of && !seat.has_left;
@@ -190,7 +206,24 @@ impl Membership {
 
     /// Returns true if another state has the same sequencer and the same members: beats and events change neither.
     pub fn places_like(&self, other: &Self) -> bool {
-        self.epoch == other.epoch && self.sequencer == other.sequencer && self.members().eq(other.members())
+        let same_seat =
+            |(seat, of_other): (&Seat, &Seat)| seat.member == of_other.member && seat.has_left == of_other.has_left;
+        self.cluster == other.cluster
+            && self.epoch == other.epoch
+            && self.sequencer == other.sequencer
+            && self.seats.len() == other.seats.len()
+            && self.seats.values().zip(other.seats.values()).all(same_seat)
+    }
+
+    /// Returns the number of partitions that have another owner than in an earlier state.
+    pub fn moved_since(&self, before: &Self) -> u64 {
+        let moved = |partition: &u32| self.owner(*partition) != before.owner(*partition);
+        (0..self.partitions).filter(moved).count() as u64
+    }
+
+    /// Returns true if this process is a member and has written that it leaves.
+    pub fn is_leaving(&self, run: &NodeRun) -> bool {
+        self.seats.get(&run.node).is_some_and(|seat| seat.member.run == *run && seat.has_left)
     }
 
     /// Returns true if this process is a member.
@@ -336,18 +369,23 @@ mod tests {
             members: list.iter().map(|run| member(run)).collect(),
             as_of: Sequence(as_of),
         };
-        let beat = Content::Beat { address: String::new(), is_ready: true };
+        let beat = |is_ready| Content::Beat(Beat { address: String::new(), is_ready, behind_ms: 0 });
+        let counted_beat = |is_ready| Counted::Beat { address: String::new(), is_ready, behind_ms: 0 };
         let mut membership = new(4);
         for (at, by, epoch, nth, content, counted) in [
             (2, &a, 1, 0, Content::Claim, Counted::Claimed),
             (3, &a, 1, 1, members(&[&a, &b], 0), Counted::Members),
-            (4, &b, 0, 7, beat, Counted::Beat { address: String::new(), is_ready: true }),
+            (4, &b, 0, 7, beat(true), counted_beat(true)),
             (5, &a, 1, 2, members(&[&a], 3), Counted::Nothing),
             (6, &a, 1, 3, members(&[&a], 4), Counted::Members),
             (7, &a, 1, 4, members(&[&a, &b], 4), Counted::Members),
             (8, &a, 1, 5, members(&[&a], 6), Counted::Nothing),
             (9, &b, 0, 0, Content::Leave, Counted::Left),
             (10, &a, 1, 6, members(&[&a], 6), Counted::Members),
+            // One that has given up says so with each beat.
+            (11, &a, 1, 7, members(&[&a, &b], 10), Counted::Members),
+            (12, &b, 0, 8, beat(false), counted_beat(false)),
+            (13, &a, 1, 8, members(&[&a], 11), Counted::Members),
         ] {
             assert_eq!(read_at(&mut membership, at, &header(by, epoch, nth), &content), Ok(counted), "at {at}");
         }

@@ -4,7 +4,8 @@
 //! - the records of the log ([`record`]), and their meaning in their order ([`membership`]): every node that has read the same records comes
 //!   to the same result;
 //! - what a node has to append so that the cluster goes on ([`presence`]);
-//! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]).
+//! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]);
+//! - how far a node has read the log, for its snapshots ([`followed`]), and which other nodes could give one ([`peers`]).
 //!
 //! Not responsible for:
 //! - storing records (`storage::log`), the effect of events (`state::world`).
@@ -13,8 +14,12 @@
 //! once it reads this claim back and no other node's claim of the same epoch stands before it. Only what the sequencer of the current epoch
 //! has appended counts, and only without a gap. So a node that was paused or cut off and goes on writing changes nothing, on any node.
 
+pub mod figures;
+pub mod followed;
+pub mod join_error;
 pub mod journal;
 pub mod membership;
+pub mod peers;
 pub mod placement;
 pub mod presence;
 pub mod record;

@@ -1,7 +1,9 @@
 //! Where a request must be handled: what an engine in a cluster offers to its server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::cluster::figures::ClusterFigures;
 use crate::cluster::record::{Epoch, NodeName};
 use crate::id::SourceId;
 use crate::storage::journal::Sequence;
@@ -18,9 +20,22 @@ pub enum Place {
         /// The address of that node: scheme, host and port.
         address: Arc<str>,
     },
+    /// Another node becomes the sequencer at this moment, since the one that was it leaves in order. It takes some milliseconds.
+    Changing,
     /// No node now: the one that did it is gone, and no other has taken over yet. Or this node does not know it, since it has not heard
     /// from the log for too long.
     Nowhere,
+}
+
+/// Whether a node has a part in its cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// It owns readers.
+    Ready,
+    /// It has read the log, and gets readers next.
+    Joining,
+    /// It hands over to the others.
+    Leaving,
 }
 
 /// The nodes of a cluster, as one node sees them.
@@ -60,6 +75,49 @@ pub trait Placement: Send + Sync + 'static {
 
     /// Returns the last record of the log that this node has applied.
     fn applied(&self) -> Sequence;
+
+    /// Records that this node is about to end.
+    fn end(&self) {}
+
+    /// Returns whether load balancers should send requests to this node.
+    fn readiness(&self) -> Readiness {
+        Readiness::Ready
+    }
+
+    /// Returns true if other nodes do all that this node did, or there is no other one.
+    fn has_handed_over(&self) -> bool {
+        true
+    }
+
+    /// Returns what this node measures, if it does.
+    fn figures(&self) -> Option<&ClusterFigures> {
+        None
+    }
+
+    /// Returns how long ago this node sent the newest of its beats that it has read back: by so much at most it is behind.
+    fn heard_ago(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns the time between two beats of this node: even in a healthy cluster, [`Placement::heard_ago`] becomes so long.
+    fn beat_period(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns the last event that this node has read: no write that it has answered is after it.
+    fn last_event(&self) -> Sequence {
+        self.applied()
+    }
+
+    /// Returns the last event that this node has applied, or none while it applies some. Nodes for which it is the same have the same world.
+    fn settled(&self) -> Option<Sequence> {
+        None
+    }
+
+    /// Returns the names and addresses of all members. Cheap enough for each write.
+    fn members(&self) -> Vec<(NodeName, String)> {
+        self.view().nodes.into_iter().map(|node| (node.name, node.address)).collect()
+    }
 
     /// Returns all nodes. Not cheap: it is for people and balancers.
     fn view(&self) -> View {

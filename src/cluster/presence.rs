@@ -12,16 +12,23 @@
 //! removal has no effect if the log has a newer one. So the lease of a node that is cut off ends before its readers have another owner, if
 //! the clocks of both run at the same rate, to a tenth. A node that is alive loses readers to one that joins when it reads this in the log,
 //! and until then answers from a state that is older by just that.
+//!
+//! Each beat says how far its node is behind. While a member is behind the sequencer by more than a third of a session, publishing waits.
+//! One that is behind by more than a session gives up its lease, says so, and is removed, so that nobody waits for it for long; it is a member
+//! again when it has caught up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::cluster::membership::{Counted, Membership, rank};
-use crate::cluster::record::{Content, Header, Member, NodeRun};
+use crate::cluster::record::{Beat, Content, Header, Member, NodeRun};
 use crate::storage::journal::Sequence;
 
+/// Part of a session by which a member may be behind the sequencer. Beyond it publishing must wait.
+const BEHIND_MAX: u32 = 3;
+
 /// Number of beats in a session.
-const BEATS_PER_SESSION: u32 = 12;
+pub(super) const BEATS_PER_SESSION: u32 = 12;
 
 /// Maximum number of beats whose time is remembered until they are read back. While the log does not answer, the oldest are forgotten.
 const BEATS_UNDER_WAY_MAX: usize = 64;
@@ -35,16 +42,30 @@ pub struct Presence {
     session: Duration,
     started: Duration,
     heard: BTreeMap<NodeRun, Heard>,
-    /// The number and the time of each own beat that was not read back yet.
-    under_way: VecDeque<(u64, Duration)>,
+    /// The own beats that were not read back yet.
+    under_way: VecDeque<UnderWay>,
     next_beat: u64,
     last_beat: Option<Duration>,
     /// The time at which the last own beat that was read back was sent.
+    heard_at: Option<Duration>,
+    /// The same for the last one with which this node may answer for its readers.
     confirmed: Option<Duration>,
     last_claim: Option<Duration>,
     /// Another process with the same name, and the time at which a beat of it was last read, behind a beat of this one.
     namesake: Option<(NodeRun, Duration)>,
     is_ready: bool,
+    has_left: bool,
+    /// True once it was written that a member which leaves is none. It is written again with a beat, if it had no effect.
+    removes_one: bool,
+}
+
+/// An own beat that was sent.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    nth: u64,
+    sent: Duration,
+    /// True if this node may answer for its readers once it has read the beat back.
+    confirms: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +74,8 @@ struct Heard {
     address: String,
     is_ready: bool,
     has_left: bool,
+    /// By how much it was behind at most, by its last beat and by the one before.
+    behind: [Duration; 2],
 }
 
 /// Something to append to the log.
@@ -78,10 +101,13 @@ impl Presence {
             under_way: VecDeque::new(),
             next_beat: 0,
             last_beat: None,
+            heard_at: None,
             confirmed: None,
             last_claim: None,
             namesake: None,
             is_ready: false,
+            has_left: false,
+            removes_one: false,
         }
     }
 
@@ -90,55 +116,103 @@ impl Presence {
         self.is_ready = true;
     }
 
+    /// Ends all duties of this node: a beat after it has left would count as another life.
+    pub fn leave(&mut self) {
+        self.has_left = true;
+    }
+
+    /// Returns true if another node lives that could do what this one does.
+    pub fn has_company(&self, now: Duration) -> bool {
+        self.heard.iter().any(|(run, heard)| *run != self.me && heard.is_ready && self.lives(now, run))
+    }
+
+    /// Returns true if this node has left.
+    pub fn has_left(&self) -> bool {
+        self.has_left
+    }
+
     /// Takes note of a record that was read `now`.
-    pub fn note(&mut self, now: Duration, header: &Header, counted: &Counted) {
+    pub fn note(&mut self, now: Duration, header: &Header, counted: &Counted, membership: &Membership) {
         match counted {
-            Counted::Beat { address, is_ready } => {
+            Counted::Beat { address, is_ready, behind_ms } => {
                 if header.by == self.me {
                     self.confirm(header.nth);
-                } else if header.by.node == self.me.node && self.confirmed.is_some() {
+                } else if header.by.node == self.me.node && self.heard_at.is_some() {
                     self.namesake = Some((header.by.clone(), now));
                 }
-                let heard = Heard { at: now, address: address.clone(), is_ready: *is_ready, has_left: false };
+                // Beats that come together were held up on their way: the node sent them before it could catch up.
+                let apart = self.session / BEATS_PER_SESSION / 2;
+                let before = self
+                    .heard
+                    .get(&header.by)
+                    .map_or(Duration::ZERO, |heard| heard.behind[usize::from(now.saturating_sub(heard.at) < apart)]);
+                let behind = [Duration::from_millis(*behind_ms), before];
+                let heard = Heard { at: now, address: address.clone(), is_ready: *is_ready, has_left: false, behind };
                 self.heard.insert(header.by.clone(), heard);
                 self.heard.retain(|_, heard| now.saturating_sub(heard.at) <= 2 * self.session);
             }
             Counted::Left => {
                 self.heard.entry(header.by.clone()).and_modify(|heard| heard.has_left = true);
             }
-            Counted::Claimed => self.last_claim = None,
+            Counted::Claimed => {
+                self.last_claim = None;
+                for (run, heard) in &mut self.heard {
+                    // While there was no sequencer, or no log, all were behind. So members start afresh. Another node must have said with
+                    // both of its last beats that it has caught up, or says so with the next one.
+                    let is_excused = membership.is_member(run) || *run == self.me;
+                    heard.behind = [if is_excused { Duration::ZERO } else { heard.behind[0].max(heard.behind[1]) }; 2];
+                }
+            }
             Counted::Event(_) | Counted::Members | Counted::Nothing => {}
         }
     }
 
     fn confirm(&mut self, beat: u64) {
-        while let Some((nth, sent)) = self.under_way.front().copied()
+        while let Some(UnderWay { nth, sent, confirms }) = self.under_way.front().copied()
             && nth <= beat
         {
             self.under_way.pop_front();
-            self.confirmed = Some(sent);
+            self.heard_at = Some(sent);
+            self.confirmed = if confirms { Some(sent) } else { self.confirmed };
         }
+    }
+
+    /// Returns the next beat. One that is sent a session behind says that the node is not ready, so that it may be removed. From then on only a
+    /// later beat that says otherwise gives it a lease: if it was removed, it has read that before it reads this beat.
+    fn beat(&mut self, now: Duration) -> Duty {
+        if self.under_way.len() == BEATS_UNDER_WAY_MAX {
+            self.under_way.pop_front();
+        }
+        let behind = now.saturating_sub(self.heard_at.unwrap_or(self.started));
+        let is_ready = self.is_ready && behind <= self.session;
+        if !is_ready {
+            self.under_way.iter_mut().for_each(|under_way| under_way.confirms = false);
+        }
+        let nth = self.next_beat;
+        self.under_way.push_back(UnderWay { nth, sent: now, confirms: is_ready });
+        (self.next_beat, self.last_beat) = (nth + 1, Some(now));
+        let behind_ms = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
+        Duty::Beat(nth, Content::Beat(Beat { address: self.address.clone(), is_ready, behind_ms }))
     }
 
     /// Returns what to append now, after the records up to `as_of` were read.
     pub fn duties(&mut self, now: Duration, membership: &Membership, as_of: Sequence) -> Vec<Duty> {
         let mut duties = Vec::new();
+        if self.has_left {
+            return duties;
+        }
         let is_due = self.last_beat.is_none_or(|last| now.saturating_sub(last) >= self.session / BEATS_PER_SESSION);
         if is_due {
-            if self.under_way.len() == BEATS_UNDER_WAY_MAX {
-                self.under_way.pop_front();
-            }
-            duties.push(Duty::Beat(
-                self.next_beat,
-                Content::Beat { address: self.address.clone(), is_ready: self.is_ready },
-            ));
-            self.under_way.push_back((self.next_beat, now));
-            (self.next_beat, self.last_beat) = (self.next_beat + 1, Some(now));
+            duties.push(self.beat(now));
         }
         if membership.sequencer() == Some(&self.me) {
             // Without a lease this node cannot know who is silent: it may be itself that does not hear.
-            let may_change = is_due && self.lease_until().is_some_and(|until| now < until);
+            let has_lease = self.lease_until().is_some_and(|until| now < until);
+            // Readers of a node that leaves in order get their new owners at once.
+            let one_leaves = membership.members().any(|member| membership.is_leaving(&member.run));
+            let may_change = has_lease && (is_due || (one_leaves && !self.removes_one));
             let changed = may_change.then(|| self.changed_members(now, membership)).flatten();
+            self.removes_one = one_leaves && (self.removes_one || changed.is_some());
             duties.extend(changed.map(|members| Duty::AsSequencer(Content::Members { members, as_of })));
         } else if self.may_claim(now, membership) {
             self.last_claim = Some(now);
@@ -147,21 +221,40 @@ impl Presence {
         duties
     }
 
-    /// Returns the members if they must change: those that were heard within the session, and have read the log. A name belongs to the
+    /// Returns the members if they must change: those that were heard within the session, have read the log and follow it. A name belongs to the
     /// process that has it until that one is silent.
     fn changed_members(&self, now: Duration, membership: &Membership) -> Option<Vec<Member>> {
         let mut members = BTreeMap::new();
-        for member in membership.members().filter(|member| self.lives(now, &member.run)) {
+        let stays = |member: &&Member| {
+            !membership.is_leaving(&member.run) && self.lives(now, &member.run) && !self.has_given_up(&member.run)
+        };
+        for member in membership.members().filter(stays) {
             members.insert(member.run.node.clone(), member.clone());
         }
         for (run, heard) in &self.heard {
-            if heard.is_ready && self.lives(now, run) {
+            if heard.is_ready && self.lives(now, run) && self.lag(run) <= self.session / BEHIND_MAX {
                 let member = || Member { run: run.clone(), address: heard.address.clone() };
                 members.entry(run.node.clone()).or_insert_with(member);
             }
         }
         let members: Vec<Member> = members.into_values().collect();
         if members.iter().eq(membership.members()) { None } else { Some(members) }
+    }
+
+    /// Returns by how much a node is further behind than this one, by both of its last two beats: a single one may follow a pause.
+    fn lag(&self, run: &NodeRun) -> Duration {
+        let behind = |run| self.heard.get(run).map_or(Duration::ZERO, |heard| heard.behind[0].min(heard.behind[1]));
+        behind(run).saturating_sub(behind(&self.me))
+    }
+
+    /// Returns true if a node stays so far behind that it answers none of its readers.
+    fn has_given_up(&self, run: &NodeRun) -> bool {
+        self.heard.get(run).is_some_and(|heard| !heard.is_ready) && self.lag(run) > self.session
+    }
+
+    /// Returns true if a member is so far behind that it would fall back further and further if more were published.
+    pub fn outruns_members(&self, membership: &Membership) -> bool {
+        membership.members().any(|member| self.lag(&member.run) > self.session / BEHIND_MAX)
     }
 
     /// Returns true if a process was heard within the session. Before a session has passed since the start, all count as heard.
@@ -172,18 +265,23 @@ impl Presence {
         }
     }
 
-    /// Returns true if this node should become the sequencer: there is none, or it is silent, while the log answers. The first in an order
+    /// Returns true if this node should become the sequencer: there is none, or it is silent or has given up, while the log answers. The first in an order
     /// that changes with each epoch goes ahead; the others follow if it does not.
     fn may_claim(&self, now: Duration, membership: &Membership) -> bool {
-        let is_heard = self.confirmed.is_some_and(|sent| now.saturating_sub(sent) <= self.session / 2);
+        let is_heard = self.heard_at.is_some_and(|sent| now.saturating_sub(sent) <= self.session / 2);
         let waits = self.last_claim.is_some_and(|at| now.saturating_sub(at) <= self.session / 2);
-        let is_needed = membership.sequencer().is_none_or(|sequencer| !self.lives(now, sequencer));
+        // This process may have started after it left.
+        let has_left = |run: &NodeRun| membership.is_leaving(run);
+        let is_lost = |run: &NodeRun| has_left(run) || !self.lives(now, run) || self.has_given_up(run);
+        let is_needed = membership.sequencer().is_none_or(is_lost);
         if !self.is_ready || !is_heard || waits || !is_needed {
             return false;
         }
         let epoch = membership.epoch().next().0;
         let candidates = self.heard.iter().filter(|(run, heard)| heard.is_ready && self.lives(now, run));
-        let first = candidates.map(|(run, _)| run).max_by_key(|run| (rank(&run.node, epoch), *run));
+        // Members first: another node becomes one only after this.
+        let key = |run: &&NodeRun| (membership.is_member(run), rank(&run.node, epoch), (*run).clone());
+        let first = candidates.map(|(run, _)| run).max_by_key(key);
         let silent_since =
             membership.sequencer().and_then(|run| self.heard.get(run)).map_or(self.started, |heard| heard.at);
         first == Some(&self.me) || now.saturating_sub(silent_since) > 2 * self.session
@@ -195,6 +293,11 @@ impl Presence {
         let Some((namesake, at)) = &self.namesake else { return false };
         let lives = now.saturating_sub(*at) <= self.session;
         lives && !membership.is_member(&self.me) && (membership.is_member(namesake) || self.me.run < namesake.run)
+    }
+
+    /// Returns the time at which the newest own beat was sent that was read back.
+    pub fn heard_at(&self) -> Option<Duration> {
+        self.heard_at
     }
 
     /// Returns the time until which this node may answer for the readers that it owns: none before the log has confirmed a beat.

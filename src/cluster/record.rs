@@ -135,6 +135,14 @@ pub enum Content {
         /// The number of partitions of the readers.
         partitions: u32,
     },
+    /// The first record of a log whose state begins with a snapshot: that of an earlier cluster, of which the log is gone. A program that does
+    /// not know this record refuses it, and so does not begin from nothing.
+    FoundedFrom {
+        /// The number of partitions of the readers.
+        partitions: u32,
+        /// The state with which the log begins.
+        state: FirstState,
+    },
     /// The node claims to be the sequencer from here on.
     Claim,
     /// The sequencer has accepted this event.
@@ -147,14 +155,35 @@ pub enum Content {
         as_of: Sequence,
     },
     /// The node lives. Counts in any epoch.
-    Beat {
-        /// The address at which other nodes reach it.
-        address: String,
-        /// True if it has read all records that were in the log when it started.
-        is_ready: bool,
-    },
+    Beat(Beat),
     /// The node is about to end, and has stopped judging commands.
     Leave,
+}
+
+/// The state with which a log begins.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstState {
+    /// The cluster that the state is from.
+    pub cluster: ClusterId,
+    /// The last record of that cluster's log that is in the state.
+    pub sequence: Sequence,
+    /// The digest of the state, as text.
+    pub digest: String,
+}
+
+/// A node's report of its own state.
+///
+/// Unknown fields are ignored here, and nowhere else: a node of a newer version must be able to report more without stopping the older ones.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Beat {
+    /// The address at which other nodes reach it.
+    pub address: String,
+    /// True if it has read all records that were in the log when it started, and follows the log.
+    pub is_ready: bool,
+    /// Milliseconds since it sent the newest of its beats that it has read back, or since its start: by so much at most it is behind.
+    #[serde(default)]
+    pub behind_ms: u64,
 }
 
 /// A node that owns readers.
@@ -243,10 +272,14 @@ mod tests {
         let member = Member { run: header.by.clone(), address: "http://127.0.0.1:7401".to_owned() };
         for content in [
             Content::Founded { partitions: 256 },
+            Content::FoundedFrom {
+                partitions: 3,
+                state: FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".repeat(16) },
+            },
             Content::Claim,
             Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None }),
             Content::Members { members: vec![member], as_of: Sequence(3) },
-            Content::Beat { address: "http://[::1]:1".to_owned(), is_ready: true },
+            Content::Beat(Beat { address: "http://[::1]:1".to_owned(), is_ready: true, behind_ms: 7 }),
             Content::Leave,
         ] {
             let bytes = encode(&header, &content);
@@ -255,6 +288,28 @@ mod tests {
             let cut = |end: usize| decode_header(&bytes[..end]).and_then(|(_, rest)| decode_content(rest));
             (0..bytes.len()).for_each(|end| assert!(cut(end).is_err(), "cut at {end}"));
         }
+    }
+
+    /// One record of each kind, as the first version with this format has written them: a name and the bytes in hexadecimal digits.
+    const STORED: &str = include_str!("../../tests/fixtures/log-v1/records.txt");
+
+    #[test]
+    fn records_that_an_earlier_version_has_stored_are_read_and_written_byte_for_byte() {
+        let mut kinds = Vec::new();
+        for line in STORED.lines() {
+            let (kind, digits) = line.split_once(' ').unwrap();
+            let byte = |nth: usize| u8::from_str_radix(&digits[2 * nth..2 * nth + 2], 16).unwrap();
+            let bytes: Vec<u8> = (0..digits.len() / 2).map(byte).collect();
+            let (header, rest) = decode_header(&bytes).unwrap();
+            let content = decode_content(rest).unwrap();
+            assert_eq!((header.cluster, header.epoch, header.nth), (ClusterId(1 << 63), Epoch(7), 1 << 40), "{kind}");
+            assert!(
+                encode(&header, &content) == bytes,
+                "{kind} is written in another way: give the format a new number"
+            );
+            kinds.push(kind);
+        }
+        assert_eq!(kinds, ["founded", "founded_from", "claim", "event", "members", "beat", "leave"]);
     }
 
     #[test]
@@ -272,6 +327,35 @@ mod tests {
         pack(&std::collections::BTreeMap::from([("split", 1)]), &mut unknown);
         let refused = decode_content(&unknown).unwrap_err().to_string();
         assert!(refused.contains("split") && refused.contains("upgrade"), "{refused}");
+    }
+
+    #[test]
+    fn a_beat_may_have_fields_that_are_not_known_and_no_other_record_may() {
+        fn packed(kind: &str, fields: serde_json::Value) -> Vec<u8> {
+            let mut bytes = Vec::new();
+            pack(&std::collections::BTreeMap::from([(kind, fields)]), &mut bytes);
+            bytes
+        }
+        let beat = Content::Beat(Beat { address: "http://a".to_owned(), is_ready: true, behind_ms: 7 });
+        let mut encoded = Vec::new();
+        pack(&beat, &mut encoded);
+        let stored = b"\x81\xa4beat\x83\xa7address\xa8http://a\xa8is_ready\xc3\xa9behind_ms\x07";
+        assert_eq!(encoded, stored, "the stored form never changes");
+        let more = serde_json::json!({"address": "http://a", "is_ready": true, "behind_ms": 7, "load": {"reads": [1]}});
+        assert_eq!(decode_content(&packed("beat", more)), Ok(beat));
+        let refused = decode_content(&packed("founded", serde_json::json!({"partitions": 1, "load": 2}))).unwrap_err();
+        assert!(refused.to_string().contains("load"), "{refused}");
+    }
+
+    #[test]
+    fn a_log_that_begins_with_a_state_has_a_first_record_of_its_own_kind() {
+        // So a program that does not know it names it, and does not begin from nothing.
+        let state = FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".to_owned() };
+        let mut encoded = Vec::new();
+        pack(&Content::FoundedFrom { partitions: 3, state }, &mut encoded);
+        let stored =
+            b"\x81\xacfounded_from\x82\xaapartitions\x03\xa5state\x83\xa7cluster\x02\xa8sequence\x09\xa6digest\xa20f";
+        assert_eq!(encoded, stored, "the stored form never changes");
     }
 
     #[test]

@@ -8,8 +8,10 @@ use std::time::Duration;
 use parking_lot::RwLock;
 
 use crate::clock::Clock;
+use crate::cluster::figures::ClusterFigures;
 use crate::cluster::membership::Membership;
-use crate::cluster::placement::{NodeView, Place, Placement, View};
+use crate::cluster::placement::{NodeView, Place, Placement, Readiness, View};
+use crate::cluster::presence::{BEATS_PER_SESSION, Presence};
 use crate::cluster::record::{Member, NodeName, NodeRun};
 use crate::id::SourceId;
 use crate::storage::journal::Sequence;
@@ -18,39 +20,79 @@ use crate::storage::journal::Sequence;
 pub struct ClusterView {
     me: NodeRun,
     clock: Arc<dyn Clock>,
+    session: Duration,
     membership: RwLock<Arc<Membership>>,
     applied: AtomicU64,
+    /// Microseconds since the start of the process at which the newest beat was sent that was read back; 0 before the first.
+    heard_at_us: AtomicU64,
+    /// The last event that this node began to apply, and the last one that is applied.
+    begun: AtomicU64,
+    settled: AtomicU64,
     /// Microseconds since the start of the process until which this node may answer for its readers.
     lease_until_us: AtomicU64,
     is_ready: AtomicBool,
     has_failed: AtomicBool,
+    /// True if another node lives that could take over.
+    has_company: AtomicBool,
+    is_ending: AtomicBool,
+    pub(super) figures: ClusterFigures,
 }
 
 impl ClusterView {
-    /// Creates the view of a node that has read the first record.
-    pub(super) fn new(me: NodeRun, membership: Membership, clock: Arc<dyn Clock>) -> Self {
+    /// Creates the view of a node that has read nothing yet.
+    pub fn new(name: NodeName, clock: Arc<dyn Clock>, session: Duration) -> Self {
         Self {
-            me,
+            me: NodeRun { node: name, run: fastrand::u64(..) },
             clock,
-            membership: RwLock::new(Arc::new(membership)),
-            applied: AtomicU64::new(1),
+            session,
+            membership: RwLock::new(Arc::new(Membership::unknown())),
+            applied: AtomicU64::new(0),
+            heard_at_us: AtomicU64::new(0),
+            begun: AtomicU64::new(1),
+            settled: AtomicU64::new(1),
             lease_until_us: AtomicU64::new(0),
             is_ready: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            has_company: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            figures: ClusterFigures::default(),
         }
     }
 
+    /// Returns this process.
+    pub(super) fn run(&self) -> &NodeRun {
+        &self.me
+    }
+
     /// Shows a later state. Only the scribe calls it.
-    pub(super) fn show(&self, membership: &Membership, applied: Sequence, lease: Option<Duration>, is_ready: bool) {
-        let until = lease.map_or(0, |until| u64::try_from(until.as_micros()).unwrap_or(u64::MAX));
+    pub(super) fn show(
+        &self,
+        membership: &Membership,
+        applied: Sequence,
+        (presence, has_company): (&Presence, bool),
+        is_ready: bool,
+    ) {
+        let in_us = |at: Duration| u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        let (until, heard_at) = (presence.lease_until().map_or(0, in_us), presence.heard_at());
         self.lease_until_us.store(until, Ordering::Relaxed);
+        self.heard_at_us.store(heard_at.map_or(0, in_us), Ordering::Relaxed);
         let shown = Arc::clone(&self.membership.read());
         if !shown.places_like(membership) {
+            if shown.cluster() == membership.cluster() {
+                self.figures.note_moved(membership.moved_since(&shown));
+            }
             *self.membership.write() = Arc::new(membership.clone());
         }
         self.is_ready.fetch_or(is_ready, Ordering::Relaxed);
+        self.has_company.store(has_company, Ordering::Relaxed);
+        self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
         // Last, so that who sees this sequence sees the members of that time, too.
         self.applied.store(applied.0, Ordering::Release);
+    }
+
+    /// Records that an event is about to be applied. Only the scribe calls it.
+    pub(super) fn begin(&self, sequence: Sequence) {
+        self.begun.store(sequence.0, Ordering::SeqCst);
     }
 
     /// Records that the log cannot be followed any further.
@@ -71,6 +113,11 @@ impl ClusterView {
     /// Returns true if this node cannot follow the log any further.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if this process is the one that the view belongs to.
+    pub fn is_me(&self, run: &NodeRun) -> bool {
+        *run == self.me
     }
 
     /// Returns true while this node has heard from the log recently enough to answer for its readers.
@@ -102,8 +149,50 @@ impl Placement for ClusterView {
 
     fn sequencer(&self) -> Place {
         let membership = self.membership();
-        let sequencer = membership.sequencer();
-        self.place(membership.members().find(|member| Some(&member.run) == sequencer))
+        let Some(sequencer) = membership.sequencer() else { return Place::Nowhere };
+        // One that has just claimed is about to become a member.
+        let is_seated = membership.is_member(sequencer) && !membership.is_leaving(sequencer);
+        if !is_seated && self.is_leased() {
+            return Place::Changing;
+        }
+        self.place(membership.members().find(|member| member.run == *sequencer))
+    }
+
+    fn figures(&self) -> Option<&ClusterFigures> {
+        Some(&self.figures)
+    }
+
+    fn heard_ago(&self) -> Option<Duration> {
+        let heard = Duration::from_micros(self.heard_at_us.load(Ordering::Relaxed));
+        (heard > Duration::ZERO).then(|| self.clock.monotonic().saturating_sub(heard))
+    }
+
+    fn beat_period(&self) -> Duration {
+        self.session / BEATS_PER_SESSION
+    }
+
+    fn members(&self) -> Vec<(NodeName, String)> {
+        self.membership().members().map(|member| (member.run.node.clone(), member.address.clone())).collect()
+    }
+
+    fn end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    fn readiness(&self) -> Readiness {
+        match self.is_ending.load(Ordering::Relaxed) {
+            true => Readiness::Leaving,
+            false if self.membership().is_member(&self.me) => Readiness::Ready,
+            false => Readiness::Joining,
+        }
+    }
+
+    fn has_handed_over(&self) -> bool {
+        let membership = self.membership();
+        let has_role = membership.sequencer() == Some(&self.me) || membership.is_member(&self.me);
+        // Only a node that is alone keeps its roles. Its `Leave` is read back, too.
+        let is_alone = !self.has_company.load(Ordering::Relaxed) && membership.is_leaving(&self.me);
+        !has_role || is_alone || self.has_failed()
     }
 
     fn view(&self) -> View {
@@ -130,5 +219,14 @@ impl Placement for ClusterView {
 
     fn applied(&self) -> Sequence {
         Sequence(self.applied.load(Ordering::Acquire))
+    }
+
+    fn last_event(&self) -> Sequence {
+        Sequence(self.begun.load(Ordering::SeqCst))
+    }
+
+    fn settled(&self) -> Option<Sequence> {
+        let settled = self.settled.load(Ordering::SeqCst);
+        (settled == self.begun.load(Ordering::SeqCst)).then_some(Sequence(settled))
     }
 }

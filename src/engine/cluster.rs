@@ -1,34 +1,154 @@
 //! An engine that is a node of a cluster.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::info;
 
 use crate::clock::Clock;
 use crate::cluster::journal::{ClusterJournal, JoinError, NodeOptions};
+use crate::cluster::placement::Placement;
 use crate::cluster::view::ClusterView;
 use crate::config::EngineConfig;
 use crate::engine::Engine;
+use crate::engine::changes::ChangeLog;
 use crate::engine::start::{Foundation, start};
 use crate::feed::followers::Sharding;
+use crate::id::SourceSlot;
+use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode, SnapshotPeers};
+use crate::recovery::{RecoveryProgress, RecoveryReport};
+use crate::runtime::background::snapshotter::SnapshotOptions;
+use crate::runtime::message::Command;
+use crate::state::digest::Digest;
 use crate::state::world::World;
+use crate::storage::files::Files;
+use crate::storage::journal::Sequence;
+use crate::storage::lock::DirectoryLock;
 use crate::storage::log::SharedLog;
+use crate::storage::log::patient::PatientLog;
+
+/// Number of times that a digest is computed again because events were applied meanwhile.
+const DIGEST_TRIES: usize = 3;
+
+/// Maximum time for which a log may not answer while a node starts.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// The place of a node's snapshots.
+pub struct NodeStorage {
+    /// The files of the data directory.
+    pub files: Arc<dyn Files>,
+    /// The lock of this directory.
+    pub lock: Option<Arc<DirectoryLock>>,
+    /// The options for taking snapshots. Those of a node never contain inboxes: its readers may be others at the next start.
+    pub snapshots: SnapshotOptions,
+}
+
+/// The parts from which a node is started.
+pub struct Joining<'a> {
+    /// The settings of the engine.
+    pub config: EngineConfig,
+    /// The log of the cluster.
+    pub log: &'a dyn SharedLog,
+    /// The options of the node.
+    pub options: NodeOptions,
+    /// What other threads see of the cluster. It shows the cluster once the node has caught up.
+    pub view: Arc<ClusterView>,
+    /// The place of its snapshots. Without one the node reads the whole log at each start.
+    pub storage: Option<NodeStorage>,
+    /// The way to the snapshots of other nodes.
+    pub peers: &'a dyn SnapshotPeers,
+    /// The clock of the engine.
+    pub clock: Arc<dyn Clock>,
+    /// Receives the progress.
+    pub progress: &'a RecoveryProgress,
+}
 
 impl Engine {
-    /// Starts an engine that takes part in the cluster of `log`, with all state in memory. It reads the log from its start, and is ready
-    /// once it has read all that was there (`ClusterView::is_ready`). Commands are refused while another node is the sequencer.
+    /// Returns the digest of the state and the last event that is in it, or none if events were applied all the time. Nodes of a cluster
+    /// with the same last event have the same digest. It visits the whole state, so it blocks the calling thread.
+    pub fn digest(&self, placement: &dyn Placement) -> Option<(Sequence, Digest)> {
+        (0..DIGEST_TRIES).find_map(|_| {
+            let before = placement.settled()?;
+            let digest = self.inner.shared.world.digest();
+            (placement.settled() == Some(before)).then_some((before, digest))
+        })
+    }
+
+    /// Starts an engine that takes part in the cluster of `log`, with all state in memory.
+    /// Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterView::is_ready`).
     ///
     /// # Errors
-    /// Fails if the log cannot be used, or is not the log of a cluster.
+    /// Fails if the log cannot be used, or is not the log of a cluster, or has lost its beginning.
     pub fn join(
         config: EngineConfig,
         log: &dyn SharedLog,
         options: NodeOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, Arc<ClusterView>), JoinError> {
-        let journal = ClusterJournal::open(log, options, Arc::clone(&clock))?;
-        let view = journal.view();
-        let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
-        let config = Arc::new(config);
-        let (engine, _) = start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None });
-        Ok((engine, view))
+        let view = Arc::new(ClusterView::new(options.name.clone(), Arc::clone(&clock), options.session));
+        let progress = &RecoveryProgress::default();
+        let joined = Arc::clone(&view);
+        let joining = Joining { config, log, options, view, storage: None, peers: &NoPeers, clock, progress };
+        joining.run().map(|(engine, _)| (engine, joined))
+    }
+
+    /// Ends the live connections of readers that other nodes own, or all of them if this node does not know who owns whom. The clients
+    /// come back and read again, so they miss nothing.
+    pub fn end_live_elsewhere(&self, view: &ClusterView) {
+        let shared = self.shared();
+        let (membership, is_leased) = (view.membership(), view.is_leased());
+        let is_here = |reader: SourceSlot| {
+            is_leased
+                && membership.owner_of(&shared.world.sources.at(reader).id).is_some_and(|owner| view.is_me(&owner.run))
+        };
+        shared.watchers.close_where(|reader| !is_here(reader));
+    }
+
+    /// Leaves the cluster: this engine judges nothing that comes after, and other nodes take over. It goes on to follow the log.
+    /// Blocks while the queue of commands is full.
+    pub fn leave(&self) {
+        // This fails only if the scribe has ended, which writes the same record.
+        let _ = self.inner.commands.send(Command::Leave);
+    }
+}
+
+impl Joining<'_> {
+    /// Starts the engine on the newest snapshot of its directory, or of another node, or on nothing, and on the records of the log after
+    /// that. Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterView::is_ready`). Commands
+    /// are refused while another node is the sequencer.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be used or is not the log of a cluster; if the directory is of another cluster, or of a server on one machine;
+    /// or if the log no longer has the records after the newest snapshot.
+    pub fn run(self) -> Result<(Engine, RecoveryReport), JoinError> {
+        let Self { config, log, options, view, storage, peers, clock, progress } = self;
+        let began = Instant::now();
+        let log = &PatientLog::new(log, ANSWER_MAX);
+        let make_world = || World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let (files, lock, snapshots) = match storage {
+            Some(NodeStorage { files, lock, snapshots }) => (Some(files), lock, Some(snapshots)),
+            None => (None, None, None),
+        };
+        let recovery = NodeRecovery { log, options: &options, files, peers, make_world: &make_world, progress };
+        let RecoveredNode { state, followed, from, files } = recovery.run()?;
+        let changes = Some(ChangeLog::Shared(log.to_read(), from));
+        let journal = ClusterJournal::open(log, followed, options, view, Arc::clone(&clock))?;
+        let figures = journal.figures();
+        let (world, writer, last) = (state.world, state.writer, state.last_instant);
+        world.arrivals.recovered(last.instant);
+        let (config, last_instant) = (Arc::new(config), Some(last));
+        let (engine, _) =
+            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
+        let report = state.report;
+        if let (Some(files), Some(snapshots)) = (files, snapshots) {
+            let snapshots = SnapshotOptions { inboxes: false, ..snapshots };
+            engine.start_snapshotter(files, snapshots, figures, report.journal_bytes, lock);
+        }
+        engine.start_eraser(engine.snapshot_requests(), true);
+        let from =
+            report.snapshot.map_or("nothing".to_owned(), |sequence| format!("the snapshot at record {sequence}"));
+        info!("caught up with the log from {from} and {} events after it in {:.1?}", report.events, began.elapsed());
+        progress.finish();
+        Ok((engine, report))
     }
 }

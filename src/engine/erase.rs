@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Starts the eraser. It continues the erasures that an earlier process began.
-    pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<CompletedSnapshot>>>) {
+    pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<CompletedSnapshot>>>, has_shared_log: bool) {
         let (wake, woken) = crossbeam_channel::bounded(1);
         let stopping = Arc::<AtomicBool>::default();
         let eraser = Eraser {
@@ -70,6 +70,7 @@ impl Engine {
             snapshotter,
             wake: woken,
             stopping: Arc::clone(&stopping),
+            has_shared_log,
         };
         let thread = thread::Builder::new().name("tidewire-eraser".to_owned()).spawn(move || {
             let _abort_on_exit = AbortOnExit("eraser");

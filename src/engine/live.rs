@@ -71,6 +71,7 @@ impl Engine {
             None => self.command(|reply| Command::RegisterUser { user: reader.clone(), reply }).await?,
         };
         watcher.reader = source.slot;
+        shared.watchers.set_reader(watcher.key, source.slot);
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();

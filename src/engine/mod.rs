@@ -8,6 +8,7 @@
 //! - wire formats and settings files (the server).
 
 mod backups;
+mod changes;
 mod cluster;
 mod edges;
 mod embed;
@@ -30,6 +31,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use crate::engine::backups::BackupBase;
+pub use crate::engine::changes::{Changes, ChangesError};
+pub use crate::engine::cluster::{Joining, NodeStorage};
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::live::{Unauthenticated, Watcher};
@@ -88,6 +91,10 @@ struct Inner {
     threads: Mutex<Option<Threads>>,
     snapshotter: Mutex<Option<SnapshotterHandle>>,
     eraser: Mutex<Option<erase::EraserHandle>>,
+    /// True if the journal is the log of a cluster.
+    follows_shared_log: bool,
+    /// The log that changes are read from, if there is one.
+    changes: Option<changes::ChangeLog>,
     /// Allows one collection at a time: besides its slices, a courier's mailbox has capacity for few messages.
     collect_statistics: tokio::sync::Mutex<()>,
 }

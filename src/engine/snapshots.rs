@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::SNAPSHOT_REQUESTS_MAX;
-use crate::runtime::message::{CompletedSnapshot, SnapshotTaken};
+use crate::runtime::message::{CompletedSnapshot, Reply, SnapshotTaken};
 use crate::storage::journal::writer::JournalFigures;
 
 /// The period after which a refused snapshot request is repeated.
@@ -58,6 +59,11 @@ impl Engine {
         }
     }
 
+    /// Returns the channel on which the snapshotter gets requests, if there is one.
+    pub(super) fn snapshot_requests(&self) -> Option<Sender<Reply<CompletedSnapshot>>> {
+        self.inner.snapshotter.lock().as_ref().map(|snapshotter| snapshotter.requests.clone())
+    }
+
     pub(super) fn ask_snapshotter(&self) -> Result<oneshot::Receiver<Result<CompletedSnapshot, Error>>, Error> {
         let snapshotter = self.inner.snapshotter.lock();
         let snapshotter = snapshotter.as_ref().ok_or(Error::NoDataDirectory)?;
@@ -73,10 +79,14 @@ impl Engine {
         self.inner.shared.snapshots.lock().clone()
     }
 
-    /// Returns true if a start would have to replay events that no snapshot contains.
+    /// Returns true if a start would have to replay events of a journal of its own that no snapshot contains. The log of a cluster goes on
+    /// after a node has stopped, and to leave at once is worth more than a shorter start.
     pub fn has_to_replay(&self) -> bool {
+        if self.inner.follows_shared_log {
+            return false;
+        }
         let newest = self.inner.shared.snapshots.lock().first().map_or(0, |newest| newest.sequence.0);
-        self.journal().is_some_and(|journal| journal.last.load(Ordering::Relaxed) > newest)
+        self.journal().is_some_and(|journal| journal.committed.last().0 > newest)
     }
 
     /// Returns the figures of the journal, if it is on disk.

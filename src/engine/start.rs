@@ -14,7 +14,8 @@ use tracing::{error, info, warn};
 
 use crate::clock::{Clock, SystemClock, Taken};
 use crate::config::EngineConfig;
-use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
+use crate::engine::changes::ChangeLog;
+use crate::engine::{Engine, Inner, NodeStorage, ShardAddrs, Shared, Threads};
 use crate::feed::followers::Sharding;
 use crate::feed::inbox::Inbox;
 use crate::feed::schedule::FanoutRoute;
@@ -49,6 +50,7 @@ use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
+use crate::storage::log::segments::SegmentLog;
 
 /// Number of inboxes that are restored in one batch after a start.
 const INBOXES_PER_RESTORE: usize = 4 * 1024;
@@ -98,6 +100,13 @@ impl StorageConfig {
     }
 }
 
+impl Claimed {
+    /// Makes it the directory of a node of a cluster.
+    pub fn for_node(self, snapshots: SnapshotOptions) -> NodeStorage {
+        NodeStorage { files: Arc::new(self.files), lock: Some(self.lock), snapshots }
+    }
+}
+
 /// The parts from which an engine is started.
 pub(super) struct Foundation<J> {
     pub(super) config: Arc<EngineConfig>,
@@ -107,6 +116,7 @@ pub(super) struct Foundation<J> {
     pub(super) journal: J,
     pub(super) last_instant: Option<Taken>,
     pub(super) lock: Option<Arc<DirectoryLock>>,
+    pub(super) changes: Option<ChangeLog>,
 }
 
 impl Engine {
@@ -119,8 +129,9 @@ impl Engine {
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        let (engine, _) = start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None });
-        engine.start_eraser(None);
+        let (engine, _) =
+            start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None, changes: None });
+        engine.start_eraser(None, false);
         engine
     }
 
@@ -148,6 +159,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
+        identity::refuse_of_cluster(&files)?;
         let path = storage.directory.join(archive::FILE);
         // The identity is checked before the archive is opened, since opening writes to it. A readable archive of another
         // directory is left unchanged.
@@ -176,6 +188,7 @@ impl Engine {
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
         let began = Instant::now();
+        identity::refuse_of_cluster(&*files)?;
         let identity = establish(&*files, archive.map(|archive| &**archive))?;
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
@@ -186,7 +199,7 @@ impl Engine {
             World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
         };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
-        let Recovered { world, writer, tail, last_instant, inboxes, under_way, report } = recovery.run()?;
+        let Recovered { world, writer, tail, last_instant, inboxes, under_way, report, .. } = recovery.run()?;
         if let Some(Err(cause)) = archive.map(|archive| archive.check()) {
             world.read_failures.note(&cause);
         }
@@ -194,12 +207,14 @@ impl Engine {
         let figures = journal.figures();
         world.arrivals.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
+        let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
         let (engine, fanout) =
-            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone() });
+            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
         progress.enter("waking readers");
         engine.restore_inboxes(&inboxes);
         engine.resume_fanouts(&fanout, under_way);
         engine.start_snapshotter(files, storage.snapshots, figures, report.journal_bytes, lock);
+        engine.start_eraser(engine.snapshot_requests(), false);
         log_recovery(&report, began.elapsed());
         if !report.lost.is_empty() {
             engine.snapshot_now().map_err(|cause| StorageError::Repair(cause.to_string()))?;
@@ -257,7 +272,8 @@ impl Engine {
         }
     }
 
-    fn start_snapshotter(
+    /// Starts the snapshotter. With a journal of its own, the engine takes a snapshot when it stops.
+    pub(super) fn start_snapshotter(
         &self,
         files: Arc<dyn Files>,
         options: SnapshotOptions,
@@ -286,7 +302,6 @@ impl Engine {
             snapshotter.run();
             drop(lock);
         });
-        self.start_eraser(Some(requests.clone()));
         *self.inner.snapshotter.lock() =
             Some(super::SnapshotterHandle { requests, thread, figures, files, stopping, without_pauses });
     }
@@ -324,7 +339,8 @@ fn log_recovery(report: &RecoveryReport, took: Duration) {
 }
 
 pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
-    let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
+    let Foundation { config, clock, world, writer, mut journal, last_instant, lock, changes } = foundation;
+    let follows_shared_log = journal.shared().is_some();
     let archive = world.archive().cloned();
     let archive_readers = ArchiveReaders::start(&world).expect(THREADS);
     let shared = Arc::new(Shared::new(config, world, Arc::clone(&clock), archive_readers));
@@ -355,6 +371,8 @@ pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQue
         threads,
         snapshotter: Mutex::new(None),
         eraser: Mutex::new(None),
+        follows_shared_log,
+        changes,
         collect_statistics: tokio::sync::Mutex::default(),
     };
     (Engine { inner: Arc::new(inner) }, fanout)

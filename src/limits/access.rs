@@ -19,6 +19,9 @@ pub const REVOCATIONS_MAX: usize = 1 << 20;
 /// Maximum number of unauthenticated live connections at the same time.
 pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
 
+/// Maximum time that a live connection may take to authenticate.
+pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
+
 /// The same for one address (with IPv6: one network) that is not a proxy's.
 pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
 

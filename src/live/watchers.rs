@@ -39,7 +39,7 @@ pub struct Watchers {
 
 #[derive(Debug, Default)]
 struct Connections {
-    subscribers: Slab<Arc<SubscriberQueue>>,
+    subscribers: Slab<Watching>,
     /// Connections that do not watch any reader yet.
     unauthenticated: Slab<Arc<SubscriberQueue>>,
     stopping: bool,
@@ -47,6 +47,13 @@ struct Connections {
     mailbox_full: Vec<SourceSlot>,
     /// Readers that were not put to sleep, since a client had just connected.
     kept_awake: Vec<SourceSlot>,
+}
+
+/// A connection that watches a reader, or is about to: then it has no reader yet.
+#[derive(Debug)]
+struct Watching {
+    subscriber: Arc<SubscriberQueue>,
+    reader: SourceSlot,
 }
 
 /// The reason why a connection is not admitted.
@@ -163,7 +170,12 @@ impl Watchers {
         if connections.subscribers.len() >= max {
             return Err(NotAdmitted::Full);
         }
-        Ok(connections.subscribers.insert(Arc::clone(subscriber)))
+        Ok(connections.subscribers.insert(Watching { subscriber: Arc::clone(subscriber), reader: SourceSlot::NONE }))
+    }
+
+    /// Records the reader that an admitted connection watches.
+    pub fn set_reader(&self, key: usize, reader: SourceSlot) {
+        self.connections.lock().subscribers.get_mut(key).into_iter().for_each(|watching| watching.reader = reader);
     }
 
     /// Registers a connection that does not watch any reader yet. Returns its key, or None if all connections are
@@ -193,7 +205,7 @@ impl Watchers {
     pub fn waiting_bytes(&self) -> usize {
         // The list is copied first, so that admitting a connection does not wait until all queues have been read.
         let subscribers: Vec<Arc<SubscriberQueue>> =
-            self.connections.lock().subscribers.iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
+            self.connections.lock().subscribers.iter().map(|(_, watching)| Arc::clone(&watching.subscriber)).collect();
         subscribers.iter().map(|subscriber| subscriber.bytes()).sum()
     }
 
@@ -201,8 +213,20 @@ impl Watchers {
     pub fn stop(&self) {
         let mut connections = self.connections.lock();
         connections.stopping = true;
-        let all = connections.subscribers.iter().chain(&connections.unauthenticated);
-        all.for_each(|(_, subscriber)| subscriber.close(Closing::Restart));
+        connections.subscribers.iter().for_each(|(_, watching)| watching.subscriber.close(Closing::Restart));
+        connections.unauthenticated.iter().for_each(|(_, subscriber)| subscriber.close(Closing::Restart));
+    }
+
+    /// Closes the connections of readers that this server does not serve any more. The clients come back, to the server that does.
+    pub fn close_where(&self, is_gone: impl Fn(SourceSlot) -> bool) {
+        // The list is copied first, as for the bytes.
+        let watching: Vec<_> = {
+            let connections = self.connections.lock();
+            let all = connections.subscribers.iter().map(|(_, watching)| watching);
+            all.map(|watching| (Arc::clone(&watching.subscriber), watching.reader)).collect()
+        };
+        let gone = watching.iter().filter(|(_, reader)| *reader != SourceSlot::NONE && is_gone(*reader));
+        gone.for_each(|(subscriber, _)| subscriber.close(Closing::Restart));
     }
 
     /// Records that the mailbox of a reader's actor was too full for a notice.

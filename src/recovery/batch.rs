@@ -1,5 +1,6 @@
 //! Decodes the records of one block of a snapshot.
 
+use crate::cluster::followed::Followed;
 use crate::feed::record::PostRecord;
 use crate::state::records::{
     DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord, RevocationsRecord, SourceRecord,
@@ -27,6 +28,8 @@ pub enum RecordBatch {
     UnfinishedFanout(Vec<UnderWayRecord>),
     /// Inboxes of active readers.
     Inboxes(Vec<InboxRecord>),
+    /// How far a node of a cluster has read the log.
+    Cluster(Vec<Followed>),
 }
 
 /// Decodes the records of a block. The section of the block defines their type.
@@ -44,6 +47,7 @@ pub fn decode(block: &Block) -> Result<RecordBatch, String> {
         Section::Deleted => RecordBatch::Deleted(block.decode()?),
         Section::UnderWay => RecordBatch::UnfinishedFanout(block.decode()?),
         Section::Inboxes => RecordBatch::Inboxes(block.decode()?),
+        Section::Cluster => RecordBatch::Cluster(block.decode()?),
         Section::End => return Err("an unexpected end record".to_owned()),
     })
 }

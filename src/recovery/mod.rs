@@ -1,7 +1,8 @@
 //! Recovery: restores the acknowledged state from a data directory.
 //!
 //! Responsible for:
-//! - choosing the newest valid snapshot, loading it, and replaying the journal events after it;
+//! - choosing the newest valid snapshot, loading it, and replaying the journal events after it; the same for a node of a cluster, which
+//!   replays the log of the cluster ([`node`]), and for a cluster whose log is gone ([`rebuilt`]);
 //! - reporting what was found, cut off, skipped or lost, and the progress.
 //!
 //! Not responsible for:
@@ -11,6 +12,10 @@
 //! applying events.
 
 mod batch;
+mod fetch;
+pub mod node;
+pub mod rebuilt;
+mod replay;
 mod write;
 
 use std::sync::Arc;
@@ -22,13 +27,13 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::clock::Taken;
+use crate::cluster::followed::Followed;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
-use crate::feed::post::Post;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
 use crate::state::records::{InboxRecord, InvalidRecordError, unpack_positions};
-use crate::state::world::{Applied, World, Writer};
+use crate::state::world::{World, Writer};
 use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -37,6 +42,8 @@ use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::{self, JournalRead, Lost, Reading, Torn};
 use crate::storage::journal::writer::Tail;
 use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
+
+use replay::replayed;
 
 pub use batch::{RecordBatch, decode};
 pub use write::{Records, write_world};
@@ -103,6 +110,8 @@ pub struct Recovered {
     pub inboxes: Vec<InboxRecord>,
     /// Posts that may be missing in some of these inboxes.
     pub under_way: Vec<UnfinishedFanout>,
+    /// How far the log was followed, if the snapshot is one of a node of a cluster.
+    pub followed: Option<Followed>,
     /// The findings of the recovery.
     pub report: RecoveryReport,
 }
@@ -145,6 +154,12 @@ fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
     }
 }
 
+fn end_replay(state: &mut Recovered) {
+    state.writer.set_replaying(false);
+    state.writer.forget_known_answers();
+    state.writer.update_celebrities();
+}
+
 struct Loaded {
     state: Recovered,
     /// Posts whose fan-out was unfinished. Their recipients are resolved once the posts in memory and in the archive are known.
@@ -163,6 +178,10 @@ impl Recovery<'_> {
         self.progress.enter("loading the snapshot");
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
+        if let Some(followed) = &loaded.state.followed {
+            let (directory, cluster) = (self.files.place(""), followed.membership.cluster().0);
+            return Err(StorageError::OfNode { directory, cluster });
+        }
         // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
         loaded.state.writer.note_archived_counts()?;
         // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
@@ -174,9 +193,7 @@ impl Recovery<'_> {
         let Loaded { mut state, under_way, .. } = loaded;
         resolve(under_way, &mut state);
         state.writer.check_replay()?;
-        state.writer.set_replaying(false);
-        state.writer.forget_known_answers();
-        state.writer.update_celebrities();
+        end_replay(&mut state);
         self.set_aside(&mut state.report, skipped);
         Ok(state)
     }
@@ -215,6 +232,7 @@ impl Recovery<'_> {
             last_instant: Taken::NONE,
             inboxes: Vec::new(),
             under_way: Vec::new(),
+            followed: None,
             report: RecoveryReport::default(),
         }
     }
@@ -222,6 +240,7 @@ impl Recovery<'_> {
     fn load(&self, name: &str, sequence: Sequence) -> Result<Loaded, StorageError> {
         let mut reader = SnapshotReader::open(self.files, name)?;
         let place = reader.place().to_owned();
+        let is_of_node = reader.identity().is_some_and(|identity| identity.cluster().is_some());
         if reader.header().sequence != sequence {
             return Err(reader.bad("its name and its header have different sequences".to_owned()));
         }
@@ -248,6 +267,11 @@ impl Recovery<'_> {
         })?;
         let EndRecord { through, last_instant, lead_us, tokens_from, revealed, archive, .. } =
             end.expect("all blocks were read");
+        let followed = state.followed.as_ref().map(|followed| followed.sequence);
+        if followed.is_some_and(|followed| followed != sequence) || followed.is_none() && is_of_node {
+            let reason = "it does not say how far the log of the cluster was read at its beginning".to_owned();
+            return Err(StorageError::BadSnapshot { place, offset_bytes: 0, reason });
+        }
         if archive {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
@@ -319,33 +343,9 @@ impl Recovery<'_> {
     }
 
     fn replay(&self, loaded: &mut Loaded) -> Result<(), StorageError> {
-        let (events, decoded) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
-        let (prepared, taken) = crossbeam_channel::bounded::<Vec<Prepared>>(BATCHES_AHEAD);
         let reading = Reading { after: loaded.sequence, repair: self.repair };
         let state = &mut loaded.state;
-        let read = thread::scope(|scope| {
-            let reading = scope.spawn(move || self.read(reading, &events));
-            // Each stage owns its sender. It ends when its input is closed, or when the next stage no longer receives.
-            scope.spawn(move || {
-                let prepare = |batch: Vec<Event>| prepared.send(batch.into_iter().map(Prepared::from).collect());
-                decoded.into_iter().try_for_each(prepare)
-            });
-            let mut outcome = Ok(());
-            for batch in taken {
-                self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                batch.into_iter().for_each(|event| apply(state, event));
-                outcome = state
-                    .writer
-                    .check_replay()
-                    .map_err(StorageError::from)
-                    .and_then(|()| Ok(state.writer.archive_replayed()?));
-                if outcome.is_err() {
-                    break;
-                }
-            }
-            outcome?;
-            reading.join().expect("reading does not panic")
-        })?;
+        let read = replayed(state, self.progress, |events| self.read(reading, &events))?;
         let (through, place) = (loaded.through.max(loaded.sequence), loaded.place.clone());
         state.tail = read.tail;
         state.report.journal_bytes = read.bytes;
@@ -363,22 +363,6 @@ impl Recovery<'_> {
             state.tail = Tail { last: through, segment: None };
         }
         Ok(())
-    }
-}
-
-/// An event that is prepared for being applied.
-enum Prepared {
-    /// A published post, already encoded: the encoding is most of the work.
-    Post(Post),
-    Other(Event),
-}
-
-impl From<Event> for Prepared {
-    fn from(event: Event) -> Self {
-        match event {
-            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft, accepted_at)),
-            other => Self::Other(other),
-        }
     }
 }
 
@@ -414,6 +398,7 @@ fn apply_all(
             RecordBatch::UnfinishedFanout(records) => {
                 under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
             }
+            RecordBatch::Cluster(records) => state.followed = records.into_iter().next(),
             RecordBatch::Inboxes(records) => {
                 let known = state.world.sources.len();
                 if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
@@ -452,25 +437,5 @@ pub fn event(payload: &[u8]) -> Result<Event, String> {
             Err("edges that are made after the end of time".to_owned())
         }
         _ => Ok(event),
-    }
-}
-
-fn apply(state: &mut Recovered, event: Prepared) {
-    let lead_us = state.last_instant.lead_us;
-    let (applied, taken) = match event {
-        Prepared::Post(post) => {
-            let instant = post.accepted_at;
-            (state.writer.publish(post), Some(Taken { instant, lead_us }))
-        }
-        Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
-    };
-    // The last instant of the snapshot is later than those of the first replayed events.
-    let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
-    state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
-    if let Applied::Published { post, push, .. } = applied
-        && !push.is_empty()
-        && !state.inboxes.is_empty()
-    {
-        state.under_way.push((post.position, push));
     }
 }

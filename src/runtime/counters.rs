@@ -43,7 +43,7 @@ impl Gauge {
 }
 
 /// The queues and limits that refuse requests when they are full.
-pub const SHEDDING: [&str; 14] = [
+pub const SHEDDING: [&str; 15] = [
     "scribe",
     "scribe_bytes",
     "fanout",
@@ -58,6 +58,7 @@ pub const SHEDDING: [&str; 14] = [
     "snapshot",
     "live_connections",
     "erasures",
+    "replication",
 ];
 
 /// The number of refused requests, by the full queue.

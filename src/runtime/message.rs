@@ -17,17 +17,19 @@
 //! | [`Detach`] | live connection | user actor | yes |
 //! | [`InvalidationsPending`] | courier, activator | user actor | yes: it only asks the actor to read its invalidations |
 //! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
-//! | [`Sleep`] | activator, eraser | user actor | yes |
+//! | [`Sleep`] | activator, eraser, scribe | user actor | yes |
 //!
 //! Answers are sent through one-shot channels inside the messages, so that a sender learns at once if a queue has
 //! reached its limit.
+
+mod snapshot;
 
 use std::sync::Arc;
 
 use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
-use crate::clock::{Taken, UnixMicros};
+use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge};
 use crate::feed::inbox::Inbox;
@@ -50,8 +52,8 @@ use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::tiering::RoundOutcome;
 use crate::state::verify::Verdict;
-use crate::storage::archive::ArchiveView;
-use crate::storage::journal::Sequence;
+
+pub use snapshot::{CompletedSnapshot, Mark, SnapshotTaken};
 
 /// The sending half of the channel for an answer.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -169,6 +171,8 @@ pub enum Command {
         /// The ids in ascending order. Fewer than requested if there are no more.
         listed: Result<Vec<PostId>, Error>,
     },
+    /// Finish the accepted commands, then leave the cluster.
+    Leave,
     /// Finish the accepted commands, then end.
     Stop,
 }
@@ -193,12 +197,11 @@ impl Command {
             | Self::EraseStep { .. }
             | Self::Mark { .. }
             | Self::TieringWritten(_)
+            | Self::Leave
             | Self::Stop => 0,
         }
     }
-}
 
-impl Command {
     /// Answers with a refusal. A caller that has disconnected gets no answer.
     pub fn refuse(self, cause: Error) {
         fn answer<T>(reply: Reply<T>, cause: Error) {
@@ -217,7 +220,7 @@ impl Command {
             Self::EraseStep { reply, .. } => answer(reply, cause),
             Self::Mark { reply, .. } => answer(reply, cause),
             Self::Resolved { command, .. } => command.refuse(cause),
-            Self::TieringWritten(_) | Self::IdsListed { .. } | Self::Stop => {}
+            Self::TieringWritten(_) | Self::IdsListed { .. } | Self::Leave | Self::Stop => {}
         }
     }
 }
@@ -269,30 +272,6 @@ pub enum EraseStep {
     Rewrite(Vec<SourceId>),
     /// Begin a new segment of the journal.
     BeginSegment,
-}
-
-/// The position of the journal, and of the state at that moment.
-#[derive(Clone, Debug)]
-pub struct Mark {
-    /// The sequence number of the last journaled event.
-    pub last: Sequence,
-    /// The number of sources at that moment.
-    pub sources: usize,
-    /// The last instant that the clock issued.
-    pub last_instant: Taken,
-    /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
-    pub has_archived: bool,
-    /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change this view.
-    pub archive: Option<Arc<dyn ArchiveView>>,
-}
-
-/// A snapshot that was taken, and the position of the journal at its end.
-#[derive(Clone, Debug)]
-pub struct CompletedSnapshot {
-    /// The snapshot file.
-    pub taken: SnapshotTaken,
-    /// The snapshot may contain effects of events up to this position.
-    pub end: Mark,
 }
 
 /// The answer to a publish.
@@ -389,19 +368,6 @@ pub struct Restore {
     pub readers: Vec<(Arc<Source>, Inbox)>,
     /// The channel for the confirmation.
     pub reply: std::sync::mpsc::Sender<()>,
-}
-
-/// A stored snapshot.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SnapshotTaken {
-    /// The name of its file.
-    pub file: String,
-    /// The last event that it contains. Replay continues after it.
-    pub sequence: Sequence,
-    /// The size of the file in bytes.
-    pub bytes: u64,
-    /// The time at which it was begun.
-    pub taken_at: UnixMicros,
 }
 
 /// The total contents of inboxes.

@@ -7,6 +7,7 @@ pub mod activity;
 pub mod arrivals;
 pub mod awaited;
 mod catch_up;
+pub mod digest;
 pub mod direct_page;
 pub mod erasures;
 pub mod explain;

@@ -62,6 +62,38 @@ pub enum StorageError {
         /// The identity in the second file.
         expected: Identity,
     },
+    /// A server on one machine was given the directory of a node of a cluster.
+    #[error(
+        "{directory} is the data directory of a node of cluster {cluster:016x}; start it as a node (--cluster), or choose another directory by \
+         --data-dir"
+    )]
+    OfNode {
+        /// Path of the data directory.
+        directory: String,
+        /// The id of the cluster.
+        cluster: u64,
+    },
+    /// A node was given the directory of a server on one machine.
+    #[error(
+        "{directory} is the data directory of a server on one machine; a node of a cluster needs one of its own, choose it by --data-dir"
+    )]
+    OfOneMachine {
+        /// Path of the data directory.
+        directory: String,
+    },
+    /// A node was given the directory of a node of another cluster.
+    #[error(
+        "{directory} is the data directory of a node of cluster {found:016x}, and the log is of cluster {cluster:016x}; choose another \
+         directory by --data-dir, or another log by --cluster and --kafka"
+    )]
+    OfOtherCluster {
+        /// Path of the data directory.
+        directory: String,
+        /// The id of the cluster that the directory is of.
+        found: u64,
+        /// The id of the cluster that the log is of.
+        cluster: u64,
+    },
     /// The file `identity` of the directory does not contain a valid identity.
     #[error(
         "{place} is damaged; restore it, or remove it if all files are of one directory: the next start takes the identity from them"

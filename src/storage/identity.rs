@@ -47,7 +47,25 @@ impl fmt::Debug for Identity {
     }
 }
 
+/// The first bytes of the identity that all nodes of a cluster have. Other identities are random.
+const OF_CLUSTER: [u8; 8] = *b"cluster\0";
+
 impl Identity {
+    /// Returns the identity of the data directories of all nodes of a cluster.
+    pub fn of_cluster(cluster: u64) -> Self {
+        let mut bytes = [0; IDENTITY_BYTES];
+        let (start, end) = bytes.split_at_mut(OF_CLUSTER.len());
+        start.copy_from_slice(&OF_CLUSTER);
+        end.copy_from_slice(&cluster.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// Returns the cluster if this is the identity of its nodes.
+    pub fn cluster(self) -> Option<u64> {
+        let end = self.0.strip_prefix(&OF_CLUSTER)?;
+        end.try_into().ok().map(u64::from_be_bytes)
+    }
+
     fn random() -> Result<Self, StorageError> {
         let mut bytes = [0; IDENTITY_BYTES];
         let failed = |cause: getrandom::Error| io::Error::other(cause.to_string());
@@ -82,6 +100,47 @@ pub fn establish(files: &dyn Files, archive: Option<(String, Identity)>) -> Resu
         write_file(files, identity)?;
     }
     Ok(identity)
+}
+
+/// Returns the cluster of a node's directory, or none if the directory has no identity yet. Writes nothing.
+///
+/// # Errors
+/// Fails if the directory is that of a server on one machine.
+pub fn cluster_of(files: &dyn Files) -> Result<Option<u64>, StorageError> {
+    let of_one_machine = || StorageError::OfOneMachine { directory: files.place("").trim_end_matches('/').to_owned() };
+    match find(files)? {
+        Some(found) => found.cluster().map(Some).ok_or_else(of_one_machine),
+        // The files of the first formats have no identity.
+        None if !segments(files)?.is_empty() || !snapshot::snapshots(files)?.is_empty() => Err(of_one_machine()),
+        None => Ok(None),
+    }
+}
+
+/// Makes a directory without an identity one of a node of a cluster. Does nothing if it is one of this cluster already.
+///
+/// # Errors
+/// Fails if the directory is of another cluster, or of a server on one machine. Nothing is written then.
+pub fn establish_of_cluster(files: &dyn Files, cluster: u64) -> Result<Identity, StorageError> {
+    if let Some(found) = cluster_of(files)?.filter(|found| *found != cluster) {
+        let directory = files.place("").trim_end_matches('/').to_owned();
+        return Err(StorageError::OfOtherCluster { directory, found, cluster });
+    }
+    let identity = Identity::of_cluster(cluster);
+    let (_, has_file) = find_with_file(files)?;
+    if !has_file {
+        write_file(files, identity)?;
+    }
+    Ok(identity)
+}
+
+/// Refuses the directory of a node of a cluster: its state is that of the log of the cluster, and may not change without it.
+///
+/// # Errors
+/// Fails if it is one.
+pub fn refuse_of_cluster(files: &dyn Files) -> Result<(), StorageError> {
+    let cluster = find(files)?.and_then(Identity::cluster);
+    let directory = files.place("").trim_end_matches('/').to_owned();
+    cluster.map_or(Ok(()), |cluster| Err(StorageError::OfNode { directory, cluster }))
 }
 
 /// Compares the identity of an archive with that of the other files of a directory. Writes nothing.
@@ -190,6 +249,10 @@ impl Files for Identified {
 
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
         self.files.read(name)
+    }
+
+    fn read_from(&self, name: &str, offset_bytes: u64) -> io::Result<Box<dyn Read + Send>> {
+        self.files.read_from(name, offset_bytes)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

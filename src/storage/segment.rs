@@ -67,6 +67,13 @@ pub fn parse_header(bytes: &[u8]) -> Option<Sequence> {
     whole_header(bytes).map(|_| Sequence(u64::from_le_bytes(first)))
 }
 
+/// Returns the length of the header of the segment whose first event is `first`, if `bytes` begins with it.
+pub fn header_bytes(bytes: &[u8], first: Sequence) -> Option<usize> {
+    let header = whole_header(bytes).filter(|_| parse_header(bytes) == Some(first))?;
+    let format = u16::from_le_bytes([header[8], header[9]]);
+    (format <= SEGMENT_FORMAT).then_some(header.len())
+}
+
 /// Returns the identity if `bytes` begins with a valid segment header that contains one.
 pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     let header = whole_header(bytes).filter(|header| header.len() == SEGMENT_HEADER_BYTES_MAX)?;
@@ -292,7 +299,11 @@ fn whole_header(bytes: &[u8]) -> Option<&[u8]> {
     })
 }
 
-fn expect(frame: Frame<'_>, next: Sequence) -> Result<Frame<'_>, String> {
+/// Returns the frame if it belongs before or at the event `next`.
+///
+/// # Errors
+/// Returns the reason if it does not.
+pub fn expect(frame: Frame<'_>, next: Sequence) -> Result<Frame<'_>, String> {
     let right = match frame.kind {
         FrameKind::Event => frame.sequence == next,
         FrameKind::Closed => frame.sequence.next() == next,

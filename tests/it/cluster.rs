@@ -1,29 +1,40 @@
 //! Engines that share a log: one judges, all apply, and faults of the log and of nodes lose and double nothing.
 
+mod changes;
+mod edges;
 mod faulty_log;
 mod nemesis;
+mod snapshots;
+mod tail;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tidewire::clock::{SystemClock, UnixMicros};
-use tidewire::cluster::journal::{JoinError, NodeOptions, found};
+use tidewire::cluster::followed::{Followed, first_after};
+use tidewire::cluster::journal::{ClusterJournal, JoinError, NodeOptions, found};
 use tidewire::cluster::placement::{Place, Placement};
-use tidewire::cluster::record::ClusterId;
+use tidewire::cluster::record::{
+    ClusterId, Content, Epoch, Header, NodeRun, decode_content, decode_header, encode, encode_packed,
+};
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, Erasing};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::log::SharedLog;
+use tidewire::storage::journal::{ReadBack, Sequence, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
+use tidewire::storage::log::{ReadLog as _, SharedLog};
 
 use crate::world::{draft, edge, id, ids};
 
-const SESSION: Duration = Duration::from_millis(600);
+const SESSION: Duration = Duration::from_secs(1);
 
 /// The time for which a test waits for something that takes a few sessions at most.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -73,15 +84,41 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-async fn sequencer(nodes: &[Node]) -> &Node {
-    until("a sequencer is found", || nodes.iter().filter(|node| node.is_sequencer()).count() == 1).await;
-    nodes.iter().find(|node| node.is_sequencer()).unwrap()
+/// Waits until a node holds something, and returns the node. On a busy machine a node may have no lease for a moment.
+async fn one_of<'n>(nodes: &'n [Node], what: &str, holds: impl Fn(&Node) -> bool) -> &'n Node {
+    let mut found = None;
+    until(what, || {
+        found = nodes.iter().find(|node| holds(node));
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
 }
 
-/// Waits until all nodes have applied what the first has, and returns this sequence.
+async fn sequencer(nodes: &[Node]) -> &Node {
+    one_of(nodes, "a node is the sequencer", Node::is_sequencer).await
+}
+
+async fn owner<'n>(nodes: &'n [Node], reader: &SourceId) -> &'n Node {
+    one_of(nodes, "the reader has an owner", |node| node.view.owner(reader) == Place::Here).await
+}
+
+/// Waits until all nodes have applied the log, and compares their worlds.
 async fn in_step(nodes: &[Node]) {
-    let applied = nodes.iter().map(|node| node.view.applied()).max().unwrap();
+    // The answer to a write may come before the batch of records that it is in is applied as a whole.
+    let applied = nodes.iter().map(|node| node.view.applied().max(node.view.last_event())).max().unwrap();
     until("all nodes apply the log", || nodes.iter().all(|node| node.view.applied() >= applied)).await;
+    let mut digests = BTreeSet::new();
+    for node in nodes {
+        let mut computed = None;
+        until("a digest is computed", || {
+            computed = node.engine.digest(&*node.view);
+            computed.is_some()
+        })
+        .await;
+        digests.extend(computed.map(|(sequence, digest)| (sequence, digest.to_string())));
+    }
+    assert_eq!(digests.len(), 1, "the worlds of nodes differ: {digests:?}");
 }
 
 #[tokio::test]
@@ -109,6 +146,22 @@ async fn what_one_node_accepts_is_in_the_feeds_of_all() {
 }
 
 #[tokio::test]
+async fn the_answer_to_a_write_comes_after_its_sequence_is_shown() {
+    let (log, nodes) = cluster();
+    let first = sequencer(&nodes).await;
+    for number in 1..=300 {
+        // Beats may follow. The others of the group are read back with it.
+        let before = log.range().unwrap().last;
+        let others: Vec<_> = (1..=4).map(|nth| post("bob", 1_000 * nth + number)).collect();
+        let others = others.into_iter().map(|post| first.engine.publish(post, false));
+        let (published, _) = tokio::join!(first.engine.publish(post("bob", number), false), join_all(others));
+        published.unwrap();
+        assert!(first.view.last_event() > before, "post {number} is answered at {}", first.view.last_event());
+    }
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
+
+#[tokio::test]
 async fn another_node_takes_writes_when_the_sequencer_has_left() {
     let (log, mut nodes) = cluster();
     until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
@@ -132,6 +185,33 @@ async fn another_node_takes_writes_when_the_sequencer_has_left() {
 }
 
 #[tokio::test]
+async fn a_reader_who_moves_to_another_node_ends_its_live_connections_and_no_others() {
+    let (log, mut nodes) = cluster();
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    let readers: Vec<SourceId> = (0..20).map(|nth| id(&format!("reader-{nth}"))).collect();
+    let mut watchers = Vec::new();
+    for reader in &readers {
+        let owner = owner(&nodes, reader).await;
+        watchers.push((reader, owner.view.me().clone(), owner.engine.watch(reader, None).await.unwrap()));
+    }
+    nodes.push(join(&log, "d").unwrap());
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 4)).await;
+    nodes.iter().for_each(|node| node.engine.end_live_elsewhere(&node.view));
+    let (mut moved, mut stayed) = (0, 0);
+    for (reader, before, mut watcher) in watchers {
+        let owner = owner(&nodes, reader).await;
+        let is_moved = *owner.view.me() != before;
+        *(if is_moved { &mut moved } else { &mut stayed }) += 1;
+        // The first event greets the client, unless the connection has ended before it was taken.
+        let end = async { while watcher.next().await.is_ok() {} };
+        let ended = tokio::time::timeout(Duration::from_millis(50), end).await.is_ok();
+        assert_eq!(ended, is_moved, "{reader} was at {before}, and is at {}", owner.view.me());
+    }
+    assert!(moved > 0 && stayed > 0, "{moved} have moved, {stayed} have not");
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
+
+#[tokio::test]
 async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
     let empty = MemoryLog::default();
     let found_in = |node: Result<Node, JoinError>| node.err().map(|refused| refused.to_string()).unwrap_or_default();
@@ -150,4 +230,84 @@ async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
     let refused = namesake.engine.publish(post("bob", 1), false).await.unwrap_err();
     assert!(matches!(refused, Error::NotSequencer), "{refused}");
     nodes.iter().chain([&namesake]).for_each(|node| node.engine.shutdown());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between() {
+    let (log, mut nodes) = cluster();
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    let first = sequencer(&nodes).await;
+    let (name, zoe) = (first.view.me().clone(), id("zoe"));
+    first.engine.follow(vec![edge("ann", "zoe"), edge("ann", "bob"), edge("zoe", "bob")]).await.unwrap();
+    first.engine.silence(id("bob"), zoe.clone(), MuteOrBlock::Mute, true).await.unwrap();
+    first.engine.publish(post("bob", 1), false).await.unwrap();
+    for number in 2..=600 {
+        first.engine.publish(post("zoe", number), false).await.unwrap();
+    }
+    in_step(&nodes).await;
+    let mut watchers = Vec::new();
+    for node in &nodes {
+        let mut watcher = node.engine.watch(&zoe, None).await.unwrap();
+        watcher.next().await.unwrap();
+        watchers.push(watcher);
+    }
+    assert_eq!(first.engine.erase(zoe.clone()).await, Ok(Erasing::UnderWay));
+    assert_eq!(
+        first.engine.erase(zoe.clone()).await,
+        Ok(Erasing::UnderWay),
+        "it is not over when the sequencer leaves"
+    );
+    first.engine.shutdown();
+    nodes.retain(|node| *node.view.me() != name);
+    nodes.push(join(&log, "new").unwrap());
+    for mut watcher in watchers {
+        let closed = async { while watcher.next().await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, closed).await.expect("the live connections of zoe end on each node");
+    }
+    for node in &nodes[..2] {
+        assert_eq!(node.feed(&id("ann")).await, [PostId(1)], "nothing of zoe is shown on {}", node.view.me());
+    }
+    until("the erasure ends", || nodes.iter().all(|node| node.view.is_ready() && node.engine.erasures().count == 0))
+        .await;
+    in_step(&nodes).await;
+    for node in &nodes {
+        assert_eq!(node.feed(&id("ann")).await, [PostId(1)]);
+        assert!(node.engine.silenced(&id("bob"), MuteOrBlock::Mute, UnixMicros(i64::MAX), 9).is_empty());
+    }
+    let next = sequencer(&nodes).await;
+    assert_eq!(next.engine.erase(zoe.clone()).await, Ok(Erasing::Unknown));
+    next.engine.publish(post("zoe", 1_000), false).await.unwrap();
+    in_step(&nodes).await;
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
+
+#[test]
+fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_it() {
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let by = NodeRun { node: "newer".parse().unwrap(), run: 1 };
+    let header = |nth| Header { cluster: ClusterId(5), by: by.clone(), epoch: Epoch(1), nth };
+    let mut writer = log.writer().unwrap();
+    writer.append(encode(&header(0), &Content::Claim)).unwrap();
+    writer.append(encode_packed(&header(1), b"\x81\xa5event\x81\xa5split\x01")).unwrap();
+    let options = NodeOptions { name: "older".parse().unwrap(), address: "http://older".to_owned(), session: SESSION };
+    let followed = Followed::founded(&first_after(&log, Sequence(0)).unwrap().unwrap()).unwrap();
+    let clock = Arc::new(SystemClock);
+    let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), SESSION));
+    let mut journal = ClusterJournal::open(&log, followed, options, view, clock).unwrap();
+    let (began, mut failed) = (Instant::now(), None);
+    while failed.is_none() {
+        assert!(began.elapsed() < PATIENCE, "the node goes on");
+        let records = journal.incoming().recv().unwrap();
+        journal.read(records, &mut |sequence, back| {
+            if let ReadBack::Failed(cause) = back {
+                failed = Some((sequence, cause));
+            }
+        });
+    }
+    let (last_read, cause) = failed.unwrap();
+    assert_eq!(last_read, Sequence(2), "nothing after the unknown record counts");
+    assert!(cause.contains("record 3") && cause.contains("`split`") && cause.contains("upgrade this node"), "{cause}");
+    let refused = join(&log, "another").err().unwrap().to_string();
+    assert!(refused.contains("record 3") && refused.contains("`split`"), "{refused}");
 }

@@ -83,9 +83,9 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
     ("feed", &["clock", "id", "json", "limits"]),
     ("config", &["clock", "feed", "limits"]),
     ("storage", &["clock", "feed", "id", "latency", "limits"]),
-    ("cluster", &["clock", "feed", "id", "storage", "throttle"]),
+    ("cluster", &["clock", "feed", "id", "latency", "storage", "throttle"]),
     ("state", &["clock", "feed", "id", "limits", "storage"]),
-    ("recovery", &["clock", "feed", "id", "limits", "state", "storage"]),
+    ("recovery", &["clock", "cluster", "feed", "id", "limits", "state", "storage"]),
     ("live", &["feed", "id", "limits", "state"]),
     (
         "runtime",

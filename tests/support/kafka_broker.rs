@@ -2,20 +2,27 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Number of attempts to find free ports.
+/// Number of attempts to start, each on other ports.
 const ATTEMPTS: u32 = 5;
+
+/// Number of ports in a row, more than any brokers of a test need.
+const ROW: u16 = 64;
+
+/// Ports of rows, below those that the kernel gives to connections.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Running brokers.
 pub struct Brokers {
     /// Runs the brokers until its standard input is closed, which happens also if this process is killed.
     run: Child,
     directory: PathBuf,
-    port: u16,
+    ports: Ports,
     count: usize,
+    doors: usize,
     /// Addresses of all brokers, `HOST:PORT`, separated by commas.
     pub addresses: String,
 }
@@ -23,19 +30,28 @@ pub struct Brokers {
 impl Brokers {
     /// Starts brokers. Returns none, and prints a line, if Kafka is not installed; fails where all servers are required.
     pub fn start(count: usize) -> Option<Self> {
-        if let Some(absence) = absence() {
-            let must = std::env::var("TIDEWIRE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-            assert!(!must, "{absence}, and TIDEWIRE_REQUIRE_SERVERS=1");
-            eprintln!("skipped: {absence}");
-            return None;
-        }
-        Some((1..=ATTEMPTS).find_map(|_| Self::start_at(free_ports(2 * count), count)).expect("Kafka starts"))
+        Self::with_doors(count, 0)
     }
 
-    fn start_at(port: u16, count: usize) -> Option<Self> {
+    /// The same, and each broker has this many doors: ways to it that lead through proxies.
+    pub fn with_doors(count: usize, doors: usize) -> Option<Self> {
+        is_installed().then(|| (1..=ATTEMPTS).find_map(|_| Self::start_at(count, doors, None)).expect("Kafka starts"))
+    }
+
+    /// Starts one broker with an address for TLS and passwords. `certificate` is a file with a key and its certificate for `localhost`.
+    pub fn secure(certificate: &Path) -> Option<Self> {
+        is_installed()
+            .then(|| (1..=ATTEMPTS).find_map(|_| Self::start_at(1, 0, Some(certificate))).expect("Kafka starts"))
+    }
+
+    fn start_at(count: usize, doors: usize, certificate: Option<&Path>) -> Option<Self> {
+        let plain = 2 * count * (1 + doors);
+        let ports = Ports::reserve(plain + 1);
+        let port = ports.first;
         // The script removes it.
         let directory = tempfile::Builder::new().prefix("tidewire-kafka").tempdir().unwrap().keep();
-        let mut run = script(&directory, port, &["run", &count.to_string()]);
+        let mut run = script(&directory, port, doors, &["run", &count.to_string()]);
+        run.envs(certificate.map(|file| ("KAFKA_SECURE", file)));
         let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut addresses = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut addresses).unwrap();
@@ -43,7 +59,21 @@ impl Brokers {
             run.wait().unwrap();
             return None;
         }
-        Some(Self { run, directory, port, count, addresses: addresses.trim().to_owned() })
+        if certificate.is_some() {
+            addresses = format!("localhost:{}", usize::from(port) + plain);
+        }
+        Some(Self { run, directory, ports, count, doors, addresses: addresses.trim().to_owned() })
+    }
+
+    /// Returns the number of brokers.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the ports of a door, the first of which has number 1: for each broker, where the proxy must listen, and where the broker does.
+    pub fn door(&self, door: usize) -> Vec<(u16, u16)> {
+        let listens = |broker: usize| self.ports.first + 2 * (self.count * door + broker) as u16;
+        (0..self.count).map(|broker| (listens(broker) + 1, listens(broker))).collect()
     }
 
     /// Kills a broker. The first has number 1.
@@ -63,7 +93,8 @@ impl Brokers {
     }
 
     fn command(&self, arguments: &[&str]) {
-        let done = script(&self.directory, self.port, arguments).stdin(Stdio::null()).output().unwrap();
+        let done =
+            script(&self.directory, self.ports.first, self.doors, arguments).stdin(Stdio::null()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 }
@@ -81,6 +112,15 @@ fn root() -> &'static Path {
     of_crate.ancestors().find(|directory| directory.join("scripts/kafka.sh").exists()).unwrap_or(of_crate)
 }
 
+/// Returns true if Kafka is installed. Prints a line if not, and fails where all servers are required.
+fn is_installed() -> bool {
+    let Some(absence) = absence() else { return true };
+    let must = std::env::var("TIDEWIRE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(!must, "{absence}, and TIDEWIRE_REQUIRE_SERVERS=1");
+    eprintln!("skipped: {absence}");
+    false
+}
+
 /// Returns why Kafka cannot be started, if it cannot.
 fn absence() -> Option<String> {
     let installed = Command::new(root().join("scripts/kafka.sh")).arg("check").output();
@@ -88,22 +128,35 @@ fn absence() -> Option<String> {
     (!installed).then(|| "Kafka is not installed (scripts/kafka.sh install)".to_owned())
 }
 
-fn script(directory: &Path, port: u16, arguments: &[&str]) -> Command {
+fn script(directory: &Path, port: u16, doors: usize, arguments: &[&str]) -> Command {
     let mut command = Command::new(root().join("scripts/kafka.sh"));
-    command.arg(arguments[0]).arg(directory).args(&arguments[1..]).env("KAFKA_PORT", port.to_string());
+    command.arg(arguments[0]).arg(directory).args(&arguments[1..]);
+    command.env("KAFKA_PORT", port.to_string()).env("KAFKA_DOORS", doors.to_string());
     command
 }
 
-/// Returns the first of some ports in a row that nobody uses.
-fn free_ports(count: usize) -> u16 {
-    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    // Below the ports that the kernel gives to connections.
-    let mut port = 20_000 + (std::process::id() % 10_000) as u16;
-    loop {
-        let row = port..port + count as u16;
-        if row.clone().all(is_free) {
-            return port;
-        }
-        port = if port > 32_000 { 20_000 } else { row.end };
+/// Ports in a row, reserved for one test.
+pub struct Ports {
+    pub first: u16,
+    /// A socket on the first port. Brokers listen for TCP only, so it is not in their way, and no two tests can have it at once, also if they
+    /// are of different processes.
+    _reservation: UdpSocket,
+}
+
+impl Ports {
+    /// Reserves ports that nobody uses.
+    pub fn reserve(count: usize) -> Self {
+        assert!(count <= usize::from(ROW), "{count} ports do not fit into a row");
+        let rows = usize::from((PORTS.end - PORTS.start) / ROW);
+        let firsts = PORTS.step_by(usize::from(ROW)).take(rows).cycle();
+        // Different processes begin with different rows, since ports that were just in use may be held for a moment.
+        let mut firsts = firsts.skip(std::process::id() as usize % rows).take(rows);
+        firsts.find_map(|first| Self::reserve_at(first, count)).expect("some ports are free")
+    }
+
+    fn reserve_at(first: u16, count: usize) -> Option<Self> {
+        let reservation = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).ok()?;
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        (first..first + count as u16).all(is_free).then_some(Self { first, _reservation: reservation })
     }
 }

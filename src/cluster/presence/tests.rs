@@ -11,6 +11,9 @@ const SESSION: Duration = Duration::from_secs(6);
 const TICK: Duration = Duration::from_millis(250);
 const NODES: usize = 3;
 
+/// Records of others in a tick while the log is busy.
+const LOAD: usize = 8;
+
 struct Node {
     me: NodeRun,
     membership: Membership,
@@ -22,12 +25,16 @@ struct Node {
     outgoing: VecDeque<(usize, Vec<u8>)>,
     paused_ticks: usize,
     cut_off_ticks: usize,
+    /// Maximum number of records that it reads in a tick.
+    reads_max: usize,
 }
 
 struct Simulation {
     log: Vec<Vec<u8>>,
     nodes: Vec<Node>,
     now: Duration,
+    /// Records without an effect that others append to the log in each tick.
+    load: usize,
 }
 
 fn header(by: &NodeRun, epoch: Epoch, nth: u64) -> Header {
@@ -38,7 +45,7 @@ impl Simulation {
     fn new() -> Self {
         let founder = NodeRun { node: "init".parse().unwrap(), run: 0 };
         let first = encode(&header(&founder, Epoch(0), 0), &Content::Founded { partitions: PARTITIONS });
-        let mut simulation = Self { log: vec![first], nodes: Vec::new(), now: Duration::ZERO };
+        let mut simulation = Self { log: vec![first], nodes: Vec::new(), now: Duration::ZERO, load: 0 };
         for nth in 0..NODES {
             let node = simulation.node(nth, 1);
             simulation.nodes.push(node);
@@ -58,11 +65,14 @@ impl Simulation {
             outgoing: VecDeque::new(),
             paused_ticks: 0,
             cut_off_ticks: 0,
+            reads_max: usize::MAX,
         }
     }
 
     fn tick(&mut self, delays: usize) {
         self.now += TICK;
+        let foreign = Header { cluster: ClusterId(2), ..header(&self.nodes[0].me, Epoch(0), 0) };
+        self.log.extend((0..self.load).map(|_| encode(&foreign, &Content::Leave)));
         for nth in 0..NODES {
             let node = &mut self.nodes[nth];
             node.outgoing.iter_mut().for_each(|(wait, _)| *wait = wait.saturating_sub(1));
@@ -96,18 +106,29 @@ impl Simulation {
         };
         self.nodes.iter().filter(owns).collect()
     }
+
+    /// Returns a node that answers for a partition although it was removed. A living node may have not read yet that another one has joined,
+    /// but one that was removed must know it.
+    fn usurper(&self) -> Option<(u32, &NodeRun)> {
+        (0..PARTITIONS).step_by(16).find_map(|partition| {
+            let owners = self.owners(partition);
+            let newest = owners.iter().max_by_key(|node| node.applied)?;
+            let removed = owners.iter().find(|owner| !newest.membership.is_member(&owner.me))?;
+            Some((partition, &removed.me))
+        })
+    }
 }
 
 impl Node {
     fn read(&mut self, now: Duration, log: &[Vec<u8>]) {
-        while let Some(bytes) = log.get(self.applied) {
+        for bytes in log.iter().skip(self.applied).take(self.reads_max) {
             let (header, content) = decode_header(bytes).unwrap();
             self.applied += 1;
             let counted = self.membership.read(Sequence(self.applied as u64), &header, content).unwrap();
             if counted == Counted::Claimed {
                 self.next = (self.membership.epoch(), 1);
             }
-            self.presence.note(now, &header, &counted);
+            self.presence.note(now, &header, &counted, &self.membership);
         }
         self.presence.set_ready();
     }
@@ -131,6 +152,8 @@ impl Node {
 enum Fault {
     Pause(usize, usize),
     CutOff(usize, usize),
+    /// The node reads so many records in a tick, while others append more.
+    Slow(usize, usize),
     Restart(usize),
     None(usize),
 }
@@ -139,6 +162,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         (0..NODES, 1..60usize).prop_map(|(node, ticks)| Fault::Pause(node, ticks)),
         (0..NODES, 1..60usize).prop_map(|(node, ticks)| Fault::CutOff(node, ticks)),
+        (0..NODES, 0..2 * LOAD).prop_map(|(node, records)| Fault::Slow(node, records)),
         (0..NODES).prop_map(Fault::Restart),
         (1..40usize).prop_map(Fault::None),
     ]
@@ -155,25 +179,19 @@ proptest! {
             match fault {
                 Fault::Pause(node, ticks) => simulation.nodes[node].paused_ticks = ticks,
                 Fault::CutOff(node, ticks) => simulation.nodes[node].cut_off_ticks = ticks,
+                Fault::Slow(node, records) => (simulation.load, simulation.nodes[node].reads_max) = (LOAD, records),
                 Fault::Restart(node) => simulation.nodes[node] = simulation.node(node, run as u64 + 2),
                 Fault::None(ticks) => (0..ticks).for_each(|_| simulation.tick(1)),
             }
             for _ in 0..ticks {
                 simulation.tick(delays);
-                for partition in (0..PARTITIONS).step_by(16) {
-                    let owners = simulation.owners(partition);
-                    let newest = owners.iter().max_by_key(|node| node.applied);
-                    for other in &owners {
-                        // A living node may have not read yet that another one has joined. One that was removed must know it.
-                        let is_member = newest.is_some_and(|newest| newest.membership.is_member(&other.me));
-                        prop_assert!(is_member, "{:?} still answers for {partition}", other.me);
-                    }
-                }
+                prop_assert_eq!(simulation.usurper(), None);
             }
         }
         for node in &mut simulation.nodes {
-            (node.paused_ticks, node.cut_off_ticks) = (0, 0);
+            (node.paused_ticks, node.cut_off_ticks, node.reads_max) = (0, 0, usize::MAX);
         }
+        simulation.load = 0;
         (0..200).for_each(|_| simulation.tick(1));
         let first = &simulation.nodes[0].membership;
         for node in &simulation.nodes {
@@ -186,5 +204,169 @@ proptest! {
         let epoch = first.epoch();
         (0..100).for_each(|_| simulation.tick(1));
         prop_assert_eq!(simulation.nodes[0].membership.epoch(), epoch, "nobody claims without need");
+    }
+}
+
+#[test]
+fn a_node_that_reads_too_slowly_is_removed_and_comes_back() {
+    for (is_sequencer, reads_max) in (0..LOAD).flat_map(|reads_max| [(false, reads_max), (true, reads_max)]) {
+        let mut simulation = Simulation::new();
+        (0..40).for_each(|_| simulation.tick(1));
+        let sequencer = simulation.nodes[0].membership.sequencer().cloned();
+        let slow =
+            (0..NODES).find(|nth| (sequencer.as_ref() == Some(&simulation.nodes[*nth].me)) == is_sequencer).unwrap();
+        let (me, other) = (simulation.nodes[slow].me.clone(), (slow + 1) % NODES);
+        (simulation.load, simulation.nodes[slow].reads_max) = (LOAD, reads_max);
+        let is_behind = |simulation: &Simulation| {
+            let heard_at = simulation.nodes[slow].presence.heard_at().unwrap();
+            simulation.now - heard_at > SESSION
+        };
+        let mut tick_until = |what: &str, holds: &dyn Fn(&Simulation) -> bool| {
+            let began = simulation.now;
+            while !holds(&simulation) {
+                assert!(simulation.now - began < 40 * SESSION, "{what}: with {reads_max} records a tick");
+                simulation.tick(1);
+                assert_eq!(simulation.usurper(), None, "with {reads_max} records a tick");
+            }
+            simulation.now - began
+        };
+        tick_until("it is a session behind", &is_behind);
+        let removed = |simulation: &Simulation| !simulation.nodes[other].membership.is_member(&me);
+        let took = tick_until("it is removed", &removed);
+        assert!(took <= 2 * SESSION, "removed after {took:?} with {reads_max} records a tick");
+        simulation.nodes[slow].reads_max = usize::MAX;
+        (0..40).for_each(|_| simulation.tick(1));
+        assert!(!removed(&simulation), "it has caught up");
+    }
+}
+
+#[test]
+fn publishing_waits_for_a_member_that_is_behind_and_one_that_stays_behind_is_removed_until_it_has_caught_up() {
+    let mut simulation = Simulation::new();
+    (0..40).for_each(|_| simulation.tick(1));
+    let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
+    let slow = (sequencer + 1) % NODES;
+    let all: Vec<NodeRun> = simulation.nodes.iter().map(|node| node.me.clone()).collect();
+    let by = all[slow].clone();
+    // (seconds behind by each of two beats, true if publishing waits, number of members)
+    for (behind, waits, members) in [
+        (&[0, 0][..], false, 3),
+        // A beat right after a pause.
+        (&[5, 0], false, 3),
+        (&[1, 1], false, 3),
+        (&[4, 4], true, 3),
+        (&[5, 1], false, 3),
+        (&[8, 9], false, 2),
+        (&[4, 4], false, 2),
+        (&[1, 1], false, 3),
+    ] {
+        let node = &mut simulation.nodes[sequencer];
+        for seconds in behind.iter().copied() {
+            simulation.now += SESSION / BEATS_PER_SESSION;
+            for run in &all {
+                let behind_ms = if *run == by { 1_000 * seconds } else { 0 };
+                let is_ready = behind_ms <= 6_000;
+                let beat = Counted::Beat { address: "http://any".to_owned(), is_ready, behind_ms };
+                node.presence.note(simulation.now, &header(run, Epoch(0), 0), &beat, &node.membership);
+            }
+        }
+        let waited = node.presence.outruns_members(&node.membership);
+        let after = node.presence.changed_members(simulation.now, &node.membership);
+        if let Some(changed) = after {
+            let members = Content::Members { members: changed, as_of: Sequence(u64::MAX) };
+            let nth = node.membership.next_nth();
+            let bytes = encode(&header(&node.me, node.membership.epoch(), nth), &members);
+            let (header, content) = decode_header(&bytes).unwrap();
+            assert_eq!(node.membership.read(Sequence(1_000), &header, content), Ok(Counted::Members));
+        }
+        // Nobody waits for a node that was removed.
+        let waits_now = waited && node.presence.outruns_members(&node.membership);
+        assert_eq!((waits_now, node.membership.members().count()), (waits, members), "{behind:?} s behind");
+    }
+}
+
+#[test]
+fn a_sequencer_that_left_before_this_node_started_is_replaced_at_once() {
+    let mut simulation = Simulation::new();
+    (0..40).for_each(|_| simulation.tick(1));
+    let sequencer = simulation.nodes[0].membership.sequencer().unwrap().clone();
+    simulation.log.push(encode(&header(&sequencer, Epoch(0), 0), &Content::Leave));
+    // It starts again, from a snapshot of the state after this record. The others are silent.
+    let mut membership = simulation.nodes[0].membership.clone();
+    let nth = simulation.nodes.iter().position(|node| node.me == sequencer).unwrap();
+    let mut node = simulation.node(nth, 2);
+    for (at, bytes) in simulation.log.iter().enumerate().skip(simulation.nodes[0].applied) {
+        let (header, content) = decode_header(bytes).unwrap();
+        membership.read(Sequence(at as u64 + 1), &header, content).unwrap();
+    }
+    assert!(membership.is_leaving(&sequencer));
+    (node.membership, node.applied) = (membership, simulation.log.len());
+    let until = simulation.now + SESSION / 2;
+    while node.membership.sequencer() != Some(&node.me) {
+        simulation.now += TICK;
+        assert!(simulation.now < until, "it waits for a node that has left");
+        node.append(simulation.now, 0);
+        simulation.log.extend(node.outgoing.drain(..).map(|(_, bytes)| bytes));
+        node.read(simulation.now, &simulation.log);
+    }
+    (0..8).for_each(|_| {
+        simulation.now += TICK;
+        node.append(simulation.now, 0);
+        simulation.log.extend(node.outgoing.drain(..).map(|(_, bytes)| bytes));
+        node.read(simulation.now, &simulation.log);
+    });
+    let members: Vec<_> = node.membership.members().map(|member| member.run.clone()).collect();
+    assert!(members.contains(&node.me) && !members.contains(&sequencer), "{members:?}");
+}
+
+#[test]
+fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_they_have_caught_up() {
+    let mut simulation = Simulation::new();
+    (0..40).for_each(|_| simulation.tick(1));
+    let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
+    let member = simulation.nodes[(sequencer + 1) % NODES].me.clone();
+    let joins = NodeRun { node: "node-9".parse().unwrap(), run: 1 };
+    // (seconds behind by two beats before a claim and by one after it, true if a node that is no member yet becomes one)
+    for (before, after, joined) in [
+        ([4, 4], None, false),
+        ([0, 4], None, false),
+        ([4, 0], None, false),
+        ([0, 0], None, true),
+        ([4, 4], Some(4), false),
+        ([4, 4], Some(1), true),
+    ] {
+        let (node, mut now) = (&mut simulation.nodes[sequencer], simulation.now);
+        let mut note = |run: &NodeRun, counted: &Counted| {
+            now += SESSION / BEATS_PER_SESSION;
+            node.presence.note(now, &header(run, Epoch(0), 0), counted, &node.membership);
+        };
+        let beat = |seconds: u64| Counted::Beat {
+            address: "http://any".to_owned(),
+            is_ready: true,
+            behind_ms: 1_000 * seconds,
+        };
+        for seconds in before {
+            [&joins, &member].into_iter().for_each(|run| note(run, &beat(seconds)));
+        }
+        note(&member, &Counted::Claimed);
+        after.into_iter().for_each(|seconds| note(&joins, &beat(seconds)));
+        assert!(!node.presence.outruns_members(&node.membership), "nobody waits for {before:?} after the claim");
+        let members = node.presence.changed_members(now, &node.membership).unwrap_or_default();
+        assert_eq!(members.iter().any(|member| member.run == joins), joined, "{before:?}, {after:?}");
+        node.presence.heard.remove(&joins);
+    }
+}
+
+#[test]
+fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
+    let mut node = Simulation::new().node(0, 1);
+    node.presence.set_ready();
+    let mut beat_at =
+        |seconds| match node.presence.duties(Duration::from_secs(seconds), &node.membership, Sequence(1)).remove(0) {
+            Duty::Beat(_, Content::Beat(beat)) => (beat.behind_ms, beat.is_ready),
+            other => panic!("no beat but {other:?}"),
+        };
+    for (seconds, said) in [(0, (0, true)), (3, (3_000, true)), (7, (7_000, false))] {
+        assert_eq!(beat_at(seconds), said, "after {seconds} s");
     }
 }

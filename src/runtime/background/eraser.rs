@@ -65,6 +65,8 @@ pub(crate) struct Eraser {
     /// Receives a message when an erasure begins. It is disconnected when the engine ends.
     pub(crate) wake: Receiver<()>,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// True if several nodes apply the same log, and the node that takes writes carries out the erasures.
+    pub(crate) has_shared_log: bool,
 }
 
 /// The pending answers to commands that were sent together.
@@ -82,10 +84,12 @@ impl Eraser {
                 // The log does not name the erased users either.
                 Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
                 Err(Error::ShuttingDown) => return,
+                // Another node of the cluster carries them out. This one does if it takes over.
+                Err(Error::NotSequencer) => {}
                 Err(cause) if failures == 0 => warn!("{count} erasures are held up, and will be retried: {cause}"),
                 _ => {}
             }
-            failures = if outcome.is_ok() { 0 } else { failures + 1 };
+            failures = if matches!(outcome, Ok(()) | Err(Error::NotSequencer)) { 0 } else { failures + 1 };
             let wait = ERASURE_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(ERASURE_RETRY_MAX);
             match self.wake.recv_timeout(wait) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
@@ -96,6 +100,8 @@ impl Eraser {
 
     fn carry_out(&self, erasures: &[Arc<Erasure>]) -> Result<(), Error> {
         erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
+        // Refused unless this node takes writes.
+        self.step(EraseStep::Apply(Vec::new()))?;
         // Erasures without an id were recovered from a snapshot from a time at which only older files contained the
         // user's id.
         let named: Vec<(&Erasure, &SourceId)> =
@@ -107,7 +113,8 @@ impl Eraser {
             self.step(EraseStep::Rewrite(users))?;
         }
         let of_all = |event: fn(UnixMicros) -> Event| erasures.iter().map(|erasure| event(erasure.at)).collect();
-        {
+        // On a shared log, the id is needed until the end: other nodes may take a snapshot at any event.
+        if !self.has_shared_log {
             let _no_snapshot = self.shared.world.sources.erasures().hold_snapshots();
             self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
         }

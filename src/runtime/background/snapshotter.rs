@@ -36,7 +36,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED};
+use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 /// Length of the pause, as a multiple of the work before it. A quarter of one of two cores is what writers can spare; nothing waits for the
 /// end of a snapshot.
@@ -149,12 +149,7 @@ impl Snapshotter {
 
     /// Lists the snapshots from earlier processes, and removes unfinished files that an earlier process left.
     pub(crate) fn list(&self) {
-        let there = self.files.list().unwrap_or_default();
-        let unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(snapshot::parse_name).is_some();
-        for name in there.iter().filter(|name| unfinished(name)) {
-            // If the removal fails, the file only occupies disk space.
-            let _ = self.files.remove(name);
-        }
+        snapshot::remove_unfinished(&*self.files);
         let there = snapshot::snapshots(&*self.files).unwrap_or_default();
         let describe = |(file, sequence): (String, Sequence)| {
             let reader = SnapshotReader::open(&*self.files, &file).ok()?;
@@ -212,7 +207,7 @@ impl Snapshotter {
             cause => Error::SnapshotFailed(cause.to_string()),
         };
         let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
-        let written = self.write(&mut writer, mark.sources, under_way).map_err(failed).and_then(|()| {
+        let written = self.write(&mut writer, &mark, under_way).map_err(failed).and_then(|()| {
             // The traversal may have seen any change up to now, so all of these events must be available for replay.
             self.mark(true)
         });
@@ -267,9 +262,13 @@ impl Snapshotter {
     fn write(
         &self,
         writer: &mut SnapshotWriter<'_>,
-        sources: usize,
+        mark: &Mark,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
+        let sources = mark.sources;
+        if let Some(followed) = &mark.followed {
+            writer.record_packed(Section::Cluster, followed)?;
+        }
         let mut writer =
             Paced { writer, since: Instant::now(), stopping: &self.stopping, without_pauses: &self.without_pauses };
         write_world(RecordTraversal { world: &self.shared.world, sources }, &mut writer)?;

@@ -324,7 +324,12 @@ mod tests {
             delivered.store(number as u64, Ordering::SeqCst);
             match number {
                 // More crashes in a short time would quarantine her.
-                100 | 300 => drop(engine.shared().directory.send(slot, Poison)),
+                100 | 300 => {
+                    // A page wakes her, if she sleeps.
+                    while engine.shared().directory.send(slot, Poison).is_err() {
+                        page(engine).await;
+                    }
+                }
                 _ if number % 40 == 0 => drop(engine.shared().directory.send(slot, Sleep)),
                 _ => {}
             }
@@ -333,8 +338,11 @@ mod tests {
         for reader in readers {
             reader.await.unwrap();
         }
-        let counters = &engine.shared().counters;
-        assert!(counters.sleeps.get() > 0 && counters.user_crashes.get() > 0, "she slept and crashed");
+        let (counters, began) = (&engine.shared().counters, Instant::now());
+        while counters.sleeps.get() == 0 || counters.user_crashes.get() == 0 {
+            assert!(began.elapsed() < Duration::from_secs(30), "she slept and crashed");
+            tokio::task::yield_now().await;
+        }
         assert!((1..counters.pages.get()).contains(&counters.direct_pages.get()), "pages were built in both ways");
     }
 

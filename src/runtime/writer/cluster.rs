@@ -6,12 +6,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use actix::dev::SendError;
 use crossbeam_channel::RecvTimeoutError;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::error::Error;
 use crate::feed::event::Event;
-use crate::runtime::message::Command;
+use crate::id::SourceSlot;
+use crate::limits::ERASURES_MAX;
+use crate::runtime::message::{Command, Sleep};
 use crate::runtime::writer::queue::Received;
 use crate::runtime::writer::{Accepted, Scribe, Then};
 use crate::storage::journal::{Journal, ReadBack, SharedJournal};
@@ -66,21 +69,34 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn refused_by_cluster(&mut self, command: &Command) -> Option<Error> {
         let shared = self.journal.shared()?;
         match command {
-            // Erasing needs a step on each node, which is not agreed upon yet.
-            Command::Erase { .. } | Command::EraseStep { .. } => Some(Error::NotInCluster("erasing a user")),
+            Command::Publish { .. } | Command::Follow { .. } if shared.may_judge() && shared.outruns_members() => {
+                self.shared.counters.shed.count("replication");
+                Some(Error::NodeBehind)
+            }
             Command::Publish { .. }
             | Command::Edit { .. }
             | Command::Delete { .. }
             | Command::Follow { .. }
             | Command::Unfollow { .. }
             | Command::Choose { .. }
+            | Command::Erase { .. }
+            | Command::EraseStep { .. }
             | Command::RevokeTokens { .. } => (!shared.may_judge()).then_some(Error::NotSequencer),
             Command::Resolved { command, .. } => self.refused_by_cluster(command),
             Command::RegisterUser { .. }
             | Command::Mark { .. }
             | Command::TieringWritten(_)
             | Command::IdsListed { .. }
+            | Command::Leave
             | Command::Stop => None,
+        }
+    }
+
+    /// Lets other nodes take over, after all that was accepted is applied.
+    pub(super) fn leave_cluster(&mut self) {
+        self.settle();
+        if let Some(Err(cause)) = self.journal.shared().map(|shared| shared.leave()) {
+            warn!("the log did not take that this node leaves, so others take over only after a session: {cause}");
         }
     }
 
@@ -92,6 +108,14 @@ impl<J: Journal> Scribe<J> {
         if sent_at.is_some_and(|at| at.elapsed() > shared.patience()) {
             self.give_up();
         }
+        self.end_erased_readers();
+    }
+
+    /// Ends the actors of readers whose erasure another node has begun. One whose mailbox is full is tried again.
+    fn end_erased_readers(&mut self) {
+        let is_full =
+            |reader: &SourceSlot| matches!(self.shared.directory.send(*reader, Sleep), Err(SendError::Full(_)));
+        self.erased_readers.retain(is_full);
     }
 
     /// Answers those whose events are on their way that the outcome is unknown. The events are applied if they are read back.
@@ -142,7 +166,14 @@ impl<J: Journal> Scribe<J> {
             // The others must not take this node for dead.
             self.tend();
         }
+        let erased_at = if let Event::Erased { at, .. } = event { Some(at) } else { None };
         self.apply(Accepted { event, found: None, then: Then::Nothing });
+        let erasure = erased_at.and_then(|at| self.writer.world().sources.erasures().at(at));
+        // At once, since the erasure may have ended when this node's eraser looks for it.
+        self.erased_readers.extend(erasure.map(|erasure| erasure.source.slot));
+        self.end_erased_readers();
+        // Erasures that have ended may still be in it, but no more readers than are under erasure at once.
+        self.erased_readers.truncate(ERASURES_MAX);
     }
 
     /// Records the last logical instant of the log, where the next sequencer continues.

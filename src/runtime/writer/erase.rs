@@ -63,6 +63,7 @@ impl<J: Journal> Scribe<J> {
         self.settle();
         match step {
             EraseStep::Apply(mut events) => {
+                events.retain(|event| self.is_of_erasure(event));
                 let Some(last) = events.pop() else { return drop(reply.send(Ok(()))) };
                 for event in events {
                     self.accept(event, Then::Nothing);
@@ -77,6 +78,18 @@ impl<J: Journal> Scribe<J> {
                 let begun = begun.and_then(|()| self.journal.begin_segment().map_err(|cause| self.refusal(&cause)));
                 drop(reply.send(begun));
             }
+        }
+    }
+
+    /// Returns false if the erasure of an event has ended: another node carried it out, and its user's id may be somebody else's by now.
+    fn is_of_erasure(&self, event: &Event) -> bool {
+        let erasures = self.writer.world().sources.erasures();
+        match event {
+            Event::Unfollowed { source, .. } | Event::Silenced { source, .. } | Event::Listed { source, .. } => {
+                erasures.is_of(source)
+            }
+            Event::ErasureScrubbed { at } | Event::ErasureEnded { at } => erasures.at(*at).is_some(),
+            _ => true,
         }
     }
 }

@@ -101,6 +101,7 @@ impl Group {
             | Command::Mark { .. }
             | Command::TieringWritten(_)
             | Command::IdsListed { .. }
+            | Command::Leave
             | Command::Stop => false,
         }
     }

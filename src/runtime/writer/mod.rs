@@ -40,7 +40,7 @@ use crate::clock::Taken;
 use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
-use crate::id::SourceId;
+use crate::id::{SourceId, SourceSlot};
 use crate::limits::SCRIBE_BATCH_MAX;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::Task;
@@ -83,6 +83,8 @@ pub struct Scribe<J> {
     failed: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
     last_taken: Taken,
+    /// The readers whose erasure another node has begun, and whose actors must still end. At most as many as there are erasures.
+    erased_readers: Vec<SourceSlot>,
     /// The lead of instants over the times shown that the journal contains. None if this is unknown.
     kept_lead_us: Option<i64>,
     archiver: Option<Archiver>,
@@ -135,6 +137,7 @@ impl<J: Journal> Scribe<J> {
             resolved: Resolved::default(),
             failed: None,
             last_taken: monotonic_clock_last,
+            erased_readers: Vec::new(),
             kept_lead_us,
             archiver: archiver.map(Archiver::new),
             resolver,
@@ -225,6 +228,7 @@ impl<J: Journal> Scribe<J> {
             Command::Mark { sync, reply } => self.mark(sync, reply),
             Command::TieringWritten(written) => self.finish_tiering(*written),
             Command::IdsListed { listed } => self.ids_listed(listed),
+            Command::Leave => self.leave_cluster(),
             Command::Resolved { .. } | Command::Stop => {}
         }
     }

@@ -61,8 +61,10 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, refusal);
         }
         let sources = self.writer.world().sources.len();
-        let (last, last_instant) = (self.journal.last(), self.monotonic_clock.last());
-        let mark = Mark { last, sources, last_instant, has_archived: false, archive: None };
+        let followed = self.journal.shared().map(|shared| shared.followed().into());
+        let last_instant = if followed.is_some() { self.last_taken } else { self.monotonic_clock.last() };
+        let last = self.journal.last();
+        let mark = Mark { last, sources, last_instant, followed, has_archived: false, archive: None };
         match &mut self.archiver {
             // The mark is answered after the archive contains everything that it has to contain at this point.
             Some(archiver) if sync => {

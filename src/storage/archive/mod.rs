@@ -79,7 +79,7 @@ pub struct Rewrite<'a> {
 /// One state of an archive, which later writes do not change.
 pub trait ArchiveView: Debug + Send + Sync {
     /// Calls `each` with chunks that together contain everything, until it returns false. [`ArchiveFromChunks`] creates an archive from
-    /// them. Chunks of rows that did not change since an earlier view are mostly the same bytes.
+    /// them. Chunks without a change since an earlier view are the same bytes.
     ///
     /// # Errors
     /// Fails if the archive could not be read.

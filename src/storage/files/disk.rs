@@ -1,7 +1,7 @@
 //! Files in a directory on disk.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,6 +72,12 @@ impl Files for DiskFiles {
         let file = guard::open(OpenOptions::new().read(true), &self.path(name))?;
         let bytes = file.metadata()?.len();
         Ok((Box::new(file), bytes))
+    }
+
+    fn read_from(&self, name: &str, offset_bytes: u64) -> io::Result<Box<dyn Read + Send>> {
+        let mut file = guard::open(OpenOptions::new().read(true), &self.path(name))?;
+        file.seek(SeekFrom::Start(offset_bytes))?;
+        Ok(Box::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

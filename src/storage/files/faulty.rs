@@ -122,6 +122,10 @@ impl Files for FaultyFiles {
         self.files.read(name)
     }
 
+    fn read_from(&self, name: &str, offset_bytes: u64) -> io::Result<Box<dyn Read + Send>> {
+        self.files.read_from(name, offset_bytes)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.faults.write()?;
         self.files.rename(from, to)

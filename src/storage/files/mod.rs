@@ -42,6 +42,16 @@ pub trait Files: Send + Sync + 'static {
     /// Fails if the file does not exist or cannot be read.
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
 
+    /// Returns a reader of the file's content from byte `offset_bytes` on. It is at its end at once if the file is shorter.
+    ///
+    /// # Errors
+    /// Fails if the file does not exist or cannot be read.
+    fn read_from(&self, name: &str, offset_bytes: u64) -> io::Result<Box<dyn Read + Send>> {
+        let (mut reader, _) = self.read(name)?;
+        io::copy(&mut (&mut reader).take(offset_bytes), &mut io::sink())?;
+        Ok(reader)
+    }
+
     /// Renames a file. A file that has the new name is replaced.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - whether an event is allowed, applying it (`runtime::writer`, `state::world`).
 
+pub mod committed;
 pub mod pieces;
 pub mod reader;
 pub mod sync;
@@ -100,6 +101,9 @@ pub trait SharedJournal {
     /// Reads records in their order, and passes what counts to `each`.
     fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, ReadBack));
 
+    /// Returns how far the log was followed, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
+    fn followed(&self) -> Vec<u8>;
+
     /// Shows other threads that all records that were read are applied.
     fn note_applied(&mut self);
 
@@ -109,8 +113,17 @@ pub trait SharedJournal {
     /// Returns true if this process is the sequencer, and has heard from the log recently.
     fn may_judge(&self) -> bool;
 
+    /// Returns true if another node is too far behind to take more events.
+    fn outruns_members(&self) -> bool;
+
     /// Returns the time for which an event may be on its way before its caller is answered that the outcome is unknown.
     fn patience(&self) -> Duration;
+
+    /// Appends that this process is about to end, once. From then on it judges nothing, so others take over what it does.
+    ///
+    /// # Errors
+    /// Fails if the log does not take the record. The others then take over when this process has been silent for long enough.
+    fn leave(&mut self) -> Result<(), LogError>;
 }
 
 /// The durability policy: when an event counts as committed.

@@ -19,6 +19,7 @@ use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, is_full, is_out_of_files};
 use crate::storage::frame::{self, FrameKind, MARK};
+use crate::storage::journal::committed::CommittedMark;
 use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Committed, Durability, Journal, JournalError, Sequence};
 use crate::storage::segment;
@@ -51,8 +52,8 @@ pub struct Tail {
 /// Figures of a journal that other threads may read while it is written.
 #[derive(Default)]
 pub struct JournalFigures {
-    /// The last committed event.
-    pub last: AtomicU64,
+    /// The last committed event, and a way to wait for the next.
+    pub committed: CommittedMark,
     /// Bytes written since the start.
     pub written_bytes: AtomicU64,
     /// The number of groups committed since the start.
@@ -80,6 +81,8 @@ pub struct SegmentJournal {
     next: Sequence,
     /// The last event that a frame in the file records as synced.
     marked: Sequence,
+    /// True if a frame without an event was written to the segment, and the segment was not synced since.
+    mark_unsynced: bool,
     pending: Vec<u8>,
     sync: Arc<SyncState>,
     syncer: Option<JoinHandle<()>>,
@@ -131,14 +134,23 @@ impl SegmentJournal {
             Durability::Always | Durability::Never => None,
         };
         let figures = Arc::new(JournalFigures { sync: Arc::clone(&sync), ..JournalFigures::default() });
-        figures.last.store(tail.last.0, Ordering::Relaxed);
+        figures.committed.publish(tail.last);
         let marked = tail.last;
-        Ok(Self { files, options, segment, next, marked, pending: Vec::new(), sync, syncer, figures })
+        let mark_unsynced = false;
+        Ok(Self { files, options, segment, next, marked, mark_unsynced, pending: Vec::new(), sync, syncer, figures })
     }
 
     /// Returns the figures of this journal.
     pub fn figures(&self) -> Arc<JournalFigures> {
         Arc::clone(&self.figures)
+    }
+
+    /// Appends a record, of which `payload` appends the content. The journal contains events only.
+    pub(in crate::storage) fn append_record(&mut self, payload: impl FnOnce(&mut Vec<u8>)) -> Sequence {
+        let sequence = self.next;
+        self.append_frame(FrameKind::Event, sequence, payload);
+        self.next = sequence.next();
+        sequence
     }
 
     fn append_frame(&mut self, kind: FrameKind, sequence: Sequence, payload: impl FnOnce(&mut Vec<u8>)) {
@@ -182,6 +194,11 @@ impl SegmentJournal {
     /// Starts the next segment. The old segment is synced first, because a following segment means that the old one is complete.
     fn start_next(&mut self) -> Result<(), JournalError> {
         self.sync()?;
+        if std::mem::take(&mut self.mark_unsynced) {
+            // Otherwise a power loss could tear the mark, and a torn segment before another one is damaged.
+            let synced = self.segment.file.sync();
+            synced.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
+        }
         let first = self.sync.synced().next();
         match OpenSegment::create(&*self.files, first) {
             Ok(segment) => {
@@ -224,7 +241,7 @@ impl SegmentJournal {
             Durability::Never => Ok(()),
         };
         kept.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
-        self.figures.last.store(last.0, Ordering::Relaxed);
+        self.figures.committed.publish(last);
         Ok(())
     }
 }
@@ -250,10 +267,7 @@ impl OpenSegment {
 
 impl Journal for SegmentJournal {
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
-        let sequence = self.next;
-        self.append_frame(FrameKind::Event, sequence, |into| frame::pack(event, into));
-        self.next = sequence.next();
-        Ok(sequence)
+        Ok(self.append_record(|into| frame::pack(event, into)))
     }
 
     fn pending_bytes(&self) -> usize {
@@ -267,7 +281,7 @@ impl Journal for SegmentJournal {
         let written = self.write();
         if written.is_err() {
             self.pending.clear();
-            self.next = Sequence(self.figures.last.load(Ordering::Relaxed)).next();
+            self.next = self.figures.committed.last().next();
         }
         written?;
         self.figures.commits.fetch_add(1, Ordering::Relaxed);
@@ -283,7 +297,7 @@ impl Journal for SegmentJournal {
     }
 
     fn last(&self) -> Sequence {
-        Sequence(self.figures.last.load(Ordering::Relaxed))
+        self.figures.committed.last()
     }
 
     fn wants_mark(&self) -> bool {
@@ -301,6 +315,7 @@ impl Journal for SegmentJournal {
             // On a full disk the next written event records this instead. Any other failure is returned by the next commit.
             self.pending.clear();
         }
+        self.mark_unsynced = true;
         self.marked = self.last();
     }
 

@@ -7,13 +7,16 @@
 //! - brokers that fail (`kafka::fault_tests`), and the settings of a topic (`kafka::tests`).
 #![cfg(test)]
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::storage::files::disk::DiskFiles;
 use crate::storage::journal::Sequence;
 #[cfg(feature = "kafka")]
 use crate::storage::log::kafka::tests::{on_broker, on_mock};
 use crate::storage::log::memory::MemoryLog;
+use crate::storage::log::segment_tests::FilesLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
 
 /// Time after which a test that waits for records fails.
@@ -30,6 +33,9 @@ macro_rules! cases {
     (all: { $($case:ident),* $(,)? } not_on_mock: { $($more:ident),* $(,)? }) => {
         mod memory {
             cases! { on on_memory: $($case,)* $($more),* }
+        }
+        mod files {
+            cases! { on on_files: $($case,)* $($more),* }
         }
         #[cfg(feature = "kafka")]
         mod kafka {
@@ -62,6 +68,11 @@ cases! {
 
 fn on_memory(case: &dyn Fn(&dyn SharedLog)) {
     case(&MemoryLog::default());
+}
+
+fn on_files(case: &dyn Fn(&dyn SharedLog)) {
+    let directory = tempfile::tempdir().unwrap();
+    case(&FilesLog::create(Arc::new(DiskFiles::open(directory.path()).unwrap()), 16 << 10));
 }
 
 pub(super) fn numbered(n: u64) -> Vec<u8> {

@@ -10,6 +10,7 @@
 mod fault_tests;
 mod options;
 mod reader;
+mod reported;
 mod requests;
 pub(super) mod tests;
 mod topic;
@@ -26,7 +27,7 @@ use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::Connection;
 use crate::storage::log::kafka::reader::KafkaReader;
 use crate::storage::log::kafka::writer::KafkaWriter;
-use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, SharedLog};
+use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, SharedLog};
 
 /// The only partition of the topic.
 const PARTITION: i32 = 0;
@@ -40,14 +41,16 @@ fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     }
 }
 
-/// A log in Kafka.
+/// A log in Kafka. Clones share its connection.
+#[derive(Clone)]
 pub struct KafkaLog {
     connection: Arc<Connection>,
     settings: TopicSettings,
 }
 
 impl KafkaLog {
-    /// Opens the log `NAME.log`, whose settings it checks.
+    /// Opens the log `NAME.log`, whose settings it checks. A topic that deletes old records is accepted: a node without a snapshot cannot
+    /// follow it ([`TopicSettings::retention`]).
     ///
     /// # Errors
     /// Fails if the brokers cannot be reached, or the topic is missing or would lose records.
@@ -55,24 +58,34 @@ impl KafkaLog {
         let connection = Connection::new(options)?;
         let settings = requests::describe(&connection)?;
         settings.check(connection.topic(), connection.options().in_sync_replicas_min)?;
-        if let Some(retention) = settings.retention() {
-            tracing::warn!(
-                log = connection.place(),
-                retention,
-                "the topic deletes old records: a node needs a snapshot that is newer"
-            );
-        }
         Ok(Self { connection: Arc::new(connection), settings })
     }
 
-    /// Creates the topic of a new log with `replicas` copies, and opens it. Does nothing if it exists with the same settings.
+    /// Creates the topic of a new log with `replicas` copies, which keeps all records, and opens it. Does nothing if it exists with the same
+    /// settings.
     ///
     /// # Errors
     /// Fails if the topic exists with other settings, or cannot be created.
     pub fn create(options: KafkaOptions, replicas: u16) -> Result<Self, LogError> {
+        Self::create_with(options, &TopicSettings::for_replicas(replicas))
+    }
+
+    /// The same with these settings.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`KafkaLog::create`].
+    pub fn create_with(options: KafkaOptions, settings: &TopicSettings) -> Result<Self, LogError> {
         let connection = Connection::new(options)?;
-        requests::create(&connection, &TopicSettings::for_replicas(replicas))?;
+        requests::create(&connection, settings)?;
         Self::open(connection.into_options())
+    }
+
+    /// Deletes all records before `first`, which no node may need any more.
+    ///
+    /// # Errors
+    /// Fails if the brokers do not do it.
+    pub fn delete_before(&self, first: Sequence) -> Result<(), LogError> {
+        requests::delete_before(&self.connection, first)
     }
 
     /// Returns the settings of the topic, as they were when the log was opened.
@@ -84,17 +97,17 @@ impl KafkaLog {
 
 impl SharedLog for KafkaLog {
     fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
-        Ok(Box::new(KafkaWriter::new(self.connection.clone(), self.settings.record_bytes_max())?))
+        Ok(Box::new(KafkaWriter::new(self.connection.clone())?))
     }
 
+    fn to_read(&self) -> Arc<dyn ReadLog> {
+        Arc::new(self.clone())
+    }
+}
+
+impl ReadLog for KafkaLog {
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
-        let LogRange { first, last } = self.range()?;
-        if after > last {
-            return Err(LogError::Shorter { wanted: after, last });
-        }
-        if after.next() < first {
-            return Err(LogError::Deleted { wanted: after.next(), first });
-        }
+        self.range()?.check_after(after)?;
         Ok(Box::new(KafkaReader::new(self.connection.clone(), after)?))
     }
 

@@ -1,12 +1,13 @@
 //! A log in memory, which the engines of one process share. For tests, and as the naive model of other logs.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::storage::journal::Sequence;
-use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
+use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
 
 /// Maximum number of records in one answer of a reader.
 const RECORDS_PER_READ_MAX: usize = 1_024;
@@ -19,8 +20,22 @@ pub struct MemoryLog {
 
 #[derive(Default)]
 struct Stored {
-    records: Mutex<Vec<Vec<u8>>>,
+    records: Mutex<Records>,
     appended: Condvar,
+}
+
+#[derive(Default)]
+struct Records {
+    /// The number of records that were deleted: those before the first of `kept`.
+    deleted: usize,
+    kept: VecDeque<Vec<u8>>,
+}
+
+impl Records {
+    fn range(&self) -> LogRange {
+        let first = Sequence(self.deleted as u64).next();
+        LogRange { first, last: Sequence((self.deleted + self.kept.len()) as u64) }
+    }
 }
 
 struct Writer(MemoryLog);
@@ -30,21 +45,34 @@ struct Reader {
     next: usize,
 }
 
+impl MemoryLog {
+    /// Deletes all records before `first`, as a log does that keeps its records for a limited time.
+    pub fn delete_before(&self, first: Sequence) {
+        let mut records = self.shared.records.lock();
+        let count = (first.0.saturating_sub(1) as usize).saturating_sub(records.deleted).min(records.kept.len());
+        records.kept.drain(..count);
+        records.deleted += count;
+    }
+}
+
 impl SharedLog for MemoryLog {
     fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
         Ok(Box::new(Writer(self.clone())))
     }
 
+    fn to_read(&self) -> Arc<dyn ReadLog> {
+        Arc::new(self.clone())
+    }
+}
+
+impl ReadLog for MemoryLog {
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
-        let LogRange { last, .. } = self.range()?;
-        if after > last {
-            return Err(LogError::Shorter { wanted: after, last });
-        }
+        self.range()?.check_after(after)?;
         Ok(Box::new(Reader { log: self.clone(), next: after.0 as usize }))
     }
 
     fn range(&self) -> Result<LogRange, LogError> {
-        Ok(LogRange { first: Sequence(1), last: Sequence(self.shared.records.lock().len() as u64) })
+        Ok(self.shared.records.lock().range())
     }
 
     fn place(&self) -> String {
@@ -57,7 +85,7 @@ impl LogWriter for Writer {
         if record.len() > RECORD_BYTES_MAX {
             return Err(LogError::TooLarge { bytes: record.len(), limit: RECORD_BYTES_MAX });
         }
-        self.0.shared.records.lock().push(record);
+        self.0.shared.records.lock().kept.push_back(record);
         self.0.shared.appended.notify_all();
         Ok(())
     }
@@ -67,17 +95,21 @@ impl LogReader for Reader {
     fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
         let until = Instant::now() + wait;
         let mut records = self.log.shared.records.lock();
-        while records.len() <= self.next {
+        while records.deleted + records.kept.len() <= self.next {
             if self.log.shared.appended.wait_until(&mut records, until).timed_out() {
                 return Ok(Vec::new());
             }
         }
         let from = self.next;
-        self.next = records.len().min(from + RECORDS_PER_READ_MAX);
-        let with_sequence = |(nth, bytes): (usize, &Vec<u8>)| LogRecord {
-            sequence: Sequence((from + nth + 1) as u64),
-            bytes: bytes.clone(),
+        let Some(skipped) = from.checked_sub(records.deleted) else {
+            let wanted = Sequence(from as u64).next();
+            return Err(LogError::Deleted { wanted, first: records.range().first });
         };
-        Ok(records[from..self.next].iter().enumerate().map(with_sequence).collect())
+        let read = records.kept.iter().skip(skipped).take(RECORDS_PER_READ_MAX);
+        let sequences = (from as u64 + 1..).map(Sequence);
+        let read: Vec<_> =
+            sequences.zip(read).map(|(sequence, bytes)| LogRecord { sequence, bytes: bytes.clone() }).collect();
+        self.next += read.len();
+        Ok(read)
     }
 }

@@ -9,10 +9,15 @@
 //! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
 
 mod contract;
+pub mod copied;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod memory;
+pub mod patient;
+mod segment_tests;
+pub mod segments;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::storage::journal::Sequence;
@@ -36,6 +41,23 @@ pub struct LogRange {
     pub first: Sequence,
     /// The last stored record.
     pub last: Sequence,
+}
+
+impl LogRange {
+    /// Checks that the records after `after` can be read.
+    ///
+    /// # Errors
+    /// Fails if the first of them was deleted, or the log ends before `after`.
+    pub fn check_after(self, after: Sequence) -> Result<(), LogError> {
+        let Self { first, last } = self;
+        if after > last {
+            return Err(LogError::Shorter { wanted: after, last });
+        }
+        if after.next() < first {
+            return Err(LogError::Deleted { wanted: after.next(), first });
+        }
+        Ok(())
+    }
 }
 
 /// The reason why a log could not be used.
@@ -80,19 +102,25 @@ pub enum LogError {
         /// The record that differs.
         sequence: Sequence,
     },
+    /// A record that was stored cannot be read.
+    #[error("{place} is damaged at byte {offset_bytes}, where record {sequence} should be: {reason}")]
+    Damaged {
+        /// Path of the file.
+        place: String,
+        /// Offset of the damage in the file, in bytes.
+        offset_bytes: u64,
+        /// The record that is expected there.
+        sequence: Sequence,
+        /// Description of the damage.
+        reason: String,
+    },
     /// The log is set up in a way that would lose records. The text names the setting, its value, and the value that is needed.
     #[error("{0}")]
     Setup(String),
 }
 
-/// A log, as one node uses it.
-pub trait SharedLog: Send + Sync + 'static {
-    /// Creates a writer. Each node has one.
-    ///
-    /// # Errors
-    /// Fails if the log cannot be used.
-    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError>;
-
+/// A log that can be read while others append to it.
+pub trait ReadLog: Send + Sync {
     /// Creates a reader of the records after `after`.
     ///
     /// # Errors
@@ -107,6 +135,18 @@ pub trait SharedLog: Send + Sync + 'static {
 
     /// Returns the address of the log for messages.
     fn place(&self) -> String;
+}
+
+/// A log, as one node uses it.
+pub trait SharedLog: ReadLog {
+    /// Creates a writer. Each node has one.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be used.
+    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError>;
+
+    /// Returns a handle for reading, which may be used longer than this one.
+    fn to_read(&self) -> Arc<dyn ReadLog>;
 }
 
 /// Appends records to a log. Records that are not stored when it is dropped are lost.

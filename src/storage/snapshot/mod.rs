@@ -14,6 +14,7 @@
 //! fields, one after the other. The last block contains the end record, and nothing follows it.
 
 mod reader;
+mod received;
 
 use std::sync::Arc;
 
@@ -29,14 +30,18 @@ use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
+pub use received::{Checks, ReceiveError, receive};
 
 /// Bytes of a snapshot that are written between two syncs.
 const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 
-/// The format that is written, and the latest format that can be read.
-pub const SNAPSHOT_FORMAT: u16 = 2;
+/// The format of a snapshot of a server on one machine.
+const FORMAT_OF_ONE_MACHINE: u16 = 2;
 
-/// Bytes of the header in format 2, the longest one.
+/// The format of a snapshot of a node of a cluster, and the latest format that can be read. It has the section [`Section::Cluster`].
+pub const SNAPSHOT_FORMAT: u16 = 3;
+
+/// Bytes of the header in formats 2 and 3, the longest one.
 pub const SNAPSHOT_HEADER_BYTES_MAX: usize = HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
@@ -68,12 +73,14 @@ pub enum Section {
     UnderWay,
     /// The block contains [`crate::state::records::InboxRecord`].
     Inboxes,
+    /// The block contains one [`crate::cluster::followed::Followed`]: how far a node of a cluster has read the log. It is the first one.
+    Cluster,
     /// The block contains one [`EndRecord`].
     End,
 }
 
 impl Section {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Sources,
         Self::Edges,
         Self::Preferences,
@@ -83,6 +90,7 @@ impl Section {
         Self::Deleted,
         Self::UnderWay,
         Self::Inboxes,
+        Self::Cluster,
         Self::End,
     ];
 
@@ -97,6 +105,7 @@ impl Section {
             Self::Preferences => 7,
             Self::Reposts => 8,
             Self::Revocations => 9,
+            Self::Cluster => 10,
             Self::End => 255,
         }
     }
@@ -113,6 +122,7 @@ impl Section {
             Self::Deleted => "deleted",
             Self::UnderWay => "under way",
             Self::Inboxes => "inboxes",
+            Self::Cluster => "cluster",
             Self::End => "end",
         }
     }
@@ -161,6 +171,11 @@ pub fn name(sequence: Sequence) -> String {
     format!("snapshot-{:020}.tide", sequence.0)
 }
 
+/// Returns true if the header of this known format has an identity.
+fn has_identity(format: u16) -> bool {
+    (FORMAT_OF_ONE_MACHINE..=SNAPSHOT_FORMAT).contains(&format)
+}
+
 /// Parses the name of a snapshot file, and returns its sequence. Returns none for another name.
 pub fn parse_name(name: &str) -> Option<Sequence> {
     let digits = name.strip_prefix("snapshot-")?.strip_suffix(".tide")?;
@@ -172,9 +187,16 @@ pub fn parse_name(name: &str) -> Option<Sequence> {
 pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     let header = bytes.get(..SNAPSHOT_HEADER_BYTES_MAX).filter(|header| header.starts_with(MAGIC))?;
     let (content, checksum) = header.split_at(SNAPSHOT_HEADER_BYTES_MAX - 4);
-    let has_one = content[8..10] == SNAPSHOT_FORMAT.to_le_bytes() && crc32c::crc32c(content).to_le_bytes() == checksum;
+    let format = u16::from_le_bytes([content[8], content[9]]);
+    let has_one = has_identity(format) && crc32c::crc32c(content).to_le_bytes() == checksum;
     let identity = content[HEADER_BYTES - 4..].try_into().ok().map(Identity);
     identity.filter(|_| has_one)
+}
+
+/// Returns the sequence in a valid header.
+fn sequence_in(header: &[u8]) -> Sequence {
+    let bytes = header.get(12..20).and_then(|bytes| bytes.try_into().ok());
+    Sequence(bytes.map_or(0, u64::from_le_bytes))
 }
 
 /// Returns the snapshots of a directory, newest first.
@@ -187,6 +209,14 @@ pub fn snapshots(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageEr
     let mut snapshots: Vec<_> = names.into_iter().filter_map(with_sequence).collect();
     snapshots.sort_unstable_by_key(|snapshot| std::cmp::Reverse(snapshot.1));
     Ok(snapshots)
+}
+
+/// Removes the unfinished files that an earlier process left. If that fails, they only occupy disk space.
+pub fn remove_unfinished(files: &dyn Files) {
+    let is_unfinished = |name: &&String| name.strip_suffix(UNFINISHED).and_then(parse_name).is_some();
+    for name in files.list().unwrap_or_default().iter().filter(is_unfinished) {
+        let _ = files.remove(name);
+    }
 }
 
 /// A snapshot that is being written.
@@ -238,7 +268,11 @@ impl<'a> SnapshotWriter<'a> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
         let identity = files.identity();
-        bytes.extend(if identity.is_some() { SNAPSHOT_FORMAT } else { 1 }.to_le_bytes());
+        let format = identity.map_or(1, |identity| match identity.cluster() {
+            Some(_) => SNAPSHOT_FORMAT,
+            None => FORMAT_OF_ONE_MACHINE,
+        });
+        bytes.extend(format.to_le_bytes());
         bytes.extend([0, 0]);
         bytes.extend(header.sequence.0.to_le_bytes());
         bytes.extend(header.taken_at.0.to_le_bytes());
@@ -258,11 +292,30 @@ impl<'a> SnapshotWriter<'a> {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
+        self.begin_record(section)?;
+        pack(record, &mut self.raw);
+        self.end_record()
+    }
+
+    /// Adds a record that is encoded already.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
+    pub fn record_packed(&mut self, section: Section, record: &[u8]) -> Result<(), StorageError> {
+        self.begin_record(section)?;
+        self.raw.extend(record);
+        self.end_record()
+    }
+
+    fn begin_record(&mut self, section: Section) -> Result<(), StorageError> {
         if section != self.section {
             self.end_block()?;
             self.section = section;
         }
-        pack(record, &mut self.raw);
+        Ok(())
+    }
+
+    fn end_record(&mut self) -> Result<(), StorageError> {
         self.records += 1;
         if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }

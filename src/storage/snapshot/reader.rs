@@ -88,7 +88,7 @@ impl SnapshotReader {
         };
         let found = u16::from_le_bytes([bytes[8], bytes[9]]);
         // The header of a later format may have the length of either known format.
-        if found == SNAPSHOT_FORMAT || found > SNAPSHOT_FORMAT && !is_whole(&bytes) {
+        if snapshot::has_identity(found) || found > SNAPSHOT_FORMAT && !is_whole(&bytes) {
             bytes.resize(SNAPSHOT_HEADER_BYTES_MAX, 0);
             reader.read_exact(&mut bytes[HEADER_BYTES..]).map_err(too_short)?;
         }

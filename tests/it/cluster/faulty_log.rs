@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::memory::MemoryLog;
-use tidewire::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, SharedLog};
+use tidewire::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, ReadLog, SharedLog};
 
 /// The way in which a node is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,14 @@ pub enum Cut {
     Lost = 2,
     /// It reads, and appending fails.
     Refused = 3,
+    /// It reads nothing, while what it appends is stored.
+    Deaf = 4,
+    /// It reads everything late, by [`LATE`] for each read.
+    Slow = 5,
 }
+
+/// The delay of a slow log.
+pub const LATE: Duration = Duration::from_millis(100);
 
 /// The log of one node.
 #[derive(Clone)]
@@ -59,6 +66,12 @@ impl SharedLog for FaultyLog {
         Ok(Box::new(Writer { of: self.clone(), writer: self.log.writer()?, held: Vec::new() }))
     }
 
+    fn to_read(&self) -> Arc<dyn ReadLog> {
+        Arc::new(self.clone())
+    }
+}
+
+impl ReadLog for FaultyLog {
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
         Ok(Box::new(Reader { of: self.clone(), reader: self.log.reader(after)? }))
     }
@@ -93,6 +106,13 @@ impl LogReader for Reader {
         if self.of.is(Cut::Delayed) {
             std::thread::park_timeout(wait);
             return Err(LogError::Unavailable("cut off".to_owned()));
+        }
+        if self.of.is(Cut::Deaf) {
+            std::thread::park_timeout(wait);
+            return Ok(Vec::new());
+        }
+        if self.of.is(Cut::Slow) {
+            std::thread::park_timeout(LATE);
         }
         self.reader.read(wait)
     }

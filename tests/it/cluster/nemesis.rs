@@ -1,8 +1,9 @@
 //! Random writes while random nodes are cut off from the log.
 #![allow(clippy::print_stdout, reason = "the seed and the faults of a failed run")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::changes::change;
 use super::faulty_log::{Cut, FaultyLog};
 use super::*;
 
@@ -21,23 +22,35 @@ struct Fates {
 /// Number of posts that are published at once, so that several are on their way.
 const AT_ONCE: u64 = 30;
 
+/// Number of other changes that are made meanwhile.
+const CHANGES_AT_ONCE: u64 = 15;
+
 impl Fates {
-    /// Publishes posts from `first` on, at once, and deletes some earlier ones meanwhile.
+    /// Publishes posts from `first` on, at once, and deletes some earlier ones and makes other changes meanwhile.
     async fn publish(&mut self, node: &Node, first: u64, deleted: &[u64]) {
         let publish = |number: u64| {
             let (engine, draft) = (node.engine.clone(), post(&format!("author-{}", number % AUTHORS), number));
             tokio::spawn(async move { (number, engine.publish(draft, false).await.map(drop)) })
         };
         let published: Vec<_> = (first..first + AT_ONCE).map(publish).collect();
+        let change_some = |seed| {
+            let (engine, mut random) = (node.engine.clone(), fastrand::Rng::with_seed(seed));
+            // A change may be refused for what it is, or be made: the comparison of all nodes shows which.
+            tokio::spawn(async move { drop(change(&engine, &mut random, AUTHORS, first).await) })
+        };
+        let changed: Vec<_> = (first..first + CHANGES_AT_ONCE).map(change_some).collect();
         for number in deleted {
             self.delete(node, *number).await;
+        }
+        for changed in changed {
+            changed.await.unwrap();
         }
         for published in published {
             let (number, outcome) = published.await.unwrap();
             match outcome {
                 Ok(()) => self.acknowledged.insert(number),
                 Err(Error::OutcomeUnknown) => self.unknown.insert(number),
-                Err(Error::NotSequencer | Error::LogUnavailable(_)) => self.refused.insert(number),
+                Err(Error::NotSequencer | Error::LogUnavailable(_) | Error::NodeBehind) => self.refused.insert(number),
                 Err(other) => panic!("{other}"),
             };
         }
@@ -62,18 +75,19 @@ fn faulty_cluster() -> (Vec<FaultyLog>, Vec<Node>) {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_is_cut_off() {
-    let (logs, nodes) = faulty_cluster();
+    let (logs, mut nodes) = faulty_cluster();
     until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
     let edges = |reader: usize| (0..=reader as u64 % AUTHORS).map(move |author| (reader, author));
     for (reader, author) in (0..READERS).flat_map(edges) {
         let edge = edge(&format!("reader-{reader}"), &format!("author-{author}"));
         sequencer(&nodes).await.engine.follow(vec![edge]).await.unwrap();
     }
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let variable = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let seed = variable("TIDEWIRE_CLUSTER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let rounds = variable("TIDEWIRE_CLUSTER_ROUNDS").unwrap_or(8);
+    println!("TIDEWIRE_CLUSTER_SEED={seed} TIDEWIRE_CLUSTER_ROUNDS={rounds}");
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut fates, mut number) = (Fates::default(), 1);
-    let rounds = std::env::var("TIDEWIRE_CLUSTER_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
     for round in 0..rounds {
         let victim = random.usize(..nodes.len());
         let is_sequencer = nodes[victim].is_sequencer();
@@ -103,6 +117,9 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
     fates.publish(sequencer(&nodes).await, number + 1, &[]).await;
     assert!(fates.acknowledged.contains(&(number + 1)), "the cluster takes writes after all faults");
     in_step(&nodes).await;
+    // Another one that reads the same log from its start comes to the same world.
+    nodes.push(join(&logs[0], "late").unwrap());
+    in_step(&nodes).await;
     check(&nodes, &fates).await;
     nodes.iter().for_each(|node| node.engine.shutdown());
 }
@@ -118,8 +135,13 @@ async fn a_log_that_was_gone_for_long_takes_writes_again() {
         assert!(nodes.iter().all(|node| !node.is_sequencer() && !node.view.is_leased()), "{cut:?}");
         logs.iter().for_each(|log| log.set(Cut::No));
         let mut fates = Fates::default();
-        fates.publish(sequencer(&nodes).await, 1 + 1_000 * cut as u64, &[]).await;
-        assert!(!fates.acknowledged.is_empty(), "{cut:?}");
+        let (began, mut number) = (Instant::now(), 1 + 10_000 * cut as u64);
+        // Publishing may be refused until the nodes have caught up.
+        while fates.acknowledged.is_empty() {
+            assert!(began.elapsed() < PATIENCE, "{cut:?}");
+            fates.publish(sequencer(&nodes).await, number, &[]).await;
+            number += AT_ONCE;
+        }
     }
     nodes.iter().for_each(|node| node.engine.shutdown());
 }

@@ -40,6 +40,11 @@ pub(super) struct Since {
 }
 
 impl SnapshotOptions {
+    /// Returns the longest time between two snapshots, while anything is written.
+    pub fn rarest(&self) -> Duration {
+        self.interval.saturating_mul(SNAPSHOT_INTERVALS_MAX)
+    }
+
     pub(super) fn is_due(&self, since: Since) -> bool {
         let Since { age, journal_bytes, snapshot_bytes } = since;
         let is_small = snapshot_bytes <= SNAPSHOT_SMALL_BYTES;

@@ -41,7 +41,8 @@ impl Snapshotter {
         let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= oldest.next();
         let backed_up = Sequence(self.shared.backed_up.load(Ordering::Relaxed));
         let count = segments.windows(2).filter(|pair| is_superfluous(pair)).count();
-        let needed = segments.windows(2).take(count).filter(|pair| pair[1].1 > backed_up.next()).count();
+        // The one with the last copied event stays as well: by it the next start knows that the backup has the history of this directory.
+        let needed = segments.windows(2).take(count).filter(|pair| pair[1].1 > backed_up).count();
         segments.truncate(count);
         let needed = if alone { 0 } else { needed };
         let mut bytes = Vec::with_capacity(needed);

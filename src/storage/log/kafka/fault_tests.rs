@@ -13,7 +13,7 @@ use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::Connection;
 use crate::storage::log::kafka::tests::{alone, kafka_broker::Brokers, options};
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions};
-use crate::storage::log::{LogError, LogRecord, SharedLog};
+use crate::storage::log::{LogError, LogRecord, ReadLog, SharedLog};
 
 /// Number of records that are read back before a fault.
 const UNDISTURBED: u64 = 200;
@@ -186,4 +186,23 @@ fn leader(options: &KafkaOptions) -> usize {
     let client: BaseConsumer = Connection::new(options.clone()).unwrap().config().create().unwrap();
     let metadata = client.fetch_metadata(Some(&format!("{}.log", options.name)), Duration::from_secs(10)).unwrap();
     metadata.topics()[0].partitions()[0].leader() as usize
+}
+
+#[test]
+fn a_log_is_opened_while_one_of_three_brokers_hangs() {
+    let Some(brokers) = Brokers::start(3) else { return };
+    let options = options(&brokers.addresses);
+    KafkaLog::create(options.clone(), 3).unwrap();
+    // Short, since some requests wait for a broker that hangs, and long enough for a broker on a busy machine.
+    let options = KafkaOptions { request_timeout: Duration::from_secs(3), ..options };
+    for broker in 1..=3 {
+        brokers.pause(broker);
+        // Until the others have noticed it, and afterwards.
+        for _ in 0..3 {
+            if let Err(cause) = KafkaLog::open(options.clone()) {
+                panic!("while broker {broker} hangs: {cause}");
+            }
+        }
+        brokers.restore();
+    }
 }

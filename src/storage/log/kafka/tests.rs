@@ -20,7 +20,7 @@ use crate::storage::log::kafka::reader::{Fingerprint, KafkaReader, SILENCE_MAX};
 use crate::storage::log::kafka::requests::wait_for;
 use crate::storage::log::kafka::writer::KafkaWriter;
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
-use crate::storage::log::{LogError, LogReader, LogWriter, RECORD_BYTES_MAX, SharedLog};
+use crate::storage::log::{LogError, LogReader, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
 
 #[path = "../../../../tests/support/kafka_broker.rs"]
 pub(super) mod kafka_broker;
@@ -106,7 +106,7 @@ fn settings_that_would_lose_records_are_refused_by_name_and_value() {
         ("cleanup.policy", "compact,delete", "delete"),
         ("unclean.leader.election.enable", "true", "false"),
         ("min.insync.replicas", "1", "2 or more"),
-        ("max.message.bytes", "1048575", "1048576 or more"),
+        ("max.message.bytes", "16778239", "16778240 or more"),
     ] {
         let mut settings = good.clone();
         settings.named.insert(name.to_owned(), value.to_owned());
@@ -135,16 +135,11 @@ fn the_minimum_of_replicas_in_sync_depends_on_the_replicas_unless_it_is_set() {
 }
 
 #[test]
-fn the_limit_of_a_record_and_the_retention_are_those_of_the_topic() {
+fn the_retention_is_that_of_the_topic() {
     let mut settings = TopicSettings::for_replicas(1);
-    assert_eq!((settings.record_bytes_max(), settings.retention()), (RECORD_BYTES_MAX, None));
-    settings
-        .named
-        .extend([("max.message.bytes", "1048588"), ("retention.ms", "604800000")].map(|(a, b)| (a.into(), b.into())));
-    assert_eq!(
-        (settings.record_bytes_max(), settings.retention().as_deref()),
-        (1_047_564, Some("retention.ms=604800000"))
-    );
+    assert_eq!(settings.retention(), None);
+    settings.named.insert("retention.ms".to_owned(), "604800000".to_owned());
+    assert_eq!(settings.retention().as_deref(), Some("retention.ms=604800000"));
 }
 
 #[test]
@@ -188,8 +183,9 @@ fn a_topic_with_bad_settings_is_refused() {
     let Some(broker) = shared() else { return };
     for (partitions, settings, parts) in [
         (3, vec![], ["partitions", "3"]),
+        (1, vec![], ["max.message.bytes", "16778240 or more"]),
         (1, vec![("cleanup.policy", "compact")], ["cleanup.policy", "compact"]),
-        (1, vec![("max.message.bytes", "1000")], ["max.message.bytes", "1000"]),
+        (1, vec![("max.message.bytes", "16778239")], ["max.message.bytes", "16778240 or more"]),
         (1, vec![("unclean.leader.election.enable", "true")], ["unclean.leader.election.enable", "true"]),
     ] {
         let options = options(&broker.addresses);
@@ -202,25 +198,11 @@ fn a_topic_with_bad_settings_is_refused() {
 }
 
 #[test]
-fn a_topic_that_takes_smaller_records_lowers_the_limit() {
-    let Some(broker) = shared() else { return };
-    let options = options(&broker.addresses);
-    create_topic(&options, 1, &[("max.message.bytes", "1048588")]);
-    let log = KafkaLog::open(options).unwrap();
-    let mut writer = log.writer().unwrap();
-    let limit = 1_047_564;
-    let too_large = LogError::TooLarge { bytes: limit + 1, limit };
-    assert_eq!(writer.append(vec![0; limit + 1]), Err(too_large));
-    append(&mut *writer, &vec![7; limit]);
-    assert_eq!(read(&mut *log.reader(Sequence(0)).unwrap(), 1)[0].bytes.len(), limit);
-}
-
-#[test]
 fn records_that_were_deleted_are_missed() {
     let Some(broker) = shared() else { return };
     let options = options(&broker.addresses);
     // Each batch has a segment of its own, and those before the newest are deleted at once.
-    let settings = [("segment.bytes", "1048576"), ("retention.bytes", "1048576")];
+    let settings = [("segment.bytes", "1048576"), ("retention.bytes", "1048576"), ("max.message.bytes", "16778240")];
     create_topic(&options, 1, &settings);
     let log = KafkaLog::open(options).unwrap();
     let mut writer = log.writer().unwrap();
@@ -293,7 +275,7 @@ fn a_failed_delivery_is_reported_by_a_later_append_and_then_appends_continue() {
 fn a_writer_without_brokers_is_busy_at_its_limits() {
     for (bytes, records) in [(0, 100_000), (RECORD_BYTES_MAX, 4)] {
         let connection = Connection::new(options("127.0.0.1:1")).unwrap();
-        let mut writer = KafkaWriter::new(connection.into(), RECORD_BYTES_MAX).unwrap();
+        let mut writer = KafkaWriter::new(connection.into()).unwrap();
         let accepted = (0..).find(|_| writer.append(vec![0; bytes]).is_err()).unwrap();
         assert_eq!(accepted, records);
         assert_eq!(writer.append(vec![0; bytes]), Err(LogError::Busy { records }));

@@ -1,14 +1,15 @@
 //! The settings of the topic: which ones a new topic gets, and which ones would lose records.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::storage::log::{LogError, RECORD_BYTES_MAX};
 
 /// Bytes that Kafka adds to a record, with a margin: the headers of a batch (61 bytes) and of a record (at most some 40).
 pub(super) const OVERHEAD_BYTES: usize = 1_024;
 
-/// Minimum `max.message.bytes` of a topic. The client sends batches of up to 1,000,000 bytes; Kafka's default takes them.
-const MESSAGE_BYTES_MIN: usize = 1 << 20;
+/// Minimum `max.message.bytes` of a topic: the largest event must fit, or its caller would be asked to try again for ever.
+const MESSAGE_BYTES_MIN: usize = RECORD_BYTES_MAX + OVERHEAD_BYTES;
 
 /// The number of replicas of which two should have a record before it is acknowledged: one may then fail without stopping the log.
 const REPLICAS_THAT_MAY_FAIL: usize = 3;
@@ -35,9 +36,16 @@ impl TopicSettings {
             ("retention.bytes", "-1".to_owned()),
             ("min.insync.replicas", in_sync_min(replicas).to_string()),
             ("unclean.leader.election.enable", "false".to_owned()),
-            ("max.message.bytes", (RECORD_BYTES_MAX + OVERHEAD_BYTES).to_string()),
+            ("max.message.bytes", MESSAGE_BYTES_MIN.to_string()),
         ];
         Self { partitions: 1, replicas, named: named.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    /// Returns the same settings, with records that are deleted after this time.
+    #[must_use]
+    pub fn with_retention(mut self, kept: Duration) -> Self {
+        self.named.insert("retention.ms".to_owned(), kept.as_millis().to_string());
+        self
     }
 
     /// Refuses settings that would lose records or their order. `in_sync_min` replaces the usual minimum of `min.insync.replicas`.
@@ -96,11 +104,11 @@ impl TopicSettings {
         (!texts.is_empty()).then(|| texts.join(", "))
     }
 
-    /// Returns the maximum bytes of a record in this topic.
+    /// Returns the time after which records are deleted, if they are.
     #[must_use]
-    pub fn record_bytes_max(&self) -> usize {
-        let of_topic = self.number("max.message.bytes").unwrap_or(MESSAGE_BYTES_MIN);
-        RECORD_BYTES_MAX.min(of_topic.saturating_sub(OVERHEAD_BYTES))
+    pub fn retention_time(&self) -> Option<Duration> {
+        // It is -1 without a limit.
+        self.named.get("retention.ms")?.parse().ok().map(Duration::from_millis)
     }
 
     fn text(&self, name: &str) -> String {

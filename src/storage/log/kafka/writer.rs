@@ -12,12 +12,11 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, Thre
 
 use crate::storage::log::kafka::PARTITION;
 use crate::storage::log::kafka::options::{Connection, refused};
-use crate::storage::log::{LogError, LogWriter};
+use crate::storage::log::{LogError, LogWriter, RECORD_BYTES_MAX};
 
 /// Appends records. To drop it takes up to 600 ms if records are under way.
 pub(super) struct KafkaWriter {
     connection: Arc<Connection>,
-    record_bytes_max: usize,
     current: Current,
 }
 
@@ -63,9 +62,9 @@ impl Current {
 }
 
 impl KafkaWriter {
-    pub(super) fn new(connection: Arc<Connection>, record_bytes_max: usize) -> Result<Self, LogError> {
+    pub(super) fn new(connection: Arc<Connection>) -> Result<Self, LogError> {
         let current = Current::new(&connection)?;
-        Ok(Self { connection, record_bytes_max, current })
+        Ok(Self { connection, current })
     }
 
     /// Makes a new producer, and returns the error for an append that the old one cannot do.
@@ -92,8 +91,8 @@ impl Current {
 
 impl LogWriter for KafkaWriter {
     fn append(&mut self, record: Vec<u8>) -> Result<(), LogError> {
-        let too_large = LogError::TooLarge { bytes: record.len(), limit: self.record_bytes_max };
-        if record.len() > self.record_bytes_max {
+        let too_large = LogError::TooLarge { bytes: record.len(), limit: RECORD_BYTES_MAX };
+        if record.len() > RECORD_BYTES_MAX {
             return Err(too_large);
         }
         if let Some(reason) = self.current.failure.get() {

@@ -1,0 +1,39 @@
+//! What a node measures of its part in the cluster.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::latency::Latency;
+
+/// The figures of a node since the start of its process. The scribe writes them, any thread reads them.
+#[derive(Debug, Default)]
+pub struct ClusterFigures {
+    /// Time from appending a group of events, as the sequencer, until the last of them was read back.
+    pub commit_latency: Latency,
+    /// Time from appending a beat until it was read back. Each beat waits behind the records before it, so this is how far the node is behind.
+    pub beat_latency: Latency,
+    fenced: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl ClusterFigures {
+    /// Counts a record that was read and does not count.
+    pub(super) fn note_fenced(&self) {
+        self.fenced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts partitions that have another owner from now on.
+    pub(super) fn note_moved(&self, partitions: u64) {
+        self.moved.fetch_add(partitions, Ordering::Relaxed);
+    }
+
+    /// Returns the number of records that were read and do not count: a node had appended them that was not the sequencer any more, for
+    /// example.
+    pub fn fenced(&self) -> u64 {
+        self.fenced.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of partitions that have changed their owner.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+}

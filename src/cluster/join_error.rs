@@ -1,0 +1,90 @@
+//! The reasons why a node cannot join its cluster.
+
+use crate::cluster::membership::ReadError;
+use crate::cluster::record::ClusterId;
+use crate::storage::error::StorageError;
+use crate::storage::journal::Sequence;
+use crate::storage::log::LogError;
+
+/// The reason why a node could not join a cluster.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The log could not be used.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The data directory could not be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The log is empty.
+    #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
+    Empty(String),
+    /// A record cannot be read, or the first one is not that of a cluster.
+    #[error("record {sequence} of {place}: {cause}")]
+    Record {
+        /// The address of the log.
+        place: String,
+        /// The sequence of the record.
+        sequence: Sequence,
+        /// The reason of the refusal.
+        cause: ReadError,
+    },
+    /// The log ends before the last record that a snapshot contains.
+    #[error(
+        "{log} ends at record {last}, and {snapshot} was taken at record {through}: it is another log, or has lost records; restore the log, \
+         or choose another data directory"
+    )]
+    Shorter {
+        /// The address of the log.
+        log: String,
+        /// The last record of the log.
+        last: Sequence,
+        /// Path of the snapshot.
+        snapshot: String,
+        /// The last record that the snapshot may contain an effect of.
+        through: Sequence,
+    },
+    /// The log begins with a state that this node does not have, and could not get.
+    #[error(
+        "{log} begins with the state of cluster {cluster} after record {sequence}, and {has}; start the node with the data directory that \
+         `tidewire cluster init --from-snapshot` has made first; {no_newer}"
+    )]
+    NoFirstState {
+        /// The address of the log.
+        log: String,
+        /// The cluster that the state is from.
+        cluster: ClusterId,
+        /// The last record of that cluster's log that is in the state.
+        sequence: Sequence,
+        /// The snapshots of this node, as text.
+        has: String,
+        /// The reason why there is no other snapshot, as text.
+        no_newer: String,
+    },
+    /// A snapshot is not the state with which the log begins.
+    #[error(
+        "{snapshot} has the digest {found}, and {log} begins with a state of the digest {expected}: remove the snapshot"
+    )]
+    OtherFirstState {
+        /// Path of the snapshot.
+        snapshot: String,
+        /// The digest of its state.
+        found: String,
+        /// The address of the log.
+        log: String,
+        /// The digest that the first record has.
+        expected: String,
+    },
+    /// The log does not have the record that follows the state of this node, and no newer state could be had.
+    #[error("{log} begins at record {first}, and {has}; {no_newer}")]
+    Deleted {
+        /// The address of the log.
+        log: String,
+        /// The first record of the log.
+        first: Sequence,
+        /// How far the state of this node goes, as text.
+        has: String,
+        /// The reason why there is no newer one, as text.
+        no_newer: String,
+    },
+}

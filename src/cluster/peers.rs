@@ -1,0 +1,149 @@
+//! The nodes that live: how a node that starts finds others, before it takes part.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::record::{Beat, ClusterId, Content, NodeName, decode_content, decode_header};
+use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
+
+/// The shortest time for which a node listens for the first beat of another one. It includes connecting to the log.
+const LISTEN_MIN: Duration = Duration::from_secs(3);
+
+/// Pause after the log did not answer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Returns the addresses of the other nodes of a cluster that have read the log, in a random order; those of all clusters that write to it
+/// if the cluster is not known. Listens for a session at most, and only for a quarter of one after the first beat: in that time each node
+/// that lives writes several. A log that does not answer counts as one without beats.
+///
+/// # Errors
+/// Fails if the log cannot be read.
+pub fn listen(
+    log: &dyn SharedLog,
+    cluster: Option<ClusterId>,
+    me: &NodeName,
+    session: Duration,
+) -> Result<Vec<String>, LogError> {
+    let mut until = Instant::now() + session.max(LISTEN_MIN);
+    let (mut reader, mut heard, mut is_heard) = (None, BTreeMap::new(), false);
+    while let left = until.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+    {
+        let records = match read(log, &mut reader, left) {
+            Err(LogError::Unavailable(_)) => {
+                thread::park_timeout(PAUSE);
+                continue;
+            }
+            records => records?,
+        };
+        for record in records {
+            // Other records, and damaged ones, say nothing about addresses.
+            let Ok((header, content)) = decode_header(&record.bytes) else { continue };
+            if cluster.is_none_or(|cluster| header.cluster == cluster)
+                && header.by.node != *me
+                && let Ok(Content::Beat(Beat { address, is_ready, .. })) = decode_content(content)
+            {
+                heard.insert((header.cluster.0, header.by.node), is_ready.then_some(address));
+            }
+        }
+        if !is_heard && heard.values().any(Option::is_some) {
+            (is_heard, until) = (true, until.min(Instant::now() + session / 4));
+        }
+    }
+    let mut addresses: Vec<String> = heard.into_values().flatten().collect();
+    // Otherwise all nodes that start would ask the same one.
+    fastrand::shuffle(&mut addresses);
+    Ok(addresses)
+}
+
+/// Reads what comes after the end that the log had at the first call.
+fn read(
+    log: &dyn SharedLog,
+    reader: &mut Option<Box<dyn LogReader>>,
+    wait: Duration,
+) -> Result<Vec<LogRecord>, LogError> {
+    match reader {
+        Some(reader) => reader.read(wait),
+        None => reader.insert(log.reader(log.range()?.last)?).read(wait),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::cluster::record::{Epoch, Header, NodeRun, encode};
+    use crate::storage::journal::Sequence;
+    use crate::storage::log::{LogRange, LogWriter, ReadLog};
+
+    /// A log whose brokers do not answer at first, and whose next records are these, one in each read.
+    #[derive(Clone)]
+    struct Late {
+        reads: Arc<AtomicUsize>,
+        records: Arc<[Vec<u8>]>,
+    }
+
+    /// Number of reads that are not answered.
+    const UNANSWERED: usize = 3;
+
+    impl SharedLog for Late {
+        fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
+            Err(LogError::Unavailable("nobody writes".to_owned()))
+        }
+
+        fn to_read(&self) -> Arc<dyn ReadLog> {
+            Arc::new(self.clone())
+        }
+    }
+
+    impl ReadLog for Late {
+        fn reader(&self, _: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn range(&self) -> Result<LogRange, LogError> {
+            Ok(LogRange { first: Sequence(1), last: Sequence(9) })
+        }
+
+        fn place(&self) -> String {
+            "late".to_owned()
+        }
+    }
+
+    impl LogReader for Late {
+        fn read(&mut self, _: Duration) -> Result<Vec<LogRecord>, LogError> {
+            let nth = self.reads.fetch_add(1, Ordering::Relaxed).checked_sub(UNANSWERED);
+            let nth = nth.ok_or_else(|| LogError::Unavailable("no answer".to_owned()))?;
+            let record = self.records.get(nth).map(|bytes| LogRecord { sequence: Sequence(10), bytes: bytes.clone() });
+            Ok(record.into_iter().collect())
+        }
+    }
+
+    #[test]
+    fn a_node_listens_until_one_that_is_ready_was_heard_though_the_log_does_not_answer_at_first() {
+        let beat = |node: &str, cluster: u64, is_ready: bool| {
+            let by = NodeRun { node: node.parse().unwrap(), run: 1 };
+            let header = Header { cluster: ClusterId(cluster), by, epoch: Epoch(0), nth: 1 };
+            encode(&header, &Content::Beat(Beat { address: format!("http://{node}"), is_ready, behind_ms: 0 }))
+        };
+        let records = [
+            beat("starts", 5, false),
+            b"a damaged record".to_vec(),
+            beat("me", 5, true),
+            beat("ready", 5, true),
+            beat("foreign", 6, true),
+        ];
+        let me = "me".parse().unwrap();
+        for (cluster, expected) in
+            [(Some(ClusterId(5)), &["http://ready"][..]), (None, &["http://foreign", "http://ready"])]
+        {
+            let log = Late { reads: Arc::default(), records: records.clone().into() };
+            let mut heard = listen(&log, cluster, &me, Duration::from_millis(400)).unwrap();
+            heard.sort();
+            assert_eq!(heard, expected);
+        }
+    }
+}

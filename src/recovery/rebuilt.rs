@@ -1,0 +1,149 @@
+//! The state of a cluster at one record, without its log: from a backup, or from the snapshot of a node.
+//!
+//! Responsible for:
+//! - rebuilding the state from a snapshot and copied records, and loading a snapshot that needs no records;
+//! - writing such a state as a snapshot, also as the one with which the log of another cluster begins.
+//!
+//! Not responsible for:
+//! - the copies (`storage::log::copied`), the log of the other cluster (`cluster::journal`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::UnixMicros;
+use crate::cluster::followed::Followed;
+use crate::cluster::journal::{JoinError, NodeOptions, first_record};
+use crate::cluster::record::{ClusterId, Content, FirstState};
+use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode};
+use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, write_world};
+use crate::state::records::RecordTraversal;
+use crate::state::world::{World, Writer};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::identity::{self, Identified, Identity};
+use crate::storage::journal::Sequence;
+use crate::storage::log::LogRecord;
+use crate::storage::log::copied::CopiedLog;
+use crate::storage::snapshot::{Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
+
+/// The state of a cluster after a record of its log.
+pub struct Rebuilt {
+    /// The recovered state.
+    pub state: Recovered,
+    /// The place in the log.
+    pub followed: Followed,
+}
+
+/// The reason why a snapshot is not the state of a cluster at one record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotRebuilt {
+    /// The directory has no snapshot of a node.
+    #[error("{0} has no snapshot of a node of a cluster")]
+    NoSnapshot(String),
+    /// The newest snapshot is damaged. The text says where.
+    #[error("{0}; use another copy, or remove the snapshot to use the one before")]
+    Damaged(String),
+    /// The snapshot was taken while records were applied.
+    #[error(
+        "{place} has some effects of the records {from} to {through}, which only the log has: use a directory that `tidewire restore` has \
+         made, or a snapshot that a node has taken after the log was lost"
+    )]
+    NeedsRecords {
+        /// Path of the snapshot.
+        place: String,
+        /// The first record that is needed.
+        from: Sequence,
+        /// The last one.
+        through: Sequence,
+    },
+    /// The directory cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Reads from a snapshot of a node how far the node had read the log.
+///
+/// # Errors
+/// Fails if the snapshot cannot be read, or is not of a node.
+pub fn followed_in(files: &dyn Files, snapshot: &str) -> Result<Followed, StorageError> {
+    let mut reader = SnapshotReader::open(files, snapshot)?;
+    let block = reader.next_block()?.filter(|block| block.section == Section::Cluster);
+    let records = block.map_or_else(|| Ok(Vec::new()), |block| block.decode()).map_err(|reason| reader.bad(reason))?;
+    records.into_iter().next().ok_or_else(|| reader.bad("it is not a snapshot of a node of a cluster".to_owned()))
+}
+
+/// Creates an empty world.
+pub type MakeWorld<'a> = &'a (dyn Fn() -> (Arc<World>, Writer) + Sync);
+
+impl Rebuilt {
+    /// Rebuilds the state from the newest snapshot of a directory and the copied records beside it.
+    ///
+    /// # Errors
+    /// Fails if the snapshot or a record is damaged, or the records do not follow the snapshot.
+    pub fn from_copies(files: Arc<dyn Files>, make_world: MakeWorld<'_>) -> Result<Self, JoinError> {
+        let log = CopiedLog::open(Arc::clone(&files))?;
+        let name = "restore".parse().expect("a valid name");
+        let options = &NodeOptions { name, address: String::new(), session: Duration::ZERO };
+        let (files, peers, progress) = (Some(files), &NoPeers, &RecoveryProgress::default());
+        let recovery = NodeRecovery { log: &log, options, files, peers, make_world, progress };
+        let RecoveredNode { state, followed, .. } = recovery.run()?;
+        Ok(Self { state, followed })
+    }
+
+    /// Loads the newest snapshot of the directory of a node, which must need no records of the log.
+    ///
+    /// # Errors
+    /// Fails if the snapshot is damaged, or contains effects of records after its own.
+    pub fn from_snapshot(files: &dyn Files, make_world: MakeWorld<'_>) -> Result<Self, NotRebuilt> {
+        let recovery = Recovery { files, make_world, repair: false, progress: &RecoveryProgress::default() };
+        let mut skipped = Vec::new();
+        let Loaded { mut state, sequence, through, place, .. } = recovery.newest_snapshot(&mut skipped)?;
+        if let Some(skipped) = skipped.pop() {
+            return Err(NotRebuilt::Damaged(skipped.cause));
+        }
+        let followed = state.followed.take().ok_or_else(|| NotRebuilt::NoSnapshot(files.place("")))?;
+        if through > sequence {
+            return Err(NotRebuilt::NeedsRecords { place, from: sequence.next(), through });
+        }
+        end_replay(&mut state);
+        Ok(Self { state, followed })
+    }
+
+    /// Makes an empty directory that of a node of a new cluster, whose log begins with this state. Returns the first record of that log, which
+    /// is not written yet.
+    ///
+    /// # Errors
+    /// Fails if the snapshot cannot be written.
+    pub fn found(
+        &self,
+        files: Arc<dyn Files>,
+        cluster: ClusterId,
+        partitions: u32,
+        now: UnixMicros,
+    ) -> Result<LogRecord, StorageError> {
+        let before = &self.followed;
+        let digest = self.state.world.digest().to_string();
+        let state = FirstState { cluster: before.membership.cluster(), sequence: before.sequence, digest };
+        let record = first_record(cluster, &Content::FoundedFrom { partitions, state });
+        let followed = Followed::founded(&record).expect("it is a first record");
+        identity::establish_of_cluster(&*files, cluster.0)?;
+        self.write(files, &followed, now)?;
+        Ok(record)
+    }
+
+    /// Writes the state as a snapshot of a node that has followed a log up to the record that `followed` names, which may be the log of
+    /// another cluster. Returns the size in bytes.
+    ///
+    /// # Errors
+    /// Fails if the snapshot cannot be written.
+    pub fn write(&self, files: Arc<dyn Files>, followed: &Followed, taken_at: UnixMicros) -> Result<u64, StorageError> {
+        let (world, sequence) = (&*self.state.world, followed.sequence);
+        let files = Identified::new(files, Identity::of_cluster(followed.membership.cluster().0));
+        let mut writer = SnapshotWriter::begin(&files, SnapshotHeader { sequence, taken_at }, true)?;
+        writer.record(Section::Cluster, followed)?;
+        write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
+        writer.set_arrivals(world.arrivals.tokens_from(), world.arrivals.revealed.all());
+        writer.finish(sequence, self.state.last_instant, false)
+    }
+}

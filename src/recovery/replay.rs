@@ -1,0 +1,82 @@
+//! The stages of a replay: decoded events are prepared on one thread, and applied on another.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use crossbeam_channel::Sender;
+
+use crate::clock::Taken;
+use crate::feed::event::Event;
+use crate::feed::post::Post;
+use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
+use crate::state::world::Applied;
+use crate::storage::error::StorageError;
+
+/// Applies the events that `read` sends, and returns its result.
+pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
+    state: &mut Recovered,
+    progress: &RecoveryProgress,
+    read: impl FnOnce(Sender<Vec<Event>>) -> Result<T, E> + Send,
+) -> Result<T, E> {
+    let (events, decoded) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
+    let (prepared, taken) = crossbeam_channel::bounded::<Vec<Prepared>>(BATCHES_AHEAD);
+    thread::scope(|scope| {
+        let reading = scope.spawn(move || read(events));
+        // Each stage owns its sender. It ends when its input is closed, or when the next stage no longer receives.
+        scope.spawn(move || {
+            let prepare = |batch: Vec<Event>| prepared.send(batch.into_iter().map(Prepared::from).collect());
+            decoded.into_iter().try_for_each(prepare)
+        });
+        let mut outcome = Ok(());
+        for batch in taken {
+            progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            batch.into_iter().for_each(|event| apply(state, event));
+            outcome = state
+                .writer
+                .check_replay()
+                .map_err(StorageError::from)
+                .and_then(|()| Ok(state.writer.archive_replayed()?));
+            if outcome.is_err() {
+                break;
+            }
+        }
+        outcome?;
+        reading.join().expect("reading does not panic")
+    })
+}
+
+/// An event that is prepared for being applied.
+enum Prepared {
+    /// A published post, already encoded: the encoding is most of the work.
+    Post(Post),
+    Other(Event),
+}
+
+impl From<Event> for Prepared {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft, accepted_at)),
+            other => Self::Other(other),
+        }
+    }
+}
+
+fn apply(state: &mut Recovered, event: Prepared) {
+    let lead_us = state.last_instant.lead_us;
+    let (applied, taken) = match event {
+        Prepared::Post(post) => {
+            let instant = post.accepted_at;
+            (state.writer.publish(post), Some(Taken { instant, lead_us }))
+        }
+        Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
+    };
+    // The last instant of the snapshot is later than those of the first replayed events.
+    let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
+    state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
+    if let Applied::Published { post, push, .. } = applied
+        && !push.is_empty()
+        && !state.inboxes.is_empty()
+    {
+        state.under_way.push((post.position, push));
+    }
+}

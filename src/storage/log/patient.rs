@@ -1,0 +1,108 @@
+//! A log that is asked again while it does not answer. For a node that starts: a broker that hangs is replaced by another one after some
+//! seconds, and until then the node has nothing else to do.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::storage::journal::Sequence;
+use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, SharedLog};
+
+/// Pause after the log did not answer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A log whose [`LogError::Unavailable`] is returned only when it lasts. What its readers and writers return is returned at once.
+pub struct PatientLog<'a> {
+    log: &'a dyn SharedLog,
+    patience: Duration,
+}
+
+impl<'a> PatientLog<'a> {
+    /// Creates a log that asks `log` again for this time.
+    pub fn new(log: &'a dyn SharedLog, patience: Duration) -> Self {
+        Self { log, patience }
+    }
+
+    fn ask<T>(&self, ask: impl Fn() -> Result<T, LogError>) -> Result<T, LogError> {
+        let began = Instant::now();
+        loop {
+            match ask() {
+                Err(LogError::Unavailable(_)) if began.elapsed() < self.patience => thread::park_timeout(PAUSE),
+                answer => return answer,
+            }
+        }
+    }
+}
+
+impl SharedLog for PatientLog<'_> {
+    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
+        self.ask(|| self.log.writer())
+    }
+
+    fn to_read(&self) -> Arc<dyn ReadLog> {
+        self.log.to_read()
+    }
+}
+
+impl ReadLog for PatientLog<'_> {
+    fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+        self.ask(|| self.log.reader(after))
+    }
+
+    fn range(&self) -> Result<LogRange, LogError> {
+        self.ask(|| self.log.range())
+    }
+
+    fn place(&self) -> String {
+        self.log.place()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A log that answers each request with an error, and counts the requests.
+    struct Failing(LogError, AtomicUsize);
+
+    impl SharedLog for Failing {
+        fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
+            Err(self.0.clone())
+        }
+
+        fn to_read(&self) -> Arc<dyn ReadLog> {
+            unreachable!("nobody reads it")
+        }
+    }
+
+    impl ReadLog for Failing {
+        fn reader(&self, _: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+            Err(self.0.clone())
+        }
+
+        fn range(&self) -> Result<LogRange, LogError> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Err(self.0.clone())
+        }
+
+        fn place(&self) -> String {
+            "failing".to_owned()
+        }
+    }
+
+    #[test]
+    fn only_a_log_that_does_not_answer_is_asked_again_and_not_for_ever() {
+        let unavailable = LogError::Unavailable("no answer".to_owned());
+        let setup = LogError::Setup("another topic".to_owned());
+        let (patient, impatient) = (3 * PAUSE, Duration::ZERO);
+        for (error, patience, is_asked_again) in
+            [(&unavailable, patient, true), (&unavailable, impatient, false), (&setup, patient, false)]
+        {
+            let log = Failing(error.clone(), AtomicUsize::new(0));
+            assert_eq!(PatientLog::new(&log, patience).range().as_ref(), Err(error));
+            assert_eq!(log.1.into_inner() > 1, is_asked_again, "{error} {patience:?}");
+        }
+    }
+}

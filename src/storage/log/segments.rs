@@ -1,0 +1,226 @@
+//! The segment files of a journal, read as a log while the journal is written.
+//!
+//! Responsible for:
+//! - delivering the committed events from any sequence on, once, in order, in pieces of bounded size;
+//! - noticing segments that were deleted, and damage.
+//!
+//! Not responsible for:
+//! - writing (`storage::journal::writer`), reading a journal that nobody writes, with its torn end (`storage::journal::reader`).
+//!
+//! Bytes after the last committed event may still be cut and written again. So a reader stops at the committed mark, keeps no bytes from one
+//! call to the next, and continues right after the last event that it has seen. It keeps no file open, since a file that is
+//! open cannot be freed, and the system has few of them.
+
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::frame::{self, FrameError, FrameKind};
+use crate::storage::journal::Sequence;
+use crate::storage::journal::reader::segments;
+use crate::storage::journal::writer::JournalFigures;
+use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
+use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
+
+/// Maximum number of records in one answer.
+const RECORDS_PER_READ_MAX: usize = 1_024;
+
+/// Bytes of a file that are read at once: somewhat more than the records of one answer usually have. A larger record is read with the smallest
+/// power of two times as many.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Maximum bytes that are read at once: the largest record and some frames without an event before it.
+const PIECE_BYTES_MAX: usize = 32 << 20;
+
+/// The journal of a directory, as a log that can be read.
+#[derive(Clone)]
+pub struct SegmentLog {
+    files: Arc<dyn Files>,
+    figures: Arc<JournalFigures>,
+}
+
+impl SegmentLog {
+    /// Creates the log of the journal in `files`, whose writer has these figures.
+    pub fn new(files: Arc<dyn Files>, figures: Arc<JournalFigures>) -> Self {
+        Self { files, figures }
+    }
+
+    /// Returns the sequence after which the oldest segment begins, if there is one.
+    fn first(&self) -> Result<Option<Sequence>, LogError> {
+        Ok(segments(&*self.files).map_err(|cause| unavailable(&cause))?.first().map(|(_, first)| *first))
+    }
+}
+
+impl ReadLog for SegmentLog {
+    fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+        self.range()?.check_after(after)?;
+        Ok(Box::new(SegmentReader { log: self.clone(), next: after.next(), place: None }))
+    }
+
+    fn range(&self) -> Result<LogRange, LogError> {
+        let first = self.first()?;
+        // Second, since events are committed only to segments that exist.
+        let last = self.figures.committed.last();
+        Ok(LogRange { first: first.unwrap_or(last.next()), last })
+    }
+
+    fn place(&self) -> String {
+        self.files.place("")
+    }
+}
+
+struct SegmentReader {
+    log: SegmentLog,
+    /// The next event to deliver.
+    next: Sequence,
+    /// The place to continue at. None before the first event.
+    place: Option<Place>,
+}
+
+/// A place in the journal, right after a committed event or at the start of a segment.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first event of the segment, by which it is named.
+    segment: Sequence,
+    offset_bytes: u64,
+    /// The next event from here on.
+    next: Sequence,
+}
+
+/// What the bytes from a place on contain.
+struct Piece {
+    bytes: Vec<u8>,
+    /// True if the file ends after these bytes.
+    is_last: bool,
+}
+
+/// The reason why walking through a piece ended.
+enum Stop {
+    /// All that was wanted of it is read.
+    Done,
+    /// It ends in the middle of a frame, and the file goes on.
+    CutShort,
+    /// The segment ends after its last frame.
+    SegmentEnds,
+}
+
+impl SegmentReader {
+    /// Returns the place where the segment with the next event begins: one after `gone`, a segment that is not there.
+    fn find(&self, gone: Option<Sequence>) -> Result<Place, LogError> {
+        let (segments, wanted) = (segments(&*self.log.files).map_err(|cause| unavailable(&cause))?, self.next);
+        let found = segments.iter().rev().find(|(_, first)| *first <= wanted);
+        match (found, segments.first()) {
+            (Some((_, first)), _) if gone.is_none_or(|gone| *first > gone) => {
+                Ok(Place { segment: *first, offset_bytes: 0, next: *first })
+            }
+            (None, Some((_, first))) => Err(LogError::Deleted { wanted, first: *first }),
+            _ => Err(self.damaged(&segment::name(gone.unwrap_or(wanted)), 0, wanted, "the segment is missing")),
+        }
+    }
+
+    fn damaged(&self, name: &str, offset_bytes: u64, sequence: Sequence, reason: &str) -> LogError {
+        let (place, reason) = (self.log.files.place(name), reason.to_owned());
+        LogError::Damaged { place, offset_bytes, sequence, reason }
+    }
+
+    /// Reads at most `bytes_max` bytes from a place on. Returns none if the segment is not there.
+    fn piece(&self, place: &Place, bytes_max: usize) -> Result<Option<Piece>, LogError> {
+        let (name, mut bytes) = (segment::name(place.segment), Vec::new());
+        let opened = self.log.files.read_from(&name, place.offset_bytes);
+        match opened.and_then(|file| file.take(bytes_max as u64).read_to_end(&mut bytes)) {
+            Ok(_) => Ok(Some(Piece { is_last: bytes.len() < bytes_max, bytes })),
+            Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(unavailable(&StorageError::io("read", self.log.files.place(&name))(cause))),
+        }
+    }
+
+    /// Adds the events of a piece up to `committed`, and moves the place behind the last of them.
+    fn walk(
+        &mut self,
+        piece: &Piece,
+        place: &mut Place,
+        committed: Sequence,
+        into: &mut Vec<LogRecord>,
+    ) -> Result<Stop, LogError> {
+        let (name, start) = (segment::name(place.segment), place.offset_bytes);
+        let mut at = 0;
+        if start == 0 {
+            let header = segment::header_bytes(&piece.bytes, place.segment);
+            at = header.ok_or_else(|| self.damaged(&name, 0, place.next, "the segment's header is wrong"))?;
+            place.offset_bytes = at as u64;
+        }
+        while place.next <= committed && into.len() < RECORDS_PER_READ_MAX {
+            let rest = &piece.bytes[at..];
+            let frame = match frame::decode(rest) {
+                Err(FrameError::CutShort) if !piece.is_last => return Ok(Stop::CutShort),
+                Err(_) if rest.is_empty() => return Ok(Stop::SegmentEnds),
+                decoded => decoded.map_err(|cause| cause.to_string()),
+            };
+            let frame = match frame.and_then(|frame| segment::expect(frame, place.next)) {
+                Ok(frame) => frame,
+                // The next read begins with the damage.
+                Err(_) if !into.is_empty() => return Ok(Stop::Done),
+                Err(reason) => return Err(self.damaged(&name, start + at as u64, place.next, &reason)),
+            };
+            at += frame.bytes();
+            if frame.kind == FrameKind::Event {
+                if frame.sequence >= self.next {
+                    into.push(LogRecord { sequence: frame.sequence, bytes: frame.payload.to_vec() });
+                    self.next = frame.sequence.next();
+                }
+                // Frames without an event after it may not be committed.
+                (place.offset_bytes, place.next) = (start + at as u64, frame.sequence.next());
+            }
+        }
+        Ok(Stop::Done)
+    }
+
+    /// Reads from the current place on until there are records, up to `committed`.
+    fn advance(&mut self, committed: Sequence, records: &mut Vec<LogRecord>) -> Result<(), LogError> {
+        let mut bytes_max = PIECE_BYTES;
+        while records.is_empty() {
+            let mut place = self.place.map_or_else(|| self.find(None), Ok)?;
+            let Some(piece) = self.piece(&place, bytes_max)? else {
+                self.place = Some(self.find(Some(place.segment))?);
+                continue;
+            };
+            let before = place.next;
+            let stop = self.walk(&piece, &mut place, committed, records)?;
+            match stop {
+                Stop::Done => {}
+                Stop::SegmentEnds if place.next == place.segment => {
+                    let name = segment::name(place.segment);
+                    return Err(self.damaged(&name, place.offset_bytes, place.next, "the segment has no events"));
+                }
+                Stop::SegmentEnds => place = Place { segment: place.next, offset_bytes: 0, next: place.next },
+                Stop::CutShort if place.next > before => bytes_max = PIECE_BYTES,
+                Stop::CutShort if bytes_max < PIECE_BYTES_MAX => bytes_max *= 2,
+                Stop::CutShort => {
+                    let (name, reason) = (segment::name(place.segment), "the frame is larger than any version writes");
+                    return Err(self.damaged(&name, place.offset_bytes, place.next, reason));
+                }
+            }
+            self.place = Some(place);
+        }
+        Ok(())
+    }
+}
+
+impl LogReader for SegmentReader {
+    fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
+        let committed = self.log.figures.committed.wait_for(self.next, wait);
+        let mut records = Vec::new();
+        if committed >= self.next {
+            self.advance(committed, &mut records)?;
+        }
+        Ok(records)
+    }
+}
+
+fn unavailable(cause: &StorageError) -> LogError {
+    LogError::Unavailable(cause.to_string())
+}
+
+const _: () = assert!(SEGMENT_HEADER_BYTES_MAX < PIECE_BYTES, "a piece has space for a header");

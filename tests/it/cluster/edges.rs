@@ -1,0 +1,212 @@
+//! A cluster at its edges: clocks that are an hour apart, and the largest event that there can be.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidewire::clock::Clock;
+use tidewire::feed::position::Position;
+use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
+use tidewire::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog};
+
+use super::faulty_log::{Cut, FaultyLog, LATE};
+use super::*;
+
+/// The clock of a machine that is wrong by this many microseconds.
+struct Wrong(i64);
+
+impl Clock for Wrong {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(SystemClock.now().0 + self.0)
+    }
+
+    fn monotonic(&self) -> Duration {
+        SystemClock.monotonic()
+    }
+}
+
+const HOUR: i64 = 3_600_000_000;
+
+fn join_at(log: &MemoryLog, name: &str, wrong_by: i64) -> Node {
+    let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
+    let joined = Engine::join(EngineConfig::default(), log, options, Arc::new(Wrong(wrong_by)));
+    joined.map(|(engine, view)| Node { engine, view }).unwrap()
+}
+
+/// Publishes through the sequencer. On a busy machine it may have no lease for a moment.
+async fn publish(nodes: &[Node], draft: Draft) -> Position {
+    loop {
+        match sequencer(nodes).await.engine.publish(draft.clone(), false).await {
+            Ok(published) => return published.post.position,
+            Err(refused) => assert_eq!(refused, Error::NotSequencer),
+        }
+    }
+}
+
+#[tokio::test]
+async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_events_nor_the_agreement_of_nodes() {
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let mut nodes: Vec<Node> =
+        [("a", HOUR), ("b", 0), ("c", -HOUR)].iter().map(|(name, by)| join_at(&log, name, *by)).collect();
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    let mut published = Vec::new();
+    while let [_, ..] = &nodes[..] {
+        let first = sequencer(&nodes).await;
+        first.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        for _ in 0..20 {
+            published.push(publish(&nodes, draft("bob", "{}")).await);
+        }
+        in_step(&nodes).await;
+        let name = first.view.me().clone();
+        first.engine.shutdown();
+        nodes.retain(|node| *node.view.me() != name);
+    }
+    assert_eq!(published.len(), 60);
+    let ids: Vec<PostId> = published.iter().map(|position| position.id).collect();
+    assert!(ids.is_sorted(), "ids and instants never go back: {ids:?}");
+    // Posts are dated by the clock of the node that has accepted them, and in feeds by their dates.
+    let hours = |nth: usize| (published[nth].published_at.0 - published[0].published_at.0 + HOUR / 2).div_euclid(HOUR);
+    assert!([20, 40].map(hours).iter().all(|hours| (1..=2).contains(&hours.abs())), "{published:?}");
+    published.sort();
+    // The next life of the cluster, with the right time only.
+    let again = join_at(&log, "d", 0);
+    until("a node is the sequencer", || again.is_sequencer()).await;
+    let newest = again.feed(&id("ann")).await;
+    let expected: Vec<PostId> = published.iter().rev().map(|position| position.id).collect();
+    assert_eq!(newest, expected);
+    again.engine.shutdown();
+}
+
+#[tokio::test]
+async fn ten_thousand_follows_of_the_longest_names_are_one_event_for_all_nodes() {
+    let (_, nodes) = cluster();
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    let name = |nth: usize| format!("{nth:0>128}");
+    let edges: Vec<_> = (0..FOLLOWS_PER_REQUEST_MAX).map(|nth| edge(&name(nth), "bob")).collect();
+    let first = sequencer(&nodes).await;
+    assert_eq!(first.engine.follow(edges).await.unwrap().created, FOLLOWS_PER_REQUEST_MAX);
+    publish(&nodes, post("bob", 1)).await;
+    in_step(&nodes).await;
+    for node in &nodes {
+        assert_eq!(node.feed(&id(&name(FOLLOWS_PER_REQUEST_MAX - 1))).await, [PostId(1)], "on {}", node.view.me());
+        node.engine.shutdown();
+    }
+}
+
+/// A log that does not answer one of three requests.
+struct Reluctant(MemoryLog, AtomicUsize);
+
+impl Reluctant {
+    fn answers(&self) -> Result<&MemoryLog, LogError> {
+        let is_silent = self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(3);
+        if is_silent { Err(LogError::Unavailable("no answer".to_owned())) } else { Ok(&self.0) }
+    }
+}
+
+impl SharedLog for Reluctant {
+    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
+        self.answers()?.writer()
+    }
+
+    fn to_read(&self) -> Arc<dyn ReadLog> {
+        self.0.to_read()
+    }
+}
+
+impl ReadLog for Reluctant {
+    fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+        self.answers()?.reader(after)
+    }
+
+    fn range(&self) -> Result<LogRange, LogError> {
+        self.answers()?.range()
+    }
+
+    fn place(&self) -> String {
+        self.0.place()
+    }
+}
+
+#[test]
+fn a_node_starts_though_the_log_does_not_answer_now_and_then() {
+    for silent_at in 0..3 {
+        let log = MemoryLog::default();
+        found(&log, 16, ClusterId(5)).unwrap();
+        let node = join(&Reluctant(log, AtomicUsize::new(silent_at)), "a").unwrap();
+        node.engine.shutdown();
+    }
+}
+
+/// Returns the number of events that are stored in a log.
+fn events(log: &MemoryLog) -> usize {
+    let mut reader = log.reader(Sequence(0)).unwrap();
+    let last = log.range().unwrap().last;
+    let (mut read, mut count) = (Sequence(0), 0);
+    while read < last {
+        for record in reader.read(Duration::ZERO).unwrap() {
+            read = record.sequence;
+            let (_, content) = decode_header(&record.bytes).unwrap();
+            count += usize::from(matches!(decode_content(content), Ok(Content::Event(_))));
+        }
+    }
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_appended_before_an_earlier_one_is_read_back_unless_it_depends_on_it() {
+    let (log, number) = (MemoryLog::default(), AtomicUsize::new(1));
+    found(&log, 16, ClusterId(5)).unwrap();
+    let faulty = FaultyLog::new(&log);
+    let nodes = [join(&faulty, "a").unwrap()];
+    let begin = |author: &'static str, id: Option<u64>| {
+        let (engine, post) = (nodes[0].engine.clone(), Draft { id: id.map(PostId), ..draft(author, "{}") });
+        tokio::spawn(async move { engine.publish(post, false).await.map(|published| published.post.id()) })
+    };
+    // A node that reads nothing has its lease for nine tenths of a session only.
+    loop {
+        let first = number.fetch_add(2, Ordering::Relaxed) as u64;
+        sequencer(&nodes).await;
+        let before = events(&log);
+        faulty.set(Cut::Deaf);
+        let one = begin("bob", Some(first));
+        let until_lease_ends = Instant::now() + SESSION / 2;
+        while events(&log) == before && Instant::now() < until_lease_ends {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let other = begin("eve", Some(first + 1));
+        // This one has the id of the first, so its answer depends on it.
+        let same = begin("bob", Some(first));
+        while events(&log) < before + 2 && Instant::now() < until_lease_ends {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let stored = events(&log) - before;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let was_in_time = Instant::now() < until_lease_ends;
+        let is_all = events(&log) - before;
+        faulty.set(Cut::No);
+        let answers = [one.await.unwrap(), other.await.unwrap(), same.await.unwrap()];
+        if was_in_time {
+            assert_eq!((stored, is_all), (2, 2), "{answers:?}");
+            assert_eq!(answers, [Ok(PostId(first)), Ok(PostId(first + 1)), Ok(PostId(first))]);
+            break;
+        }
+    }
+    nodes[0].engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_always_slow_makes_writes_slow_and_moves_nothing() {
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let faulty = FaultyLog::new(&log);
+    let nodes = [join(&faulty, "a").unwrap(), join(&faulty, "b").unwrap()];
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 2)).await;
+    faulty.set(Cut::Slow);
+    let began = Instant::now();
+    for number in 1..=10 {
+        publish(&nodes, post("bob", number)).await;
+    }
+    assert!(began.elapsed() >= 10 * LATE / 2, "each write waits until it is read back");
+    let members = |node: &Node| node.view.membership().members().count();
+    assert!(nodes.iter().all(|node| members(node) == 2 && node.view.is_leased()), "both go on as they were");
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
