@@ -3,9 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use tidewire::cluster::journal::JoinError;
 use tidewire::error::Error;
 use tidewire::storage::archive::ArchiveError;
 use tidewire::storage::error::StorageError;
+use tidewire::storage::log::LogError;
 
 /// The reason why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +31,8 @@ pub enum BackupError {
         /// The error of the store.
         source: object_store::Error,
     },
-    /// The place has backups of another data directory.
-    #[error("{place} has backups of the data directory {found}, and this one is {expected}; name another place")]
+    /// The place has backups of another data directory, or of another cluster.
+    #[error("{place} has backups of {}, and this is {}; name another place", owner(found), owner(expected))]
     OtherIdentity {
         /// The manifest that was found.
         place: String,
@@ -125,6 +127,12 @@ pub enum BackupError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The log of the cluster cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The state of the cluster cannot be rebuilt.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// A file of the data directory cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -134,6 +142,14 @@ pub enum BackupError {
     /// The engine refused.
     #[error(transparent)]
     Engine(#[from] Error),
+}
+
+/// Describes what has this identity. The nodes of a cluster have one that begins with `cluster` and a zero byte.
+fn owner(identity: &str) -> String {
+    match identity.strip_prefix("636c757374657200") {
+        Some(cluster) => format!("cluster {cluster}"),
+        None => format!("data directory {identity}"),
+    }
 }
 
 impl From<ArchiveError> for BackupError {

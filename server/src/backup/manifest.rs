@@ -5,9 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::backup::BackupError;
 use crate::backup::store::{Listed, Store};
 use tidewire::clock::UnixMicros;
+use tidewire::cluster::followed::Followed;
 
-/// The format that is written, and the latest format that can be read.
-const MANIFEST_FORMAT: u32 = 1;
+/// The format of a server on one machine.
+const FORMAT_OF_ONE_MACHINE: u32 = 1;
+
+/// The format of a cluster, and the latest format that can be read. Its journal consists of records of the cluster's log.
+const MANIFEST_FORMAT: u32 = 2;
 
 /// Maximum bytes of a manifest, and of any object.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
@@ -58,6 +62,9 @@ pub(crate) struct Manifest {
     pub(crate) format: u32,
     /// The identity of the data directory.
     pub(crate) identity: String,
+    /// The epoch of the cluster in which the manifest was written. None on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u64>,
     /// The time when the snapshot was begun, in microseconds.
     pub(crate) begun_at: i64,
     /// The event of the snapshot. The journal is replayed after it.
@@ -76,6 +83,12 @@ pub(crate) struct Manifest {
     pub(crate) archive: Option<Vec<Part>>,
     /// The journal after `sequence`, without gaps.
     pub(crate) journal: Vec<JournalPiece>,
+    /// The cluster after the record of the snapshot: it decides which of the later records count. None on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) followed_from: Option<Followed>,
+    /// The cluster after the last record. None on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) followed_to: Option<Followed>,
     /// The erasures that began in this journal.
     pub(crate) erased: Vec<Erased>,
     /// True if an erasure ended after `through`. The snapshot or the archive may have data of the user, so another backup is due.
@@ -83,12 +96,34 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The format that this version writes.
-    pub(super) const FORMAT: u32 = MANIFEST_FORMAT;
+    /// Returns the format of a manifest of this epoch.
+    pub(super) fn format_in(epoch: Option<u64>) -> u32 {
+        epoch.map_or(FORMAT_OF_ONE_MACHINE, |_| MANIFEST_FORMAT)
+    }
 
     /// Returns the name of its object.
     pub(super) fn name(&self) -> String {
-        format!("{:020}-{:020}.json", self.begun_at, self.through)
+        let Self { begun_at, through, .. } = self;
+        match self.epoch {
+            None => format!("{begun_at:020}-{through:020}.json"),
+            Some(epoch) => format!("{through:020}-{epoch:020}-{begun_at:020}.json"),
+        }
+    }
+
+    /// Returns the key by which backups are sorted, the newest last. The nodes of a cluster have clocks of their own, so the last record
+    /// decides there. On one machine a restore may have taken back events, so the time decides.
+    fn age_key(&self) -> impl Ord + use<> {
+        let of_cluster = self.epoch.map(|epoch| (self.last(), epoch, self.through));
+        (of_cluster, self.begun_at, self.through)
+    }
+
+    /// Fails if it is not the manifest of a backup of this identity.
+    pub(super) fn check_identity(&self, store: &Store, expected: &str) -> Result<(), BackupError> {
+        if self.identity == expected {
+            return Ok(());
+        }
+        let (place, found, expected) = (store.place(""), self.identity.clone(), expected.to_owned());
+        Err(BackupError::OtherIdentity { place, found, expected })
     }
 
     /// Returns the last event that can be restored.
@@ -102,9 +137,9 @@ impl Manifest {
         self.snapshot.iter().chain(self.archive.iter().flatten()).chain(of_journal)
     }
 
-    /// Returns the bytes of the snapshot.
-    pub(super) fn snapshot_bytes(&self) -> u64 {
-        self.snapshot.iter().map(|part| part.bytes).sum()
+    /// Returns the bytes of the snapshot and of the archive.
+    pub(super) fn base_bytes(&self) -> u64 {
+        self.snapshot.iter().chain(self.archive.iter().flatten()).map(|part| part.bytes).sum()
     }
 
     /// Returns the bytes of the journal.
@@ -139,7 +174,7 @@ impl Manifest {
     }
 
     /// Reads the manifest of this name.
-    fn read(store: &Store, name: &str) -> Result<Self, BackupError> {
+    pub(super) fn read(store: &Store, name: &str) -> Result<Self, BackupError> {
         /// The part of a manifest that every format has.
         #[derive(Deserialize)]
         struct AnyFormat {
@@ -159,7 +194,7 @@ impl Manifest {
     }
 }
 
-/// Returns the names of all manifests, oldest first.
+/// Returns the names of all manifests, sorted.
 pub(super) fn names(store: &Store) -> Result<Vec<String>, BackupError> {
     let listed = store.list(FOLDER)?.into_iter().map(|Listed { name, .. }| name);
     let mut names: Vec<_> = listed.filter(|name| name.ends_with(".json")).collect();
@@ -170,14 +205,18 @@ pub(super) fn names(store: &Store) -> Result<Vec<String>, BackupError> {
     Ok(names)
 }
 
-/// Reads all manifests, oldest first. They have to be of one data directory.
+/// Reads all manifests, oldest first. They have to be of one data directory, or of one cluster.
 ///
 /// # Errors
 /// Fails if a manifest cannot be read, or two are of different data directories.
 pub(crate) fn read_all(store: &Store) -> Result<Vec<Manifest>, BackupError> {
     let mut all: Vec<Manifest> = Vec::new();
     for name in names(store)? {
-        let manifest = Manifest::read(store, &name)?;
+        let manifest = match Manifest::read(store, &name) {
+            // Another process has removed it since the names were read.
+            Err(BackupError::Missing { .. }) => continue,
+            read => read?,
+        };
         if let Some(first) = all.first().filter(|first| first.identity != manifest.identity) {
             let (found, expected) = (manifest.identity, first.identity.clone());
             return Err(BackupError::OtherIdentity {
@@ -188,5 +227,6 @@ pub(crate) fn read_all(store: &Store) -> Result<Vec<Manifest>, BackupError> {
         }
         all.push(manifest);
     }
+    all.sort_by_key(Manifest::age_key);
     Ok(all)
 }

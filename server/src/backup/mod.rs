@@ -16,7 +16,7 @@
 //! event N. With a newer archive it would have edits and deletes from after N.
 //!
 //! Files are stored as *parts*, which are objects named by their SHA-256. So an object that exists is complete, and parts that are the same in
-//! two backups, such as most of an archive, are stored once. The manifest is written last: a backup is visible only when all of its parts are
+//! two backups are stored once. The manifest is written last: a backup is visible only when all of its parts are
 //! stored. Each object is written once, except that a manifest is replaced by a longer one.
 //!
 //! # Several histories
@@ -24,7 +24,18 @@
 //! After a restore to event N the server writes another event N+1 than the backups have. A process continues a backup of an earlier process
 //! only if its own journal still has the last copied events, byte for byte. Otherwise it begins a new backup beside the old ones. If an event
 //! is in several backups, a restore takes the one that was begun last.
+//!
+//! # Clusters
+//!
+//! The journal of a cluster is its log: the pieces are segments of its records, beats included. All nodes may name the same place. Only the
+//! node that takes writes copies; another one looks how old the newest backup is. A manifest belongs to the epoch in which it was written, and
+//! its name has this epoch. So no two nodes write the same one: a node that takes over writes the newest manifest again under its own name,
+//! and continues that. A node that does not know yet that it was replaced does no harm: what it adds is in the log, too, and nobody removes an
+//! object that may belong to the run of another node, which is one that no manifest names and that is younger than a day. The newest backup is the
+//! one with the last record: the clocks of two nodes may be hours apart.
 
+#[cfg(feature = "backup")]
+pub mod cluster;
 #[cfg(feature = "backup")]
 mod error;
 pub mod figures;

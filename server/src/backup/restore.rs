@@ -7,12 +7,13 @@
 //! Not responsible for:
 //! - starting a server on them, printing (`cli::restore`).
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backup::BackupError;
+use crate::backup::cluster::counted_event;
 use crate::backup::manifest::{self, Erased, JournalPiece, Manifest};
 use crate::backup::parts;
 use crate::backup::store::Store;
@@ -20,6 +21,7 @@ use tidewire::clock::{Taken, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
+use tidewire::recovery::rebuilt::Rebuilt;
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, event};
 use tidewire::state::tiering::TieringLimits;
 use tidewire::state::world::World;
@@ -58,6 +60,8 @@ pub(crate) struct Restored {
     pub(crate) event: u64,
     /// The time that was displayed at the last event.
     pub(crate) at: UnixMicros,
+    /// The cluster that the state is of, as text. None if it is of a server on one machine.
+    pub(crate) cluster: Option<String>,
     /// The number of posts in memory.
     pub(crate) posts: usize,
     /// The number of posts and tombstones in the archive.
@@ -79,8 +83,11 @@ pub(crate) fn restore(store: &Store, moment: Moment, directory: &Path) -> Result
     check_empty(&files, directory)?;
     let _lock = DirectoryLock::take(directory)?;
     let unfinished = directory.join(UNFINISHED);
-    let written = write(store, manifest, event, &unfinished).and_then(|()| check(&unfinished, event));
-    let restored = written.and_then(|restored| publish(&files, &unfinished).map(|()| restored));
+    let written = write(store, manifest, event, &unfinished).and_then(|()| match manifest.epoch {
+        None => check(&unfinished, event),
+        Some(_) => rebuild(&unfinished, event, manifest.copied_at()),
+    });
+    let restored = written.and_then(|restored| publish(&files, directory, &unfinished).map(|()| restored));
     if restored.is_err() {
         // The next attempt needs an empty directory. If this fails, its error names what is left.
         let _ = fs::remove_dir_all(&unfinished);
@@ -88,9 +95,36 @@ pub(crate) fn restore(store: &Store, moment: Moment, directory: &Path) -> Result
     let of_erased = |is_wanted: &dyn Fn(u64) -> bool| users(&manifests, is_wanted);
     restored.map(|restored| Restored {
         visible_again: of_erased(&|erased| erased > event),
-        in_files: of_erased(&|erased| erased > manifest.sequence && erased <= event),
+        // The snapshot of a cluster is written again, without data that is gone. What is not gone, a node removes.
+        in_files: of_erased(&|erased| manifest.epoch.is_none() && erased > manifest.sequence && erased <= event),
         ..restored
     })
+}
+
+/// Makes one snapshot of a cluster's backup, up to its last record, and opens it. The directory is that of a node, and has no trace of it then.
+pub(super) fn rebuilt_snapshot(store: &Store, manifest: &Manifest, directory: &Path) -> Result<File, BackupError> {
+    let unfinished = directory.join(UNFINISHED);
+    // A process that died here has left it.
+    let _ = fs::remove_dir_all(&unfinished);
+    let event = manifest.last();
+    let written = write(store, manifest, event, &unfinished);
+    let opened = written.and_then(|()| rebuild(&unfinished, event, manifest.copied_at())).and_then(|_| {
+        let path = unfinished.join(snapshot::name(Sequence(event)));
+        File::open(&path).map_err(BackupError::file("read", path.display().to_string()))
+    });
+    let _ = fs::remove_dir_all(&unfinished);
+    opened
+}
+
+/// Removes what a process has left that was killed while it restored into this directory, which is locked.
+pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), BackupError> {
+    let unfinished = directory.join(UNFINISHED);
+    match fs::remove_dir_all(&unfinished) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => {
+            Err(BackupError::file("remove", unfinished.display().to_string())(cause))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the users whose erasures began at these events, each once.
@@ -135,16 +169,26 @@ fn ranges(manifests: &[Manifest]) -> String {
 
 /// Returns the last event of a backup that was not displayed with a later time. Events without a time belong to the one before.
 fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<u64, BackupError> {
-    let (mut last, mut lead_us) = (manifest.through, manifest.lead_us);
-    for piece in manifest.journal.iter().filter(|piece| piece.last > manifest.through) {
+    let (mut last, mut lead_us, mut followed) = (manifest.through, manifest.lead_us, manifest.followed_from.clone());
+    // The records of a cluster's log decide which later ones count.
+    let is_read = |piece: &&JournalPiece| followed.is_some() || piece.last > manifest.through;
+    let pieces: Vec<_> = manifest.journal.iter().filter(is_read).collect();
+    for piece in pieces {
         let segment = read_piece(store, piece)?;
         let mut is_later = false;
         segment.walk(|found| {
-            if is_later || found.sequence.0 <= manifest.through {
+            let is_after = found.sequence.0 > manifest.through;
+            let damaged = |what| BackupError::Damaged { place: segment.place.clone(), what };
+            let counted = match &mut followed {
+                _ if is_later => None,
+                Some(followed) => counted_event(followed, &segment.place, &found)?,
+                None if is_after => Some(event(found.payload).map_err(damaged)?),
+                None => None,
+            };
+            if is_later || !is_after {
                 return Ok(());
             }
-            let damaged = |what| BackupError::Damaged { place: segment.place.clone(), what };
-            let taken: Option<Taken> = event(found.payload).map_err(damaged)?.taken(lead_us);
+            let taken: Option<Taken> = counted.and_then(|event| event.taken(lead_us));
             is_later = taken.is_some_and(|taken| taken.shown() > time);
             if !is_later {
                 (last, lead_us) = (found.sequence.0, taken.map_or(lead_us, |taken| taken.lead_us));
@@ -244,13 +288,37 @@ fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
             archive::ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts
         }
     };
+    let (cluster, visible_again, in_files) = (None, Vec::new(), Vec::new());
+    Ok(Restored { event, at: last_instant.shown(), cluster, posts, archived, edges, visible_again, in_files })
+}
+
+/// Makes one snapshot of the snapshot of a node and the copied records after it: a node continues with the log from there.
+fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restored, BackupError> {
+    let place = directory.display().to_string();
+    let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory).map_err(StorageError::io("use", &*place))?);
+    let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
+    let rebuilt = Rebuilt::from_copies(Arc::clone(&files), &make_world)?;
+    if rebuilt.followed.sequence.0 != event {
+        return Err(BackupError::Incomplete { found: rebuilt.followed.sequence.0, expected: event });
+    }
+    rebuilt.write(Arc::clone(&files), &rebuilt.followed, taken_at)?;
+    let whole = snapshot::name(Sequence(event));
+    let superfluous = files.list().map_err(BackupError::file("read", &*place))?.into_iter().filter(|name| {
+        let is_copied = segment::parse_name(name).is_some() || snapshot::parse_name(name).is_some();
+        is_copied && *name != whole
+    });
+    for name in superfluous {
+        files.remove(&name).map_err(BackupError::file("remove", files.place(&name)))?;
+    }
+    let (world, at) = (&rebuilt.state.world, rebuilt.state.last_instant.shown());
+    let (posts, edges, cluster) = (world.posts.len(), world.edges(), rebuilt.followed.membership.cluster());
     let (visible_again, in_files) = (Vec::new(), Vec::new());
-    Ok(Restored { event, at: last_instant.shown(), posts, archived, edges, visible_again, in_files })
+    Ok(Restored { event, at, cluster: Some(cluster.to_string()), posts, archived: 0, edges, visible_again, in_files })
 }
 
 /// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the
 /// snapshot is missing, which gets its name last.
-fn publish(files: &DiskFiles, unfinished: &Path) -> Result<(), BackupError> {
+fn publish(files: &DiskFiles, directory: &Path, unfinished: &Path) -> Result<(), BackupError> {
     let written = DiskFiles::open(unfinished).map_err(StorageError::io("use", unfinished.display().to_string()))?;
     identity::establish(&written, None)?;
     let mut names = written.list().map_err(BackupError::file("read", unfinished.display().to_string()))?;
@@ -263,10 +331,5 @@ fn publish(files: &DiskFiles, unfinished: &Path) -> Result<(), BackupError> {
         fs::rename(&from, &to).map_err(BackupError::file("create", to))?;
     }
     files.sync_directory().map_err(BackupError::file("sync the directory of", files.place("")))?;
-    match fs::remove_dir_all(unfinished) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => {
-            Err(BackupError::file("remove", unfinished.display().to_string())(cause))
-        }
-        _ => Ok(()),
-    }
+    remove_unfinished(directory)
 }

@@ -49,18 +49,26 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Compares the store with the manifests: removes parts that no backup needs, and returns the checksums of those that are there. Logs backups
-/// of which parts are missing.
-pub(super) fn sweep(store: &Store, manifests: &[Manifest]) -> Result<HashSet<String>, BackupError> {
+/// Compares the store with the manifests: removes parts that no backup needs, except for `left` and for those that were written after
+/// `until`, and returns the checksums of those that are there. Logs backups of which parts are missing.
+pub(super) fn sweep(
+    store: &Store,
+    manifests: &[Manifest],
+    left: &HashSet<String>,
+    until: UnixMicros,
+) -> Result<HashSet<String>, BackupError> {
     let needed = needed(manifests);
     let mut stored = HashSet::new();
     // Anything else is not of a backup, whoever has put it there.
     let is_sha256 =
         |name: &str| name.len() == 64 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    for Listed { name: sha256, bytes } in store.list(FOLDER)?.into_iter().filter(|listed| is_sha256(&listed.name)) {
+    let parts = store.list(FOLDER)?.into_iter().filter(|listed| is_sha256(&listed.name));
+    for Listed { name: sha256, bytes, modified } in parts {
         match needed.get(&*sha256) {
             Some(expected) if *expected == bytes => drop(stored.insert(sha256)),
             Some(_) => {}
+            None if left.contains(&sha256) => drop(stored.insert(sha256)),
+            None if modified > until => {}
             None => store.remove(&parts::name(&Part { sha256, bytes }))?,
         }
     }
@@ -89,6 +97,7 @@ mod tests {
         Manifest {
             format: 1,
             identity: String::new(),
+            epoch: None,
             begun_at: hour * HOUR,
             sequence: 0,
             through: 0,
@@ -99,6 +108,8 @@ mod tests {
             snapshot: Vec::new(),
             archive: None,
             journal: Vec::new(),
+            followed_from: None,
+            followed_to: None,
             erased: Vec::new(),
             has_ended_erasure: false,
         }
@@ -118,5 +129,34 @@ mod tests {
             let manifests: Vec<_> = hours.iter().map(|hour| begun(*hour)).collect();
             assert_eq!(superfluous(&manifests, keep, UnixMicros(now * HOUR)), expected, "{hours:?} at {now}");
         }
+    }
+
+    #[test]
+    fn what_no_backup_needs_is_removed_unless_a_failed_run_has_just_stored_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", directory.path().display()).parse().unwrap();
+        let store = Store::open(&url, true).unwrap();
+        let [needed, left, orphan] = ["needed", "left", "orphan"].map(|content| {
+            let part = parts::describe(content.as_bytes());
+            store.put(&parts::name(&part), content.as_bytes().to_vec()).unwrap();
+            part
+        });
+        store.put(&format!("{FOLDER}/README"), b"not of a backup".to_vec()).unwrap();
+        let manifest = [Manifest { snapshot: vec![needed.clone()], ..begun(0) }];
+        let of_failed_run = HashSet::from([left.sha256.clone()]);
+        let names = || {
+            let mut names: Vec<String> = store.list(FOLDER).unwrap().into_iter().map(|listed| listed.name).collect();
+            names.sort();
+            names
+        };
+        let there = HashSet::from([needed.sha256.clone(), left.sha256.clone()]);
+        // Another node of the cluster may be about to name what is young.
+        let swept = sweep(&store, &manifest, &of_failed_run, UnixMicros(0)).unwrap();
+        assert_eq!((swept, names().len()), (there.clone(), 4), "{}", orphan.sha256);
+        let swept = sweep(&store, &manifest, &of_failed_run, UnixMicros(i64::MAX)).unwrap();
+        assert_eq!(swept, there);
+        let mut expected = vec!["README".to_owned(), needed.sha256, left.sha256];
+        expected.sort();
+        assert_eq!(names(), expected);
     }
 }

@@ -10,9 +10,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::backup::cluster::{ClusterSource, counted_event};
 use crate::backup::figures::BackupFigures;
 use crate::backup::manifest::{self, Erased, JournalPiece, Manifest, Part};
 use crate::backup::parts::{self, Uploads};
@@ -21,19 +23,30 @@ use crate::backup::{BackupError, BackupOptions, retention};
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{BackupBase, Engine};
 use tidewire::feed::event::Event;
+use tidewire::recovery::rebuilt::followed_in;
 use tidewire::storage::archive::ArchiveView;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::frame::unpack;
+use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::pieces::{self, Piece};
+use tidewire::storage::log::{LogError, copied};
 use tidewire::storage::segment::Segment;
 
-/// Journal of the newest backup from which on another one is begun, if it is also a quarter of the snapshot: a restore replays it.
+/// Bytes of journal from which on another backup is begun, if they are also a share of the snapshot and the archive. So all backups together
+/// copy a multiple of what was written, and a restore replays a fraction of what it loads.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// See [`JOURNAL_BYTES`]: one in this many bytes of the snapshot.
+/// One in this many bytes of the snapshot and the archive: see [`JOURNAL_BYTES`].
 const JOURNAL_SHARE: u64 = 4;
+
+/// Pieces of the journal from which on another backup is begun: the manifest names each of them, and every run writes it.
+const JOURNAL_PIECES: usize = 4_096;
+
+/// Maximum time for which a node of a cluster may go on with a run after another node has taken over. Parts that no manifest names are not
+/// removed before.
+const RUN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the payload of each event of this kind begins with: a MessagePack map with one key.
 const ERASED: &[u8] = b"\x81\xa6erased";
@@ -43,16 +56,24 @@ const ERASURE_ENDED: &[u8] = b"\x81\xaderasure_ended";
 pub struct Backups {
     engine: Engine,
     files: Arc<dyn Files>,
-    identity: String,
+    identity: Identity,
+    /// The cluster, if the engine is one of its nodes.
+    pub(super) cluster: Option<ClusterSource>,
     options: BackupOptions,
     store: Store,
     figures: Arc<BackupFigures>,
     stopping: Arc<AtomicBool>,
     /// All backups of the place, oldest first. None until they are read, and after a run that failed in the middle.
     known: Option<Known>,
+    /// Checksums of the parts that a failed run has stored.
+    left: HashSet<String>,
+    /// True if the last run only looked at the backups of another node.
+    has_only_looked: bool,
 }
 
 struct Known {
+    /// The epoch of the cluster in which this was read. None on one machine.
+    epoch: Option<u64>,
     manifests: Vec<Manifest>,
     /// True if this process may append to the last one.
     continues: bool,
@@ -61,7 +82,7 @@ struct Known {
 }
 
 impl Backups {
-    /// Prepares backups of `engine`. Nothing is written before the first run.
+    /// Prepares backups of `engine`, on one machine. Nothing is written before the first run.
     ///
     /// # Errors
     /// Fails if the store cannot be used, or the engine has no data directory.
@@ -72,9 +93,17 @@ impl Backups {
         stopping: Arc<AtomicBool>,
     ) -> Result<Self, BackupError> {
         let files = engine.data_files().ok_or(BackupError::NoDataDirectory)?;
-        let identity = files.identity().ok_or(BackupError::NoDataDirectory)?.to_string();
+        let identity = files.identity().ok_or(BackupError::NoDataDirectory)?;
         let store = Store::open(&options.to, true)?;
-        Ok(Self { engine, files, identity, options, store, figures, stopping, known: None })
+        let (cluster, known, left, has_only_looked) = (None, None, HashSet::new(), false);
+        Ok(Self { engine, files, identity, cluster, options, store, figures, stopping, known, left, has_only_looked })
+    }
+
+    /// Makes these the backups of a cluster, of which the engine is a node.
+    #[must_use]
+    pub fn of_cluster(mut self, cluster: ClusterSource) -> Self {
+        self.cluster = Some(cluster);
+        self
     }
 
     /// Returns the options.
@@ -82,9 +111,11 @@ impl Backups {
         &self.options
     }
 
-    /// Returns true if an erasure waits for a run.
+    /// Returns true if an erasure waits for a run, or this node has taken over while a run was due.
     pub(super) fn is_wanted(&self) -> bool {
-        self.engine.wants_backup()
+        let has_taken_over = self.has_only_looked && self.cluster.as_ref().is_some_and(|of| of.epoch().is_some());
+        let is_due = || self.figures.age_seconds(self.now()) >= self.options.every.as_secs();
+        self.engine.wants_backup() || has_taken_over && is_due()
     }
 
     /// Copies everything that was committed until now.
@@ -100,30 +131,57 @@ impl Backups {
     }
 
     fn attempt(&mut self) -> Result<(), BackupError> {
-        let mut known = match self.known.take() {
-            Some(known) => known,
-            None => self.read()?,
-        };
-        if let Err(cause) = self.check_alone(&known) {
-            // The next run has to find the manifest of the other process again.
-            self.known = Some(known);
-            return Err(cause);
+        let epoch = self.cluster.as_ref().map(ClusterSource::epoch);
+        self.has_only_looked = epoch == Some(None);
+        if self.has_only_looked {
+            self.known = None;
+            return self.look();
         }
-        self.run_on(&mut known)?;
-        self.known = Some(known);
+        let epoch = epoch.flatten();
+        let mut known = match self.known.take().filter(|known| known.epoch == epoch) {
+            Some(known) => known,
+            None => self.read(epoch)?,
+        };
+        match self.check_alone(&known) {
+            Ok(()) => {}
+            // A node that was replaced has written another manifest, or one that has taken over.
+            Err(BackupError::Shared { .. }) if epoch.is_some() => known = self.read(epoch)?,
+            Err(cause) => {
+                // The next run has to find the manifest of the other process again.
+                self.known = Some(known);
+                return Err(cause);
+            }
+        }
+        let ran = self.run_on(&mut known);
+        match ran {
+            Ok(()) => (self.known, self.left) = (Some(known), HashSet::new()),
+            // What the store has is read again: a manifest may have been stored although the answer was lost. But what is stored of an
+            // unfinished backup need not be sent again.
+            Err(_) => self.left = known.stored,
+        }
+        ran
+    }
+
+    /// Notes how old the newest backup is that another node has made.
+    fn look(&self) -> Result<(), BackupError> {
+        let manifests = manifest::read_all(&self.store)?;
+        if let Some(newest) = manifests.last() {
+            newest.check_identity(&self.store, &self.identity.to_string())?;
+            self.figures.complete(newest.copied_at());
+        }
+        self.figures.backups.store(manifests.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn run_on(&self, known: &mut Known) -> Result<(), BackupError> {
-        // Read first: what is written from here on may not be in this copy.
-        let now = self.now();
-        self.append(known, self.committed(), now)?;
+        let Some((now, committed)) = self.committed_until(known) else { return Ok(()) };
+        self.append(known, committed, now)?;
         if self.is_due(known) {
             self.begin(known)?;
         }
         self.remove_old(known)?;
         let last = known.manifests.last();
-        self.engine.keep_journal_after(Some(Sequence(last.map_or(0, Manifest::last))));
+        self.keep_journal_after(Sequence(last.map_or(0, Manifest::last)));
         self.figures.complete(last.map_or(now, Manifest::copied_at));
         self.figures.backups.store(known.manifests.len() as u64, Ordering::Relaxed);
         self.figures.stored_bytes.store(retention::stored_bytes(&known.manifests), Ordering::Relaxed);
@@ -132,8 +190,12 @@ impl Backups {
 
     /// Begins another backup.
     fn begin(&self, known: &mut Known) -> Result<(), BackupError> {
-        let now = self.now();
+        let Some((now, _)) = self.committed_until(known) else { return Ok(()) };
         let base = self.engine.backup_base()?;
+        // That may have taken minutes.
+        if self.committed_until(known).is_none() {
+            return Ok(());
+        }
         // The last backup reaches to the beginning of the new one, so that every event between them can be restored.
         self.append(known, base.through, now)?;
         let manifest = self.upload(known, &base, now)?;
@@ -145,30 +207,43 @@ impl Backups {
     }
 
     /// Reads what is in the store, and removes what an interrupted run left there.
-    fn read(&self) -> Result<Known, BackupError> {
+    fn read(&self, epoch: Option<u64>) -> Result<Known, BackupError> {
         let manifests = manifest::read_all(&self.store)?;
-        if let Some(other) = manifests.iter().find(|manifest| manifest.identity != self.identity) {
-            let (place, found, expected) = (self.store.place(""), other.identity.clone(), self.identity.clone());
-            return Err(BackupError::OtherIdentity { place, found, expected });
-        }
-        let stored = retention::sweep(&self.store, &manifests)?;
+        let identity = self.identity.to_string();
+        manifests.iter().try_for_each(|manifest| manifest.check_identity(&self.store, &identity))?;
+        // A node that has just been replaced may be about to name its parts.
+        let until = epoch.map_or(UnixMicros(i64::MAX), |_| self.now().saturating_sub(RUN_MAX));
+        let stored = retention::sweep(&self.store, &manifests, &self.left, until)?;
         let is_whole = |manifest: &Manifest| manifest.parts().all(|part| stored.contains(&part.sha256));
-        let continues = manifests.last().is_some_and(|last| is_whole(last) && self.has_history_of(last));
+        let continues = match manifests.last().filter(|last| is_whole(last)) {
+            Some(last) => self.has_history_of(last)?,
+            None => false,
+        };
         if let Some(last) = manifests.last() {
             self.figures.complete(last.copied_at());
         }
-        Ok(Known { manifests, continues, stored })
+        Ok(Known { epoch, manifests, continues, stored })
     }
 
     /// Returns true if the journal still has the last copied events, byte for byte. After a restore to an earlier event it has others.
-    fn has_history_of(&self, manifest: &Manifest) -> bool {
-        let Some(last) = manifest.journal.last() else { return false };
+    ///
+    /// # Errors
+    /// Fails if the journal cannot be read now: another backup would leave a gap of events that can be restored.
+    fn has_history_of(&self, manifest: &Manifest) -> Result<bool, BackupError> {
+        let Some(last) = manifest.journal.last() else { return Ok(false) };
         let mut is_same = false;
-        let copied = pieces::copy(&*self.files, Sequence(last.first - 1), Sequence(last.last), |piece| {
+        let copied = self.pieces(Sequence(last.first - 1), Sequence(last.last), |piece| {
             is_same = parts::split(&piece.bytes).map(parts::describe).eq(last.parts.iter().cloned());
-            Ok::<_, StorageError>(())
+            Ok(())
         });
-        copied.is_ok() && is_same
+        match copied {
+            Ok(()) => Ok(is_same),
+            Err(
+                BackupError::Storage(StorageError::Missing { .. } | StorageError::Damaged { .. })
+                | BackupError::Log(LogError::Deleted { .. } | LogError::Shorter { .. }),
+            ) => Ok(false),
+            Err(cause) => Err(cause),
+        }
     }
 
     /// Fails if another process has written manifests to this place.
@@ -185,7 +260,8 @@ impl Backups {
             return true;
         };
         let journal_bytes = last.journal_bytes();
-        let is_long = journal_bytes >= JOURNAL_BYTES.max(last.snapshot_bytes() / JOURNAL_SHARE);
+        let is_long = journal_bytes >= JOURNAL_BYTES.max(last.base_bytes() / JOURNAL_SHARE)
+            || last.journal.len() >= JOURNAL_PIECES;
         let oldest = self.now().saturating_sub(self.options.begin_every);
         is_long || (last.begun_at <= oldest.0 && self.committed().0 > last.through)
     }
@@ -195,9 +271,13 @@ impl Backups {
     fn append(&self, known: &mut Known, through: Sequence, at: UnixMicros) -> Result<(), BackupError> {
         let Some(mut last) = known.manifests.last().cloned().filter(|_| known.continues) else { return Ok(()) };
         let after = Sequence(last.last());
+        last.epoch = known.epoch;
         match self.copy_journal(known, &mut last, after, through) {
             Ok(()) => {}
-            Err(BackupError::Storage(cause @ StorageError::Missing { .. })) => {
+            Err(
+                cause @ (BackupError::Storage(StorageError::Missing { .. })
+                | BackupError::Log(LogError::Deleted { .. })),
+            ) => {
                 warn!("{cause}; another backup is begun, and events in between cannot be restored one by one");
                 known.continues = false;
                 return Ok(());
@@ -206,8 +286,10 @@ impl Backups {
         }
         last.copied_at = at.0;
         last.write(&self.store)?;
-        self.engine.keep_journal_after(Some(Sequence(last.last())));
-        known.manifests.pop();
+        self.keep_journal_after(Sequence(last.last()));
+        // One that another node has begun keeps its manifest, and this node's has a name of its own.
+        let name = last.name();
+        known.manifests.retain(|manifest| manifest.name() != name);
         known.manifests.push(last);
         Ok(())
     }
@@ -221,16 +303,24 @@ impl Backups {
         through: Sequence,
     ) -> Result<(), BackupError> {
         let mut uploads = Uploads::new(&self.store, &mut known.stored, &self.figures, &self.stopping);
-        pieces::copy(&*self.files, after, through, |Piece { first, last, bytes }| {
+        self.pieces(after, through, |Piece { first, last, bytes }| {
             let parts = parts::split(&bytes).map(|part| uploads.part(part.to_vec())).collect::<Result<_, _>>()?;
             let piece = Segment::of_bytes(self.store.place("the journal"), first, bytes)?;
-            piece.walk(|event| {
-                manifest.has_ended_erasure |=
-                    event.sequence.0 > manifest.through && event.payload.starts_with(ERASURE_ENDED);
-                if event.payload.starts_with(ERASED)
-                    && let Ok(Event::Erased { user, .. }) = unpack(event.payload)
-                {
-                    manifest.erased.push(Erased { event: event.sequence.0, user: user.to_string() });
+            piece.walk(|found| {
+                let is_of_erasure = [ERASED, ERASURE_ENDED].iter().any(|kind| found.payload.starts_with(kind));
+                let event = match &mut manifest.followed_to {
+                    Some(followed) => counted_event(followed, &piece.place, &found)?,
+                    None if is_of_erasure => unpack(found.payload).ok(),
+                    None => None,
+                };
+                match event {
+                    Some(Event::Erased { user, .. }) => {
+                        manifest.erased.push(Erased { event: found.sequence.0, user: user.to_string() });
+                    }
+                    Some(Event::ErasureEnded { .. }) => {
+                        manifest.has_ended_erasure |= found.sequence.0 > manifest.through;
+                    }
+                    _ => {}
                 }
                 Ok::<_, BackupError>(())
             })?;
@@ -243,12 +333,15 @@ impl Backups {
     fn upload(&self, known: &mut Known, base: &BackupBase, at: UnixMicros) -> Result<Manifest, BackupError> {
         let place = self.files.place(&base.snapshot.file);
         let (content, _) = self.files.read(&base.snapshot.file).map_err(BackupError::file("read", &*place))?;
+        let is_of_cluster = self.cluster.is_some();
+        let followed_from = is_of_cluster.then(|| followed_in(&*self.files, &base.snapshot.file)).transpose()?;
         let mut uploads = Uploads::new(&self.store, &mut known.stored, &self.figures, &self.stopping);
         let snapshot = uploads.file(content, &place)?;
         let archive = base.archive.as_ref().map(|view| upload_archive(&**view, &mut uploads)).transpose()?;
         let mut manifest = Manifest {
-            format: Manifest::FORMAT,
-            identity: self.identity.clone(),
+            format: Manifest::format_in(known.epoch),
+            identity: self.identity.to_string(),
+            epoch: known.epoch,
             begun_at: base.snapshot.taken_at.0,
             sequence: base.snapshot.sequence.0,
             through: base.through.0,
@@ -258,6 +351,8 @@ impl Backups {
             snapshot,
             archive,
             journal: Vec::new(),
+            followed_to: followed_from.clone(),
+            followed_from,
             erased: Vec::new(),
             has_ended_erasure: false,
         };
@@ -265,7 +360,31 @@ impl Backups {
         Ok(manifest)
     }
 
+    /// Calls `each` with the journal after `after`, up to and including `through`: the log, if this is a cluster.
+    fn pieces(
+        &self,
+        after: Sequence,
+        through: Sequence,
+        each: impl FnMut(Piece) -> Result<(), BackupError>,
+    ) -> Result<(), BackupError> {
+        match &self.cluster {
+            None => pieces::copy(&*self.files, after, through, each),
+            Some(cluster) => copied::copy(&*cluster.log, self.identity, after, through, each),
+        }
+    }
+
+    /// Keeps the journal on one machine. The log of a cluster keeps its records for as long as it is set to.
+    fn keep_journal_after(&self, backed_up: Sequence) {
+        if self.cluster.is_none() {
+            self.engine.keep_journal_after(Some(backed_up));
+        }
+    }
+
     fn remove_old(&self, known: &mut Known) -> Result<(), BackupError> {
+        if self.cluster.as_ref().is_some_and(|cluster| cluster.epoch() != known.epoch) {
+            // The node that has taken over removes what is too old.
+            return Ok(());
+        }
         for _ in 0..retention::superfluous(&known.manifests, self.options.keep, self.now()) {
             let gone = known.manifests.remove(0);
             info!("removing the backup {} from {}: it is too old", gone.name(), self.store.place(""));
@@ -274,9 +393,18 @@ impl Backups {
         Ok(())
     }
 
+    /// Returns the time, and the last event that was committed until then. Returns none if another node has taken over, which may have
+    /// committed events that this one has not read.
+    fn committed_until(&self, known: &Known) -> Option<(UnixMicros, Sequence)> {
+        // The time first: what is committed after it may not be in the copy. The epoch last: no other node has taken over before.
+        let (now, committed) = (self.now(), self.committed());
+        let takes_writes = self.cluster.as_ref().is_none_or(|cluster| cluster.epoch() == known.epoch);
+        takes_writes.then_some((now, committed))
+    }
+
     /// Returns the last committed event.
     fn committed(&self) -> Sequence {
-        Sequence(self.engine.journal().map_or(0, |journal| journal.last.load(Ordering::Relaxed)))
+        self.engine.journal().map_or(Sequence(0), |journal| journal.committed.last())
     }
 
     fn now(&self) -> UnixMicros {

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::backup::BackupError;
 use crate::backup::BackupOptions;
+use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 use crate::backup::run::Backups;
 use tidewire::engine::Engine;
@@ -24,6 +25,9 @@ use tidewire::storage::journal::Sequence;
 
 /// Maximum time after a failed run until the next one.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// Number of times that this time doubles, with each further failure.
+const RETRY_DOUBLINGS_MAX: u32 = 6;
 
 /// The period between checks whether an erasure waits for a run.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
@@ -40,15 +44,23 @@ pub struct BackupThread {
 }
 
 impl BackupThread {
-    /// Starts backups of an engine. The first run begins at once.
+    /// Starts backups of an engine, which may be a node of a cluster. The first run begins at once.
     ///
     /// # Errors
     /// Fails if the engine has no data directory, the store cannot be used, or the thread cannot be started.
-    pub fn start(engine: &Engine, options: BackupOptions, figures: &Arc<BackupFigures>) -> Result<Self, BackupError> {
-        // Until the store was read, all of the journal is kept.
-        engine.keep_journal_after(Some(Sequence(0)));
+    pub fn start(
+        engine: &Engine,
+        cluster: Option<ClusterSource>,
+        options: BackupOptions,
+        figures: &Arc<BackupFigures>,
+    ) -> Result<Self, BackupError> {
+        if cluster.is_none() {
+            // Until the store was read, all of the journal is kept.
+            engine.keep_journal_after(Some(Sequence(0)));
+        }
         let stopping = Arc::<AtomicBool>::default();
         let mut backups = Backups::new(engine.clone(), options, Arc::clone(figures), Arc::clone(&stopping))?;
+        backups.cluster = cluster;
         figures.begin(backups.options().every, engine.shared().clock.now());
         let (stop, stopped) = crossbeam_channel::bounded(0);
         let (end, ended) = crossbeam_channel::bounded(0);
@@ -64,14 +76,20 @@ impl BackupThread {
 }
 
 fn run(backups: &mut Backups, stopped: &Receiver<()>) {
+    let mut failures = 0;
     loop {
         let began = Instant::now();
         let every = backups.options().every;
         let wait = match backups.run() {
-            Ok(()) => every,
+            Ok(()) => {
+                failures = 0;
+                every
+            }
             Err(BackupError::Stopping) => return,
             Err(cause) => {
-                let wait = every.min(RETRY);
+                // Each attempt may take a snapshot.
+                let wait = every.min(RETRY.saturating_mul(1 << failures.min(RETRY_DOUBLINGS_MAX)));
+                failures += 1;
                 warn!("the backup failed, and is tried again in {wait:.0?}: {cause}");
                 wait
             }

@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::backup::BackupError;
 use crate::backup::s3::UreqConnector;
 use crate::backup::url::BackupUrl;
+use tidewire::clock::UnixMicros;
 
 /// Maximum number of repetitions of a request to S3.
 const RETRIES_MAX: usize = 5;
@@ -43,6 +44,8 @@ pub struct Listed {
     pub name: String,
     /// The size in bytes.
     pub bytes: u64,
+    /// The time at which it was written.
+    pub modified: UnixMicros,
 }
 
 impl Store {
@@ -138,7 +141,10 @@ impl Store {
             .into_iter()
             // Not what is in folders within it.
             .filter(|meta| meta.location.parts().count() == prefix.parts().count() + 1)
-            .filter_map(|meta| Some(Listed { name: meta.location.filename()?.to_owned(), bytes: meta.size }));
+            .filter_map(|meta| {
+                let modified = UnixMicros(meta.last_modified.timestamp_micros());
+                Some(Listed { name: meta.location.filename()?.to_owned(), bytes: meta.size, modified })
+            });
         Ok(listed.collect())
     }
 

@@ -1,29 +1,40 @@
 //! The options of a node of a cluster, and `tidewire cluster`: creates the log of a cluster, and shows its nodes.
 
+use std::env::VarError;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Deserialize;
+use tracing::warn;
 
+use crate::backup::BackupOptions;
 use crate::cli::client::ServerResponse;
+use crate::cli::founded_state::FoundedState;
+use crate::cli::node::{HttpPeers, NodeStart};
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, import};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::{NodeOptions, SESSION, found};
+use tidewire::cluster::journal::{NodeOptions, SESSION, append_first, found, refuse_used};
 use tidewire::cluster::membership::PARTITIONS;
 use tidewire::cluster::record::{ClusterId, NodeName};
 use tidewire::cluster::view::ClusterView;
-use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
-use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
+use tidewire::engine::StorageConfig;
+use tidewire::storage::log::LogError;
+use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
 
 /// The shortest session: a beat every 50 ms.
 const SESSION_MIN: Duration = Duration::from_millis(600);
+
+/// The shortest time for which the log may keep records: nodes take snapshots in less.
+const RETENTION_MIN: Duration = Duration::from_secs(3600);
+
+/// Intervals of backups for which the log should keep records: some runs may fail.
+const BACKUPS_IN_RETENTION: u32 = 3;
 
 /// The Kafka cluster that holds the log.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,35 +43,61 @@ pub(crate) struct Kafka {
     #[arg(long, env = "TIDEWIRE_KAFKA", value_name = "HOST:PORT,…")]
     kafka: Option<String>,
 
-    /// A property of the Kafka client (librdkafka), for TLS and SASL; may be repeated
-    #[arg(
-        long = "kafka-property",
-        env = "TIDEWIRE_KAFKA_PROPERTIES",
-        value_name = "NAME=VALUE",
-        value_delimiter = ';'
-    )]
+    /// A property of the Kafka client (librdkafka), for TLS and SASL; may be repeated. TIDEWIRE_KAFKA_PROPERTIES has further ones,
+    /// separated by semicolons (\\; in a value): passwords belong there, where the list of processes does not show them
+    #[arg(long = "kafka-property", value_name = "NAME=VALUE")]
     properties: Vec<String>,
 }
+
+/// The variable with further properties of the Kafka client.
+const PROPERTIES: &str = "TIDEWIRE_KAFKA_PROPERTIES";
 
 impl Kafka {
     fn options(&self, cluster: &str) -> Result<KafkaOptions, String> {
         let brokers = self.kafka.as_deref().ok_or("--cluster needs --kafka HOST:PORT")?;
         let mut options = KafkaOptions::new(brokers, cluster);
-        for property in &self.properties {
+        let environment = match std::env::var(PROPERTIES) {
+            Err(VarError::NotUnicode(_)) => return Err(format!("{PROPERTIES} is not UTF-8")),
+            given => split(&given.unwrap_or_default()),
+        };
+        // The command line comes last, so that it wins.
+        let of_both = environment.iter().map(|property| (PROPERTIES, property.trim_start()));
+        let of_both = of_both.chain(self.properties.iter().map(|property| ("--kafka-property", property.as_str())));
+        for (place, property) in of_both {
+            // The text may be a password.
             let (name, value) = property
                 .split_once('=')
-                .ok_or(format!("--kafka-property {property} has no = between name and value"))?;
+                .ok_or_else(|| format!("{place}: a property has no = between name and value"))?;
             options.properties.insert(name.to_owned(), value.to_owned());
         }
         Ok(options)
     }
 }
 
+/// Splits properties at semicolons. A backslash before one makes it part of the property.
+fn split(properties: &str) -> Vec<String> {
+    let (mut all, mut current, mut escaped) = (Vec::new(), String::new(), false);
+    for character in properties.chars() {
+        match character {
+            ';' if escaped => {
+                current.pop();
+                current.push(';');
+            }
+            ';' => all.push(std::mem::take(&mut current)),
+            other => current.push(other),
+        }
+        escaped = character == '\\';
+    }
+    all.push(current);
+    all.retain(|property| !property.trim().is_empty());
+    all
+}
+
 /// The options by which a server takes part in a cluster.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Node {
-    /// Take part in the cluster of this name; all state is in memory, and the log of the cluster keeps it
-    #[arg(long, env = "TIDEWIRE_CLUSTER", value_name = "NAME", conflicts_with = "data_dir")]
+    /// Take part in the cluster of this name, whose log keeps all writes; a data directory has snapshots for a faster start
+    #[arg(long, env = "TIDEWIRE_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
 
     #[command(flatten)]
@@ -87,13 +124,6 @@ pub(crate) struct Node {
     cluster_session: Option<Span>,
 }
 
-/// A node that has joined its cluster.
-pub(crate) struct Joined {
-    pub(crate) engine: Engine,
-    pub(crate) view: Arc<ClusterView>,
-    pub(crate) cluster: Cluster,
-}
-
 impl Node {
     /// Returns the options of passing requests on, if a cluster is named, and how many of these open files are left to clients.
     pub(crate) fn options(&self, open_files: u64) -> Result<(Option<ClusterOptions>, u64), Box<dyn std::error::Error>> {
@@ -108,14 +138,15 @@ impl Node {
         Ok((Some(options), left))
     }
 
-    /// Joins the cluster, if one is named. Waits until the brokers have answered.
-    pub(crate) fn join(
+    /// Prepares to join the cluster: checks the log and locks the data directory. Waits until the brokers have answered.
+    pub(crate) fn start(
         &self,
-        config: &EngineConfig,
-        options: Option<ClusterOptions>,
-    ) -> Result<Option<Joined>, Box<dyn std::error::Error>> {
-        let (Some(name), Some(options)) = (&self.cluster, options) else { return Ok(None) };
-        let node = self.node.clone().ok_or("--cluster needs --node NAME")?;
+        storage: Option<&StorageConfig>,
+        options: ClusterOptions,
+        backups: Option<&BackupOptions>,
+    ) -> Result<(NodeStart, Cluster), Box<dyn std::error::Error>> {
+        let cluster = self.cluster.as_deref().ok_or("a node needs --cluster NAME")?;
+        let name = self.node.clone().ok_or("--cluster needs --node NAME")?;
         let address = self.advertise.as_deref().ok_or("--cluster needs --advertise URL")?;
         let session = self.cluster_session.map_or(SESSION, |span| span.0);
         if session < SESSION_MIN {
@@ -125,16 +156,51 @@ impl Node {
         if !(address.starts_with("http://") || address.starts_with("https://")) {
             return Err(format!("--advertise {address} must begin with http:// or https://").into());
         }
-        let log = KafkaLog::open(self.kafka.options(name)?)?;
-        if let Some(retention) = log.settings().retention() {
-            // Otherwise no node could start once the first records are deleted.
-            return Err(format!("the topic {name}.log deletes old records ({retention}): set both to -1").into());
+        let log = Arc::new(KafkaLog::open(self.kafka.options(cluster)?)?);
+        check_retention(cluster, log.settings(), storage)?;
+        if let Some(warning) = backups.and_then(|backups| warning_of_gaps(cluster, log.settings(), backups.every)) {
+            warn!("{warning}");
         }
-        let (engine, view) =
-            Engine::join(config.clone(), &log, NodeOptions { name: node, address, session }, Arc::new(SystemClock))?;
+        let claim = |storage: &StorageConfig| storage.claim().map(|claimed| claimed.for_node(storage.snapshots));
+        let directory = storage.map(|storage| storage.directory.as_path());
+        let storage = storage.map(claim).transpose()?;
+        // The directory is locked now.
+        #[cfg(feature = "backup")]
+        directory.map_or(Ok(()), crate::backup::restore::remove_unfinished)?;
+        let store = backups.map(|backups| &backups.to).zip(directory);
+        let view = Arc::new(ClusterView::new(name.clone(), Arc::new(SystemClock), session));
+        let peers = HttpPeers::new(&options.key, self.cluster_ca_file.as_deref())?.with_store(store);
         let cluster = Cluster::new(Arc::clone(&view) as _, options)?;
-        Ok(Some(Joined { engine, view, cluster }))
+        let options = NodeOptions { name, address, session };
+        Ok((NodeStart { log, options, view, storage, peers }, cluster))
     }
+}
+
+/// Refuses a topic that deletes old records, unless the node has snapshots to start from.
+fn check_retention(cluster: &str, topic: &TopicSettings, storage: Option<&StorageConfig>) -> Result<(), String> {
+    let Some(retention) = topic.retention() else { return Ok(()) };
+    let Some(storage) = storage else {
+        return Err(format!(
+            "the topic {cluster}.log deletes old records ({retention}): give this node a data directory (--data-dir), or set both to -1"
+        ));
+    };
+    let rarest = storage.snapshots.rarest();
+    if topic.retention_time().is_some_and(|kept| kept < rarest) {
+        warn!(
+            "the topic {cluster}.log deletes old records ({retention}), and snapshots may be {rarest:?} apart: a node could not start from \
+             its own; keep records for longer, or lower --snapshot-interval"
+        );
+    }
+    Ok(())
+}
+
+/// Returns a warning if the log may delete records before they are copied: one failed run may take twice the interval.
+fn warning_of_gaps(cluster: &str, topic: &TopicSettings, every: Duration) -> Option<String> {
+    let kept = topic.retention_time().filter(|kept| *kept < every.saturating_mul(BACKUPS_IN_RETENTION))?;
+    Some(format!(
+        "the topic {cluster}.log keeps records for {kept:?}, and backups are {every:?} apart: records that are deleted before they are copied \
+         cannot be restored one by one; keep records for {BACKUPS_IN_RETENTION} times --backup-every, or lower that"
+    ))
 }
 
 /// Subcommands of `tidewire cluster`.
@@ -160,9 +226,21 @@ pub(crate) struct Init {
     #[arg(long, value_name = "COPIES", default_value_t = 3)]
     replicas: u16,
 
+    /// Time for which the log keeps records; nodes then need data directories [duration, default: for ever]
+    #[arg(long, value_name = "DURATION")]
+    log_retention: Option<Span>,
+
     /// Partitions that readers are shared out by; cannot be changed later
     #[arg(long, value_name = "PARTITIONS", default_value_t = PARTITIONS)]
     partitions: u32,
+
+    /// Begin with the state in this directory, which `tidewire restore` has made, or which was that of a node: for a cluster whose log is lost
+    #[arg(long, value_name = "DIR", requires = "data_dir")]
+    from_snapshot: Option<PathBuf>,
+
+    /// Data directory to create for the first node, with --from-snapshot; it must be empty or not exist
+    #[arg(long, value_name = "DIR", requires = "from_snapshot")]
+    data_dir: Option<PathBuf>,
 }
 
 /// Arguments of `tidewire cluster status`.
@@ -210,17 +288,56 @@ impl ClusterTool {
 
 impl Init {
     fn run(self) -> Outcome {
-        let log = KafkaLog::create(self.kafka.options(&self.cluster)?, self.replicas)?;
+        let settings = TopicSettings::for_replicas(self.replicas);
+        let settings = match self.log_retention {
+            Some(kept) => settings.with_retention(long_enough(kept.0)?),
+            None => settings,
+        };
+        let state = self.from_snapshot.as_deref().zip(self.data_dir.as_deref());
+        let state = state.map(|(from, to)| FoundedState::load(from, to)).transpose()?;
+        let log = KafkaLog::create_with(self.kafka.options(&self.cluster)?, &settings)?;
+        // Nothing is written to the data directory then.
+        refuse_used(&log)?;
         let id = ClusterId(fastrand::u64(..));
-        found(&log, self.partitions, id)?;
+        match &state {
+            None => found(&log, self.partitions, id)?,
+            Some(state) => {
+                let appended = append_first(&log, &state.write(id, self.partitions)?);
+                appended.map_err(|cause| with_advice(cause, self.data_dir.as_deref()))?;
+            }
+        }
         let mut out = std::io::stdout().lock();
         writeln!(
             out,
             "created cluster {} ({id}): its log is the topic {0}.log, with {} copies",
             self.cluster, self.replicas
         )?;
+        if let Some(state) = state {
+            writeln!(out, "{state}")?;
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Adds to an error after which the log may have its first record or not, how to go on with the data directory.
+fn with_advice(cause: LogError, directory: Option<&Path>) -> Box<dyn std::error::Error> {
+    match (&cause, directory) {
+        (LogError::Unavailable(_), Some(directory)) => format!(
+            "{cause}. The log may have it later: keep the directory {}, and start the first node with it. If the node says that the log is \
+             empty, delete the topic and the directory, and repeat this command",
+            directory.display()
+        )
+        .into(),
+        _ => cause.into(),
+    }
+}
+
+/// Refuses a time within which the log would lose records before nodes have snapshots of them.
+fn long_enough(kept: Duration) -> Result<Duration, String> {
+    let refused = || {
+        format!("--log-retention {kept:?} is too short: keep records for a day or more, at least for {RETENTION_MIN:?}")
+    };
+    if kept < RETENTION_MIN { Err(refused()) } else { Ok(kept) }
 }
 
 impl Status {
@@ -245,5 +362,71 @@ impl Status {
         }
         // For scripts: a cluster that takes no writes is not well.
         Ok(if shown.sequencer.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_separated_by_semicolons_that_no_backslash_precedes() {
+        for (text, expected) in [
+            ("", &[][..]),
+            (" ; ;", &[]),
+            ("a=1;b=2;", &["a=1", "b=2"]),
+            (r"sasl.password=x\;y ;b=\2", &["sasl.password=x;y ", r"b=\2"]),
+        ] {
+            assert_eq!(split(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_may_delete_records_before_they_are_copied_is_warned_of() {
+        let for_ever = TopicSettings::for_replicas(3);
+        let for_three_hours = TopicSettings::for_replicas(3).with_retention(Duration::from_secs(3 * 3600));
+        for (topic, every_seconds, is_warned_of) in
+            [(&for_ever, 1 << 40, false), (&for_three_hours, 3600, false), (&for_three_hours, 3601, true)]
+        {
+            let warning = warning_of_gaps("feeds", topic, Duration::from_secs(every_seconds));
+            assert_eq!(warning.is_some(), is_warned_of, "{warning:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_record_that_the_log_may_have_later_is_no_reason_to_delete_the_data_directory() {
+        let directory = Some(Path::new("/first"));
+        let late = with_advice(LogError::Unavailable("no answer".to_owned()), directory).to_string();
+        assert!(late.starts_with("no answer") || late.contains("no answer. The log may have it later"), "{late}");
+        assert!(late.contains("keep the directory /first"), "{late}");
+        let used = LogError::Setup("in use".to_owned());
+        assert_eq!(with_advice(used.clone(), directory).to_string(), used.to_string());
+    }
+
+    #[test]
+    fn a_log_that_deletes_old_records_needs_a_data_directory() {
+        let for_ever = TopicSettings::for_replicas(3);
+        let for_a_week = TopicSettings::for_replicas(3).with_retention(Duration::from_secs(7 * 24 * 3600));
+        let storage = StorageConfig::default();
+        assert_eq!(check_retention("feeds", &for_ever, None), Ok(()));
+        assert_eq!(check_retention("feeds", &for_ever, Some(&storage)), Ok(()));
+        assert_eq!(check_retention("feeds", &for_a_week, Some(&storage)), Ok(()));
+        let refused = check_retention("feeds", &for_a_week, None).unwrap_err();
+        for part in ["feeds.log", "retention.ms=604800000", "--data-dir"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert_eq!(for_a_week.retention_time(), Some(Duration::from_secs(604_800)));
+        assert_eq!(for_ever.retention_time(), None);
+    }
+
+    #[test]
+    fn a_log_that_would_lose_records_before_nodes_have_snapshots_is_not_created() {
+        for (kept, is_accepted) in [(0, false), (1, false), (3_599_999, false), (3_600_000, true), (604_800_000, true)]
+        {
+            let kept = Duration::from_millis(kept);
+            assert_eq!(long_enough(kept).is_ok(), is_accepted, "{kept:?}");
+        }
+        let refused = long_enough(Duration::ZERO).unwrap_err();
+        assert!(refused.contains("--log-retention 0ns") && refused.contains("3600s"), "{refused}");
     }
 }

@@ -14,12 +14,16 @@ pub mod client;
 pub(crate) mod cluster;
 pub mod demo;
 pub mod demo_world;
+#[cfg(feature = "cluster")]
+mod founded_state;
 pub mod import;
 pub mod import_follows;
 pub mod import_posts;
 pub(crate) mod journal;
 pub(crate) mod keys;
 pub mod lines;
+#[cfg(feature = "cluster")]
+mod node;
 pub(crate) mod post_line;
 pub(crate) mod progress;
 pub(crate) mod read_only;

@@ -1,6 +1,8 @@
 //! Reports the progress of a recovery on the terminal or in the log.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -8,13 +10,29 @@ use indicatif::HumanBytes;
 use tracing::info;
 
 use crate::cli::terminal;
+use crate::http::engine_cell::EngineCell;
 use tidewire::recovery::RecoveryProgress;
 
 /// Interval between two progress messages. A shorter recovery reports nothing.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Runs a recovery, and reports its progress meanwhile.
+///
+/// # Errors
+/// Fails if the recovery panics.
+pub(super) fn reported<T>(cell: &EngineCell, recover: impl FnOnce() -> T) -> Result<T, &'static str> {
+    let (recovering, ended) = crossbeam_channel::bounded(0);
+    let waiting = cell.clone();
+    let reporting = thread::spawn(move || report(waiting.progress(), &ended));
+    let recovered = panic::catch_unwind(AssertUnwindSafe(recover));
+    drop(recovering);
+    // Wait until the progress line is removed before anything else is printed.
+    let _ = reporting.join();
+    recovered.map_err(|_| "recovery crashed")
+}
+
 /// Reports the progress once a second until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
-pub(super) fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
+fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
     report_every(PERIOD, progress, ended, |message| {
         if line.is_hidden() {

@@ -45,13 +45,18 @@ impl Restore {
             (None, Some(time)) => Moment::Time(time),
             (None, None) => Moment::Newest,
         };
-        let Restored { event, at, posts, archived, edges, visible_again, in_files } =
+        let Restored { event, at, cluster, posts, archived, edges, visible_again, in_files } =
             restore(&store, moment, &directory)?;
         terminal::print_line(&format!("restored: {}, verified by loading it", directory.display()));
         terminal::print_line(&format!("event:    {event}"));
         terminal::print_line(&format!("time:     {at}"));
         terminal::print_line(&format!("posts:    {posts} in memory, {archived} in the archive, tombstones included"));
         terminal::print_line(&format!("edges:    {edges}"));
+        if let Some(cluster) = cluster {
+            let (own, new) =
+                ("a node of this cluster reads the log after this record", "tidewire cluster init --from-snapshot");
+            terminal::print_line(&format!("cluster:  {cluster}; {own}. If the log is lost, or must end here: {new}"));
+        }
         for user in visible_again.iter().map(|user| user.escape_debug()) {
             terminal::warn(&format!(
                 "warning: {user} was erased after this event and is visible again: erase this user"

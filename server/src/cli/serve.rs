@@ -1,21 +1,22 @@
 //! `tidewire serve`: runs the server.
 
 use std::error::Error;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
-#[cfg(feature = "cluster")]
-use std::time::Duration;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::backup::BackupOptions;
+#[cfg(feature = "backup")]
+use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
-use crate::cli::settings::Settings;
+#[cfg(feature = "cluster")]
+use crate::cli::node::{self, NodeStart};
+use crate::cli::settings::{Settings, SettingsError};
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
@@ -23,11 +24,11 @@ use crate::http::serve;
 use crate::http::sockets::open_files;
 use crate::http::state::HttpState;
 use tidewire::clock::SystemClock;
-#[cfg(feature = "cluster")]
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
 use tidewire::storage::error::StorageError;
+use tidewire::storage::log::SharedLog;
 
 /// Arguments of `tidewire serve`.
 #[derive(Debug, clap::Args)]
@@ -45,21 +46,30 @@ pub struct Serve {
 }
 
 /// The options of backups, and where their figures go.
-type Backups = (BackupOptions, Arc<BackupFigures>);
+pub(super) type Backups = (BackupOptions, Arc<BackupFigures>);
 
 /// Where the state of the server is stored.
 enum Source {
     /// A data directory of this machine.
     Directory(StorageConfig, Claimed),
-    /// The log of a cluster that this node has joined.
+    /// The log of a cluster, and perhaps a data directory.
     #[cfg(feature = "cluster")]
-    Cluster(Engine, Arc<ClusterView>),
+    Cluster(Box<NodeStart>),
 }
 
 impl Source {
     fn directory(storage: StorageConfig) -> Result<Self, StorageError> {
         let claimed = storage.claim()?;
         Ok(Self::Directory(storage, claimed))
+    }
+
+    /// Returns the options of backups, or none if there are no backups.
+    fn backups(&self, settings: &Settings) -> Result<Option<BackupOptions>, SettingsError> {
+        match self {
+            Self::Directory(..) => settings.backups(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => settings.backups_of_node(),
+        }
     }
 
     /// Puts the engine into the cell of the HTTP server, as soon as it has all that was acknowledged.
@@ -72,35 +82,17 @@ impl Source {
         match self {
             Self::Directory(storage, directory) => open(config, &storage, directory, engine_cell, backups),
             #[cfg(feature = "cluster")]
-            Self::Cluster(..) if backups.is_some() => {
-                Err("--backup-to: a node of a cluster has no data directory to back up".into())
-            }
-            #[cfg(feature = "cluster")]
-            Self::Cluster(engine, view) => {
-                let mut engine = Some(engine);
-                while !view.has_failed() {
-                    if view.is_ready() {
-                        engine.take().into_iter().for_each(|engine| engine_cell.set(engine));
-                    }
-                    thread::park_timeout(NODE_POLL_PERIOD);
-                }
-                // A supervisor may start it again, so the process ends.
-                Err("this node cannot follow the log of the cluster; the reason is logged above".into())
-            }
+            Self::Cluster(node) => node.run(config, engine_cell, backups),
         }
     }
 }
-
-/// The period between two checks whether a node has read the log of its cluster, and still follows it.
-#[cfg(feature = "cluster")]
-const NODE_POLL_PERIOD: Duration = Duration::from_millis(20);
 
 impl Serve {
     /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         #[cfg(feature = "cluster")]
-        let node = self.node;
+        let of_node = self.node;
         let settings = self.settings.or(&file);
         begin_log(settings.log_format.unwrap_or_default());
         raise_open_files();
@@ -110,15 +102,20 @@ impl Serve {
         }
         let access = Arc::new(Access::open(settings.access()?)?);
         #[cfg(feature = "cluster")]
-        let (node_options, files) = node.options(open_files::limit())?;
+        let (node_options, files) = of_node.options(open_files::limit())?;
         #[cfg(not(feature = "cluster"))]
         let files = open_files::limit();
         let (limits, wanted) = (settings.connections(files), config.live_max);
         config.live_max = wanted.min(limits.left_to_live());
         // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
         #[cfg(feature = "cluster")]
-        let (source, cluster) = match node.join(&config, node_options)? {
-            Some(joined) => (Source::Cluster(joined.engine, joined.view), Some(Arc::new(joined.cluster))),
+        let (source, cluster) = match node_options {
+            Some(options) => {
+                node::check(&settings)?;
+                let storage = settings.data_dir.is_some().then_some(&storage);
+                let (start, cluster) = of_node.start(storage, options, settings.backups_of_node()?.as_ref())?;
+                (Source::Cluster(Box::new(start)), Some(Arc::new(cluster)))
+            }
             None => (Source::directory(storage)?, None),
         };
         #[cfg(not(feature = "cluster"))]
@@ -148,7 +145,7 @@ impl Serve {
         let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
         // Recovery runs on its own thread, so that the server can report its progress.
         let opened = state.engine_cell.clone();
-        let backups = settings.backups()?.map(|options| (options, Arc::clone(&state.backups)));
+        let backups = source.backups(&settings)?.map(|options| (options, Arc::clone(&state.backups)));
         thread::spawn(move || {
             if let Err(cause) = source.open(config, &opened, backups) {
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
@@ -182,17 +179,10 @@ fn open(
     engine_cell: &EngineCell,
     backups: Option<Backups>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (recovering, ended) = crossbeam_channel::bounded(0);
-    let waiting = engine_cell.clone();
-    let reporting = thread::spawn(move || recovering::report(waiting.progress(), &ended));
     let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), engine_cell.progress());
-    let opened = panic::catch_unwind(AssertUnwindSafe(open));
-    drop(recovering);
-    // Wait until the progress line is removed before anything else is printed.
-    let _ = reporting.join();
-    let (engine, report) = opened.map_err(|_| "recovery crashed")??;
+    let (engine, report) = recovering::reported(engine_cell, open)??;
     if let Some((options, figures)) = backups
-        && let Err(cause) = start_backups(&engine, options, &figures)
+        && let Err(cause) = start_backups(&engine, None, options, &figures)
     {
         engine.shutdown();
         return Err(cause);
@@ -201,19 +191,30 @@ fn open(
     Ok(())
 }
 
+/// The log of a cluster and the view of its node. None on one machine.
+pub(super) type OfCluster = Option<(Arc<dyn SharedLog>, Arc<ClusterView>)>;
+
+/// Starts the thread that makes backups.
 #[cfg(feature = "backup")]
-fn start_backups(
+pub(super) fn start_backups(
     engine: &Engine,
+    cluster: OfCluster,
     options: BackupOptions,
     figures: &Arc<BackupFigures>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let thread = crate::backup::schedule::BackupThread::start(engine, options, figures)?;
+    let cluster = cluster.map(|(log, view)| ClusterSource { log, view });
+    let thread = crate::backup::schedule::BackupThread::start(engine, cluster, options, figures)?;
     figures.keep_until_stopped(Box::new(thread));
     Ok(())
 }
 
 /// Never called: without the feature, the settings of backups are refused.
 #[cfg(not(feature = "backup"))]
-fn start_backups(_: &Engine, _: BackupOptions, _: &Arc<BackupFigures>) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(super) fn start_backups(
+    _: &Engine,
+    _: OfCluster,
+    _: BackupOptions,
+    _: &Arc<BackupFigures>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }

@@ -134,7 +134,7 @@ pub struct Settings {
     /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
     #[arg(long, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
     pub backup_to: Option<BackupUrl>,
-    /// How often the new journal is copied there [duration, default: 1h]
+    /// How often the new journal is copied there [duration, default: 1h; 5m on a node of a cluster]
     #[arg(long, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
     pub backup_every: Option<Span>,
     /// How far back every moment can be restored; older backups are removed [duration, default: 7d]

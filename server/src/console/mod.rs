@@ -45,6 +45,7 @@ pub const ASSETS: &[Asset] = &[
     asset!("/console/words.js", JAVASCRIPT, "words.js"),
     asset!("/console/sparkline.js", JAVASCRIPT, "sparkline.js"),
     asset!("/console/figures.js", JAVASCRIPT, "figures.js"),
+    asset!("/console/cluster.js", JAVASCRIPT, "cluster.js"),
     asset!("/console/feed.js", JAVASCRIPT, "feed.js"),
     asset!("/console/post.js", JAVASCRIPT, "post.js"),
     asset!("/console/publish.js", JAVASCRIPT, "publish.js"),

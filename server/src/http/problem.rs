@@ -233,11 +233,12 @@ impl From<Error> for Problem {
             | Error::NotAUser { .. }
             | Error::FollowsRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Full { .. } | Error::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
-            Error::NoDataDirectory | Error::NotInCluster(_) => StatusCode::CONFLICT,
+            Error::NoDataDirectory => StatusCode::CONFLICT,
             Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             Error::Overloaded { .. }
+            | Error::NodeBehind
             | Error::ShuttingDown
             | Error::JournalFailed(_)
             | Error::OutOfFiles(_)

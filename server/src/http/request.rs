@@ -134,7 +134,7 @@ pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
 
 /// The body of a request. The pipeline reads it and stores it in the request, from which the handler takes it as an argument. It is empty
 /// if the request has no body.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct RequestBody(pub(super) Bytes);
 
 impl RequestBody {

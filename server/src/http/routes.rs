@@ -10,6 +10,8 @@ use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 use crate::console;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::engine_cell::ReadyEngine;
+#[cfg(feature = "cluster")]
+use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
     erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences, server, users,
 };
@@ -150,6 +152,8 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         };
         app.service(resource(of_path[0].1.path, of_path.iter().map(route)));
     }
+    #[cfg(feature = "cluster")]
+    app.service(resource("/v1/cluster/snapshot", [(&GET, web::to(peer_snapshot::send))].into_iter()));
     app.configure(console_routes)
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
 }

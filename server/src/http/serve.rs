@@ -231,8 +231,16 @@ pub async fn run_on(
     let cluster = state.cluster.clone();
     #[cfg(feature = "cluster")]
     let stop_passed = move || cluster.iter().for_each(|cluster| cluster.stop_live());
+    #[cfg(feature = "cluster")]
+    let (node, of_node) = (state.cluster.clone(), engine_cell.clone());
+    #[cfg(feature = "cluster")]
+    let hand_over = async move {
+        if let (Some(node), Some(engine)) = (node, of_node.engine()) {
+            node.hand_over(engine).await;
+        }
+    };
     #[cfg(not(feature = "cluster"))]
-    let stop_passed = || ();
+    let (stop_passed, hand_over) = (|| (), async {});
     let of_engine = engine_cell.clone();
     let stop_live = move || {
         of_engine.engine().inspect(|engine| engine.stop_live());
@@ -245,7 +253,8 @@ pub async fn run_on(
     info!("serving on {scheme}://{listen}");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     let signals = signals()?;
-    rt::spawn(stop_in_time(server.handle(), (engine_cell.clone(), stop_live), at_most, failed, signals.clone()));
+    let ending = (hand_over, stop_live);
+    rt::spawn(stop_in_time(server.handle(), engine_cell.clone(), ending, at_most, failed, signals.clone()));
     let ended = server.await;
     backups.stop();
     if let Some(engine) = engine_cell.engine() {
@@ -283,7 +292,8 @@ async fn renew(certificate: Arc<Certificate>) {
 
 async fn stop_in_time(
     server: ServerHandle,
-    (engine_cell, stop_live): (EngineCell, impl Fn()),
+    engine_cell: EngineCell,
+    (hand_over, stop_live): (impl Future<Output = ()>, impl Fn()),
     at_most: Option<Duration>,
     failed: oneshot::Receiver<()>,
     mut signals: Receiver<Signals>,
@@ -301,12 +311,15 @@ async fn stop_in_time(
         }
     };
     let (mut stop_signal, mut failed) = (std::pin::pin!(stop_signal), std::pin::pin!(failed));
-    let reason = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
-        Poll::Ready(()) => Poll::Ready("the state cannot be recovered"),
-        Poll::Pending => stop_signal.as_mut().poll(task),
+    let (has_failed, reason) = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
+        Poll::Ready(()) => Poll::Ready((true, "the state cannot be recovered")),
+        Poll::Pending => stop_signal.as_mut().poll(task).map(|signal| (false, signal)),
     })
     .await;
     info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
+    if !has_failed {
+        hand_over.await;
+    }
     // Live connections would never finish by themselves.
     stop_live();
     server.stop(true).await;

@@ -73,11 +73,16 @@ fn the_live_client_does_what_a_naive_model_does() {
     if let Err(missing) = node() {
         return skip("the tests of the live client", missing);
     }
-    run_tests("tests/js", ".test.mjs");
+    run_tests("tests/js", ".test.mjs", &[]);
 }
 
 #[test]
 fn the_console_works_in_a_browser() {
+    in_a_browser(".test.js", &[]);
+}
+
+/// Runs the tests in a browser in files with this ending, with these environment variables.
+pub fn in_a_browser(ending: &str, environment: &[(&str, &str)]) {
     let chromium = std::env::var("TIDEWIRE_CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
     let present = |is_there: bool, missing| if is_there { Ok(()) } else { Err(missing) };
     let ready = node()
@@ -89,7 +94,7 @@ fn the_console_works_in_a_browser() {
         });
     match ready {
         Err(missing) => skip("the tests in a browser", missing),
-        Ok(()) => run_tests("tests/browser", ".test.js"),
+        Ok(()) => run_tests("tests/browser", ending, environment),
     }
 }
 
@@ -115,7 +120,7 @@ pub fn skip(what: &str, missing: &str) {
 }
 
 /// Runs the tests in a folder, by Node's own runner.
-fn run_tests(folder: &str, ending: &str) {
+fn run_tests(folder: &str, ending: &str, environment: &[(&str, &str)]) {
     let files = fs::read_dir(repository().join(folder)).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<PathBuf> = files.filter(|path| path.to_str().unwrap().ends_with(ending)).collect();
     assert!(!files.is_empty());
@@ -124,6 +129,7 @@ fn run_tests(folder: &str, ending: &str) {
     let mut command = Command::new("node");
     command.args(["--test", TIMEOUT]).args(files).current_dir(repository()).stdin(Stdio::null());
     command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
+    command.envs(environment.iter().copied());
     let status = command.env("TIDEWIRE_BIN", env!("CARGO_BIN_EXE_tidewire")).status().unwrap();
     let mut text = String::new();
     said.rewind().unwrap();

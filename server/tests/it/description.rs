@@ -81,6 +81,12 @@ pub fn check(method: &str, path: &str, sent: &[u8], answer: &Answer) {
     if content_type.ends_with("json") && method != "HEAD" {
         assert_eq!(faults(&content["schema"], &answer.json()), [""; 0], "{what}");
     }
+    if content_type == "application/problem+json" && method != "HEAD" {
+        let problem = answer.json();
+        assert_eq!(problem["status"], answer.status, "{what}");
+        let codes = told["x-codes"].as_array().unwrap_or_else(|| panic!("{what}: no codes are described"));
+        assert!(codes.contains(&problem["code"]), "{what}: this code is not described");
+    }
     if answer.status < 300 && !sent.is_empty() {
         let sent: Value = serde_json::from_slice(sent).unwrap();
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
@@ -147,6 +153,28 @@ fn examples_are_as_their_schemas_have_it() {
         for example in schema["examples"].as_array().into_iter().flatten() {
             assert_eq!(faults(schema, example), [""; 0], "{name}");
         }
+    }
+}
+
+#[test]
+fn generators_of_clients_find_types_and_names_that_they_can_use() {
+    fn walk(place: &str, value: &Value) {
+        if value.get("enum").is_some_and(Value::is_array) {
+            assert!(value["type"].is_string(), "{place}: an enumeration without a type");
+        }
+        match value {
+            Value::Object(members) => {
+                members.iter().for_each(|(name, member)| walk(&format!("{place} > {name}"), member));
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(place, item)),
+            _ => {}
+        }
+    }
+    walk("openapi.json", &DOCUMENT);
+    for (name, schema) in DOCUMENT["components"]["schemas"].as_object().unwrap() {
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let own = properties.filter(|(property, _)| property.eq_ignore_ascii_case(name)).count();
+        assert_eq!(own, 0, "{name} has a property of its own name");
     }
 }
 

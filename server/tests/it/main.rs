@@ -41,12 +41,15 @@ mod oracle;
 mod overload;
 mod oversized;
 mod personal;
+mod random_history;
 mod recovery;
 mod requirements;
 mod server;
 mod signals;
 mod slow_log;
 mod strangers;
+#[cfg(feature = "cluster")]
+mod three_nodes;
 mod tls;
 mod tools;
 #[path = "../../../tests/it/world.rs"]

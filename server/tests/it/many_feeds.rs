@@ -80,7 +80,7 @@ fn a_hundred_readers_are_answered_in_their_order() {
 
 #[test]
 fn each_reader_is_answered_only_to_those_who_may_read_that_feed() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     prepare(&server, &[("authorization", &bearer(SERVER_KEY))], &["ann", "cas"], 2);
     let body = json!({"users": ["cas", "ann", "nobody"]}).to_string();
     let ask = |credential: &str, method: &str, path: &str, body: &str| {
@@ -110,7 +110,7 @@ fn each_reader_is_answered_only_to_those_who_may_read_that_feed() {
 fn each_reader_counts_as_a_request_against_the_rate_of_who_asks() {
     let rate = Some("5".parse().unwrap());
     let access = Access::open(AccessOptions { rate, ..AccessOptions::default() }).unwrap();
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access);
+    let server = Server::guarded(EngineConfig::default(), access);
     let users: Vec<String> = (0..30).map(|nth| format!("u{nth}")).collect();
     let answer = feeds(&server, &json!({"users": users}));
     let outcomes = outcomes(&answer);

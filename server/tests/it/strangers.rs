@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
 use tidewire::limits::UNREAD_BYTES_MAX;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer};
@@ -20,7 +19,7 @@ fn server() -> Server {
 }
 
 fn guarded() -> Server {
-    Server::guarded(Engine::start(EngineConfig::default()), access())
+    Server::guarded(EngineConfig::default(), access())
 }
 
 fn connect(server: &Server) -> TcpStream {

@@ -8,13 +8,24 @@ use crate::backup::BackupOptions;
 /// Time between two runs, if nothing else is set.
 const EVERY: Duration = Duration::from_secs(3_600);
 
+/// The same for a node of a cluster. The log is lost only with all copies that Kafka has, and then no disk has what came after the last run.
+#[cfg(feature = "cluster")]
+const EVERY_OF_NODE: Duration = Duration::from_secs(300);
+
 /// Time for which every moment can be restored, if nothing else is set.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Age of a backup after which another one is begun.
-const BEGIN_EVERY: Duration = Duration::from_secs(24 * 3_600);
-
 impl Settings {
+    /// Returns the options of backups of a node of a cluster.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`Self::backups`].
+    #[cfg(feature = "cluster")]
+    pub fn backups_of_node(&self) -> Result<Option<BackupOptions>, SettingsError> {
+        let every = self.backup_every.map_or(EVERY_OF_NODE, |span| span.0);
+        Ok(self.backups()?.map(|options| BackupOptions { every, ..options }))
+    }
+
     /// Returns the options of backups, or none if there are no backups.
     ///
     /// # Errors
@@ -29,7 +40,8 @@ impl Settings {
             (self.backup_every.map_or(EVERY, |span| span.0), self.backup_keep.map_or(KEEP, |span| span.0));
         match [("backup-every", every), ("backup-keep", keep)].iter().find(|(_, span)| span.is_zero()) {
             Some((option, _)) => refuse(option, "must be longer than nothing"),
-            None => Ok(Some(BackupOptions { to, every, keep, begin_every: BEGIN_EVERY })),
+            // More often would only store more copies of the archive: the journal has every moment.
+            None => Ok(Some(BackupOptions { to, every, keep, begin_every: keep })),
         }
     }
 }

@@ -124,7 +124,10 @@ impl Outline {
             RecordBatch::Revocations(records) => {
                 self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
             }
-            RecordBatch::Reposts(_) | RecordBatch::UnfinishedFanout(_) | RecordBatch::Inboxes(_) => {}
+            RecordBatch::Reposts(_)
+            | RecordBatch::UnfinishedFanout(_)
+            | RecordBatch::Inboxes(_)
+            | RecordBatch::Cluster(_) => {}
         }
         Ok(())
     }

@@ -75,6 +75,7 @@ impl Loading {
                 writer.restore_deleted(record);
                 Ok::<_, String>(())
             }),
+            RecordBatch::Cluster(_) => Ok(()),
             RecordBatch::UnfinishedFanout(records) => {
                 each_record("posts under way", &records, |record| whole(&record.posts, 16))
             }

@@ -59,9 +59,7 @@ function headers(of) {
 }
 
 /** An answer; of a refusal, its codes say more than an example. */
-function answer([status, { description, content: of, headers: sent }]) {
-  const problem = of?.['application/problem+json'];
-  const codes = problem?.schema.allOf[1].properties.code.enum ?? [];
+function answer([status, { description, content: of, headers: sent, 'x-codes': codes = [] }]) {
   const others = Object.fromEntries(Object.entries(of ?? {}).filter(([type]) => type !== 'application/problem+json'));
   return element(
     'li',

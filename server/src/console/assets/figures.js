@@ -1,6 +1,7 @@
 // What the server is doing, asked once a second while anybody looks.
 
 import { ask, credential } from './api.js';
+import { showCluster } from './cluster.js';
 import { byId, element, facts } from './dom.js';
 import { Sparkline } from './sparkline.js';
 import { amount, bytes, count, duration, latency, moment } from './words.js';
@@ -77,6 +78,7 @@ export function showFigures() {
       const { json: stats, headers } = await ask('GET', '/v1/stats');
       cards.forEach((card) => card.show(stats, performance.now()));
       showDetails(stats, Date.parse(headers.get('Date')) || Date.now());
+      await showCluster(headers);
       lostAt = null;
       const up = stats.uptime_seconds === undefined ? '' : ` for ${duration(stats.uptime_seconds)}`;
       showServer(`Running${up}`, 'good');

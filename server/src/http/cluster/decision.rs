@@ -15,6 +15,8 @@ pub(super) enum Next {
     Here,
     /// The node at this address, in this role.
     Pass(Hop, Arc<str>),
+    /// The one that takes over this role from a node that leaves, in a moment.
+    Wait(Hop),
 }
 
 /// Returns the node that handles a request next. `user` is the user whose data it reads or writes, if there is a single one; `hop` is the
@@ -34,7 +36,7 @@ pub(super) fn next(
         match placement.owner(user) {
             Place::Here => {}
             Place::At { address, .. } if hop.is_none() => return Ok(Next::Pass(Hop::Owner, address)),
-            Place::At { .. } | Place::Nowhere => return Err(Hop::Owner.unavailable()),
+            Place::At { .. } | Place::Changing | Place::Nowhere => return Err(Hop::Owner.unavailable()),
         }
     }
     if handled_by != HandledBy::Sequencer {
@@ -43,7 +45,8 @@ pub(super) fn next(
     match placement.sequencer() {
         Place::Here => Ok(Next::Here),
         Place::At { address, .. } if hop != Some(Hop::Sequencer) => Ok(Next::Pass(Hop::Sequencer, address)),
-        Place::At { .. } | Place::Nowhere => Err(Hop::Sequencer.unavailable()),
+        Place::Changing if hop != Some(Hop::Sequencer) => Ok(Next::Wait(Hop::Sequencer)),
+        Place::At { .. } | Place::Changing | Place::Nowhere => Err(Hop::Sequencer.unavailable()),
     }
 }
 
@@ -81,6 +84,7 @@ mod tests {
         match text {
             "here" => Place::Here,
             "nowhere" => Place::Nowhere,
+            "changing" => Place::Changing,
             other => Place::At { node: other.parse().unwrap(), address: other.into() },
         }
     }
@@ -88,40 +92,41 @@ mod tests {
     /// Decides for each owner and each sequencer, and returns the results as text.
     fn decide(handled_by: HandledBy, has_user: bool, hop: Option<Hop>) -> String {
         let user = SourceId::new("ann").unwrap();
-        let mut decisions = Vec::new();
+        let mut by_owner = Vec::new();
         for owner in ["here", "o", "nowhere"] {
-            for sequencer in ["here", "s", "nowhere"] {
+            let mut decisions = Vec::new();
+            for sequencer in ["here", "s", "nowhere", "changing"] {
                 let me = "me".parse().unwrap();
                 let table = Table { owner: place(owner), sequencer: place(sequencer), me };
                 decisions.push(match next(&table, handled_by, has_user.then_some(&user), hop) {
                     Ok(Next::Here) => "here".to_owned(),
                     Ok(Next::Pass(_, address)) => address.to_string(),
+                    Ok(Next::Wait(to)) => format!("wait-{}", to.name()),
                     Err(problem) => problem.code().split('_').next().unwrap().to_owned(),
                 });
             }
+            by_owner.push(decisions.join(" "));
         }
-        decisions.join(" ")
+        by_owner.join(", ")
     }
 
     #[test]
     fn a_request_goes_to_the_owner_and_then_to_the_sequencer_and_never_back() {
         let (owner, sequencer) = (Some(Hop::Owner), Some(Hop::Sequencer));
-        let here = "here here here here here here here here here";
+        let here = "here here here here, here here here here, here here here here";
+        let refused = "owner owner owner owner";
+        let at_sequencer = "here sequencer sequencer sequencer";
+        let to_sequencer = "here s sequencer wait-sequencer";
         for (handled_by, has_user, hop, expected) in [
-            (HandledBy::AnyNode, true, None, here),
-            (HandledBy::Owners, false, None, here),
-            (HandledBy::Owner, false, None, here),
-            (HandledBy::Owner, true, None, "here here here o o o owner owner owner"),
-            (HandledBy::Owner, true, owner, "here here here owner owner owner owner owner owner"),
-            (HandledBy::Sequencer, true, None, "here s sequencer o o o owner owner owner"),
-            (HandledBy::Sequencer, true, owner, "here s sequencer owner owner owner owner owner owner"),
-            (HandledBy::Sequencer, false, None, "here s sequencer here s sequencer here s sequencer"),
-            (
-                HandledBy::Sequencer,
-                true,
-                sequencer,
-                "here sequencer sequencer here sequencer sequencer here sequencer sequencer",
-            ),
+            (HandledBy::AnyNode, true, None, here.to_owned()),
+            (HandledBy::Owners, false, None, here.to_owned()),
+            (HandledBy::Owner, false, None, here.to_owned()),
+            (HandledBy::Owner, true, None, format!("here here here here, o o o o, {refused}")),
+            (HandledBy::Owner, true, owner, format!("here here here here, {refused}, {refused}")),
+            (HandledBy::Sequencer, true, None, format!("{to_sequencer}, o o o o, {refused}")),
+            (HandledBy::Sequencer, true, owner, format!("{to_sequencer}, {refused}, {refused}")),
+            (HandledBy::Sequencer, false, None, [to_sequencer; 3].join(", ")),
+            (HandledBy::Sequencer, true, sequencer, [at_sequencer; 3].join(", ")),
         ] {
             assert_eq!(decide(handled_by, has_user, hop), expected, "{handled_by:?} {has_user} {hop:?}");
         }

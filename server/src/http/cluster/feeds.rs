@@ -1,6 +1,6 @@
 //! The feeds of readers that other nodes own, in a request for many feeds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::http::auth::Caller;
 use crate::http::cluster::inside::{AFTER, Hop};
 use crate::http::cluster::metrics::Outcome;
-use crate::http::cluster::pass::{name_of, problem_of};
+use crate::http::cluster::pass::{Looks, STALE, has_moved, name_of, problem_of};
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::page_json;
 use crate::http::problem::Problem;
@@ -40,8 +40,30 @@ pub(in crate::http) struct FeedsRequest<'a> {
     pub(in crate::http) after: Option<&'a HeaderValue>,
 }
 
-/// The entries of readers whom other nodes own, as JSON, or the reason why there is none.
-pub(in crate::http) type Elsewhere = HashMap<SourceId, Result<String, Problem>>;
+/// The readers whom other nodes own.
+#[derive(Default)]
+pub(in crate::http) struct Elsewhere {
+    /// Their entries as JSON, or the reason why there is none.
+    pub(in crate::http) entries: HashMap<SourceId, Result<String, Problem>>,
+    /// Readers that have moved to this node since it admitted the request for them.
+    pub(in crate::http) admitted: HashSet<SourceId>,
+    pub(in crate::http) stale: PartsStale,
+}
+
+/// The longest time in seconds for which an owner of other readers has not heard from the log, if one says so. It is an extension of the
+/// request.
+#[derive(Clone, Copy, Default)]
+pub(in crate::http) struct PartsStale(pub(super) Option<u64>);
+
+/// The entries of some readers as JSON, or the reasons why there are none.
+type Entries = Vec<(SourceId, Result<String, Problem>)>;
+
+/// The answer of one owner.
+struct Part {
+    /// Its entries in the order of the readers.
+    entries: Vec<String>,
+    stale_seconds: Option<u64>,
+}
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -58,41 +80,87 @@ impl Peers {
         users: impl Iterator<Item = (usize, &'u SourceId)>,
         mut admit: impl FnMut(usize, &SourceId) -> Result<(), Problem>,
     ) -> Elsewhere {
-        let (mut elsewhere, mut by_owner) = (Elsewhere::new(), BTreeMap::<Arc<str>, Vec<&SourceId>>::new());
+        let (mut elsewhere, mut pending) = (Elsewhere::default(), Vec::new());
         for (nth, user) in users {
-            let refusal = match self.cluster.placement().owner(user) {
+            match self.cluster.placement().owner(user) {
                 Place::Here => continue,
-                Place::At { address, .. } if request.hop.is_none() => match admit(nth, user) {
-                    Ok(()) => {
-                        by_owner.entry(address).or_default().push(user);
-                        continue;
-                    }
-                    Err(refusal) => refusal,
+                Place::At { .. } if request.hop.is_none() => match admit(nth, user) {
+                    Ok(()) => pending.push(user),
+                    Err(refusal) => drop(elsewhere.entries.insert(user.clone(), Err(refusal))),
                 },
-                Place::At { .. } | Place::Nowhere => Hop::Owner.unavailable(),
-            };
-            elsewhere.insert(user.clone(), Err(refusal));
+                Place::At { .. } | Place::Changing | Place::Nowhere => {
+                    elsewhere.entries.insert(user.clone(), Err(Hop::Owner.unavailable()));
+                }
+            }
         }
-        let parts = by_owner.iter().map(|(address, users)| self.part(request, address, users));
-        elsewhere.extend(join_all(parts).await.into_iter().flatten());
-        elsewhere
+        let mut looks = Looks::default();
+        loop {
+            let moved = self.ask_owners(request, pending, &mut elsewhere).await;
+            if moved.is_empty() || !looks.again().await {
+                elsewhere.entries.extend(moved.into_iter().map(|user| (user.clone(), Err(Hop::Owner.unavailable()))));
+                return elsewhere;
+            }
+            pending = moved;
+        }
     }
 
-    /// Asks one owner for the feeds of its readers.
+    /// Asks the owners of these readers, and returns the readers whose owners have just changed.
+    async fn ask_owners<'u>(
+        &self,
+        request: &FeedsRequest<'_>,
+        users: Vec<&'u SourceId>,
+        elsewhere: &mut Elsewhere,
+    ) -> Vec<&'u SourceId> {
+        let (mut moved, mut by_owner) = (Vec::new(), BTreeMap::<Arc<str>, Vec<&SourceId>>::new());
+        for user in users {
+            match self.cluster.placement().owner(user) {
+                Place::At { address, .. } => by_owner.entry(address).or_default().push(user),
+                // This node has taken over the reader just now.
+                Place::Here => drop(elsewhere.admitted.insert(user.clone())),
+                Place::Changing | Place::Nowhere => {
+                    elsewhere.entries.insert(user.clone(), Err(Hop::Owner.unavailable()));
+                }
+            }
+        }
+        let parts = by_owner.iter().map(|(address, users)| self.part(request, address, users));
+        for (users, part) in by_owner.values().zip(join_all(parts).await) {
+            match part {
+                Some((entries, stale_seconds)) => {
+                    elsewhere.entries.extend(entries);
+                    elsewhere.stale.0 = elsewhere.stale.0.max(stale_seconds);
+                }
+                None => moved.extend(users),
+            }
+        }
+        moved
+    }
+
+    /// Asks one owner for the feeds of its readers, and for how long the log was silent. Returns `None` if it does not own all of them.
     async fn part(
         &self,
         request: &FeedsRequest<'_>,
         address: &str,
         users: &[&SourceId],
-    ) -> Vec<(SourceId, Result<String, Problem>)> {
+    ) -> Option<(Entries, Option<u64>)> {
         let began = Instant::now();
         let asked = self.ask(request, address, users).await;
-        let outcome = if asked.is_ok() { Outcome::Answered } else { Outcome::Unavailable };
+        let outcome = match &asked {
+            Ok(Some(_)) => Outcome::Answered,
+            Ok(None) => Outcome::Moved,
+            Err(_) => Outcome::Unavailable,
+        };
         self.cluster.metrics().count(Hop::Owner, outcome, began.elapsed());
-        match asked {
-            Ok(entries) => users.iter().map(|user| (*user).clone()).zip(entries.into_iter().map(Ok)).collect(),
-            Err(problem) => users.iter().map(|user| ((*user).clone(), Err(problem.clone()))).collect(),
+        let is_there = |user: &&SourceId| matches!(self.cluster.placement().owner(user), Place::At { address: at, .. } if *at == *address);
+        if asked.is_err() && !users.iter().all(is_there) {
+            return None;
         }
+        Some(match asked {
+            Ok(part) => {
+                let Part { entries, stale_seconds } = part?;
+                (users.iter().map(|user| (*user).clone()).zip(entries.into_iter().map(Ok)).collect(), stale_seconds)
+            }
+            Err(problem) => (users.iter().map(|user| ((*user).clone(), Err(problem.clone()))).collect(), None),
+        })
     }
 
     async fn ask(
@@ -100,23 +168,28 @@ impl Peers {
         request: &FeedsRequest<'_>,
         address: &str,
         users: &[&SourceId],
-    ) -> Result<Vec<String>, Problem> {
+    ) -> Result<Option<Part>, Problem> {
         let broken = |cause: String| problem_of(&Failure::Lost(cause), true, Hop::Owner);
         let outgoing = self.outgoing_part(request, users)?;
         let (answer, _permit) =
             self.send(address, &outgoing).await.map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
+        if has_moved(&answer) {
+            return Ok(None);
+        }
         let (head, body) = answer.into_parts();
         let read = timeout(self.cluster.options.answer_timeout, Limited::new(body, PART_BYTES_MAX).collect()).await;
         let read = read.map_err(|cause| broken(cause.to_string()))?;
         let bytes = read.map_err(|cause| broken(cause.to_string()))?.to_bytes();
         if head.status != http1::StatusCode::OK {
-            return Ok(refused(&head, &bytes, users));
+            return Ok(Some(Part { entries: refused(&head, &bytes, users), stale_seconds: None }));
         }
         let Answer { feeds } = serde_json::from_slice(&bytes).map_err(|cause| broken(cause.to_string()))?;
         if feeds.len() != users.len() {
             return Err(broken(format!("{} feeds of {} came", feeds.len(), users.len())));
         }
-        Ok(feeds.into_iter().map(|entry| entry.get().to_owned()).collect())
+        let stale_seconds = head.headers.get(STALE.as_str()).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let entries = feeds.into_iter().map(|entry| entry.get().to_owned()).collect();
+        Ok(Some(Part { entries, stale_seconds }))
     }
 
     fn outgoing_part(&self, request: &FeedsRequest<'_>, users: &[&SourceId]) -> Result<Outgoing, Problem> {

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use crate::http::auth::Caller;
-use crate::http::cluster::Cluster;
+use crate::http::cluster::{Cluster, KEY_HEADER};
 use crate::http::problem::Problem;
 use tidewire::storage::journal::Sequence;
 
@@ -19,13 +19,17 @@ use tidewire::storage::journal::Sequence;
 pub(super) const HOP: HeaderName = HeaderName::from_static("tidewire-hop");
 
 /// The header with the key of the cluster.
-pub(super) const KEY: HeaderName = HeaderName::from_static("tidewire-cluster-key");
+pub(super) const KEY: HeaderName = HeaderName::from_static(KEY_HEADER);
 
 /// The header with the caller, as JSON.
 pub(super) const CALLER: HeaderName = HeaderName::from_static("tidewire-caller");
 
 /// The header with the sequence that the answering node must have applied.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("tidewire-after");
+
+/// The header of a refusal that another node gives since it does not have the role for which it got the request. The request has had no
+/// effect, and the sender may not know yet who has the role now.
+pub(super) const MOVED: HeaderName = HeaderName::from_static("tidewire-moved");
 
 /// The role for which a node gets a request from another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +61,7 @@ impl Hop {
     }
 
     /// Creates the problem of a request for which no node has this role, or for which that node cannot be reached.
-    pub(super) fn unavailable(self) -> Problem {
+    pub(in crate::http) fn unavailable(self) -> Problem {
         match self {
             Self::Owner => {
                 let detail = "the node that has this user cannot be reached: another one takes over within seconds";
@@ -88,6 +92,12 @@ impl Passed {
 }
 
 impl Cluster {
+    /// Refuses a request that does not have the key of the cluster.
+    pub(super) fn check_key(&self, headers: &HeaderMap, detail: &'static str) -> Result<(), Problem> {
+        let has_key = headers.get(&KEY).is_some_and(|key| self.options.key.is(key.as_bytes()));
+        if has_key { Ok(()) } else { Err(Problem::new(StatusCode::FORBIDDEN, "not_a_node", detail)) }
+    }
+
     /// Returns the role and the caller of a request that another node sends, or `None` if a client sends it. From then on the address of the
     /// request is the one of the client that the other node serves.
     ///
@@ -96,16 +106,14 @@ impl Cluster {
     pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(Hop, Caller)>, Problem> {
         let headers = request.headers();
         let Some(hop) = headers.get(&HOP) else { return Ok(None) };
-        if !headers.get(&KEY).is_some_and(|key| self.options.key.is(key.as_bytes())) {
-            let detail = "only nodes of the cluster may send the header Tidewire-Hop: leave it out";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "not_a_node", detail));
-        }
+        self.check_key(headers, "only nodes of the cluster may send the header Tidewire-Hop: leave it out")?;
         let hop = Hop::ALL.into_iter().find(|known| known.name().as_bytes() == hop.as_bytes());
         let passed = headers.get(&CALLER).and_then(|passed| serde_json::from_slice(passed.as_bytes()).ok());
         let (Some(hop), Some(Passed { caller, peer })) = (hop, passed) else {
             let detail = "this node does not know what another one sends: run the same version on all nodes";
             return Err(Problem::bad("invalid_hop", detail));
         };
+        self.note_asked();
         request.head_mut().peer_addr = peer;
         Ok(Some((hop, caller)))
     }

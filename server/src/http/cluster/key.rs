@@ -12,6 +12,9 @@ use subtle::ConstantTimeEq as _;
 
 use crate::bounded::read_text;
 
+/// The name of the header with the key.
+pub const KEY_HEADER: &str = "tidewire-cluster-key";
+
 /// Minimum length of a key. 32 hexadecimal digits have 128 bits.
 const KEY_BYTES_MIN: usize = 32;
 
@@ -65,7 +68,7 @@ impl ClusterKey {
     }
 
     /// Returns the header by which a node authenticates.
-    pub(super) fn header(&self) -> &HeaderValue {
+    pub fn header(&self) -> &HeaderValue {
         &self.sent
     }
 

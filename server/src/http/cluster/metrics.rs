@@ -17,16 +17,19 @@ pub(super) enum Outcome {
     Unavailable,
     /// The answer to a write was lost.
     Unknown,
+    /// The other node did not have the role any more, or not yet. Another look decides again.
+    Moved,
 }
 
 impl Outcome {
-    const ALL: [Self; 3] = [Self::Answered, Self::Unavailable, Self::Unknown];
+    const ALL: [Self; 4] = [Self::Answered, Self::Unavailable, Self::Unknown, Self::Moved];
 
     fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
             Self::Unavailable => "unavailable",
             Self::Unknown => "unknown",
+            Self::Moved => "moved",
         }
     }
 }

@@ -6,7 +6,9 @@
 //! - admitting what other nodes send: only with the key of the cluster ([`key`]), and with permits of their own, so that requests of
 //!   clients cannot take those of nodes ([`inside`]);
 //! - the headers `Tidewire-Node`, `Tidewire-Sequence`, `Tidewire-Applied` and `Tidewire-After`;
-//! - the feeds of readers that other nodes own, in a request for many feeds ([`feeds`]).
+//! - the feeds of readers that other nodes own, in a request for many feeds ([`feeds`]);
+//! - waiting for deliveries on all nodes ([`delivery`]);
+//! - handing over to other nodes before this one ends; the slot for sending a snapshot to a node that joins.
 //!
 //! Not responsible for:
 //! - who owns a reader and who is the sequencer (`tidewire::cluster`): a [`Placement`] knows it; the nodes that can handle an operation
@@ -17,6 +19,7 @@
 //! refuses the request, so that no request can go around in circles.
 
 mod decision;
+mod delivery;
 mod feeds;
 mod inside;
 mod key;
@@ -28,23 +31,36 @@ mod websocket;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use actix_web::HttpRequest;
 use actix_web::http::header::HeaderValue;
 use actix_web::rt::time::sleep;
+use actix_web::{HttpResponse, ResponseError as _, web};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tracing::warn;
 
 use crate::http::admission::{Admission, AdmissionLimits};
+use crate::http::cluster::delivery::Deliveries;
 use crate::http::cluster::metrics::PassMetrics;
+use crate::http::problem::Problem;
 use tidewire::cluster::placement::Placement;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::runtime::message::SnapshotTaken;
+use tidewire::state::digest::Digest;
 use tidewire::storage::journal::Sequence;
 
 pub(in crate::http) use crate::http::cluster::feeds::{Elsewhere, FeedsRequest};
 pub(in crate::http) use crate::http::cluster::inside::Hop;
-pub use crate::http::cluster::key::{ClusterKey, KeyError};
+pub use crate::http::cluster::key::{ClusterKey, KEY_HEADER, KeyError};
 pub(in crate::http) use crate::http::cluster::pass::Admitted;
 pub(in crate::http) use crate::http::cluster::peers::Peers;
 
@@ -53,6 +69,18 @@ const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Intervals between two looks at the applied sequence: the first one, and the longest.
 const APPLIED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
+
+/// Maximum time that a node waits for others to take over before it ends.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+
+/// The period between two looks whether others have taken over.
+const LEAVE_PERIOD: Duration = Duration::from_millis(20);
+
+/// Time without requests of other nodes after which none more are expected.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Maximum time for which another node waits for a snapshot in one request.
+const TAKING_WAIT: Duration = Duration::from_secs(2);
 
 /// Applications that a worker has: for upgrade requests, and for all others.
 const APPLICATIONS_PER_WORKER: usize = 2;
@@ -72,7 +100,8 @@ pub struct ClusterOptions {
     /// Maximum live connections that are passed on at the same time. Each is an open file beside the connection of its client. Default
     /// 16,384.
     pub live_max: usize,
-    /// Maximum requests that one application of a worker has under way at other nodes. It bounds the connections as well. Default 512.
+    /// Maximum requests that one application of a worker has under way at other nodes. It bounds the connections as well: only one more to
+    /// each node asks what it has delivered. Default 512.
     pub passes_max: usize,
 }
 
@@ -116,9 +145,23 @@ pub struct Cluster {
     tls: ClientConfig,
     admission: Arc<Admission>,
     metrics: PassMetrics,
+    started: Instant,
+    /// Milliseconds from the start until another node sent its last request.
+    asked_ms: AtomicU64,
+    /// The permit to compute a digest: one at a time.
+    digests: Arc<Semaphore>,
+    /// The other nodes that are asked what they have delivered.
+    deliveries: Deliveries,
     /// True once live connections must end.
     stopping: watch::Sender<bool>,
+    /// The slot of the one snapshot that is sent to another node.
+    sending: Arc<Semaphore>,
+    /// The snapshot that is taken for another node, which asks again for it.
+    taking: Mutex<Option<Taking>>,
 }
+
+/// A snapshot that is being taken.
+type Taking = BoxFuture<'static, Result<SnapshotTaken, Error>>;
 
 impl Cluster {
     /// Creates a node from what its engine knows about the cluster.
@@ -129,12 +172,87 @@ impl Cluster {
         let name = HeaderValue::from_str(placement.me().as_str()).unwrap_or_else(|_| HeaderValue::from_static("-"));
         let (tls, admission) = (tls(&options)?, Admission::new(options.limits));
         let (metrics, stopping) = (PassMetrics::new(options.live_max), watch::Sender::new(false));
-        Ok(Self { placement, options, name, tls, admission, metrics, stopping })
+        let (started, asked_ms) = (Instant::now(), AtomicU64::new(0));
+        let (digests, sending, taking) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)), Mutex::new(None));
+        Ok(Self {
+            placement,
+            options,
+            name,
+            tls,
+            admission,
+            metrics,
+            started,
+            asked_ms,
+            digests,
+            deliveries: Deliveries::default(),
+            stopping,
+            sending,
+            taking,
+        })
     }
 
     /// Ends the live connections that are passed on to other nodes.
     pub fn stop_live(&self) {
         self.stopping.send_replace(true);
+    }
+
+    /// Hands over to other nodes what this one does, for a limited time. It goes on to answer meanwhile, and refuses nothing because of it.
+    pub async fn hand_over(&self, engine: &Engine) {
+        self.placement.end();
+        let began = Instant::now();
+        let has_time = || began.elapsed() < HAND_OVER_MAX;
+        while !self.placement.has_handed_over() && has_time() {
+            let leaving = engine.clone();
+            // Again and again, since the log may not take it at first. Once it has, this does nothing.
+            let _ = actix_web::web::block(move || leaving.leave()).await;
+            sleep(LEAVE_PERIOD).await;
+        }
+        if !self.placement.has_handed_over() {
+            warn!("no other node has taken over within {HAND_OVER_MAX:?}");
+        }
+        // Nodes that are behind send requests here until they have read that others have taken over.
+        while self.asked_ago(began) < QUIET && has_time() {
+            sleep(LEAVE_PERIOD).await;
+        }
+    }
+
+    /// Records that another node has sent a request.
+    pub(in crate::http) fn note_asked(&self) {
+        let since = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.asked_ms.store(since, Ordering::Relaxed);
+    }
+
+    /// Returns how long ago another node sent a request, at most since `from`.
+    fn asked_ago(&self, from: Instant) -> Duration {
+        let asked = self.started + Duration::from_millis(self.asked_ms.load(Ordering::Relaxed));
+        asked.max(from).elapsed()
+    }
+
+    /// Takes the slot of the snapshot that is sent to another node.
+    ///
+    /// # Errors
+    /// Fails if the request does not have the key of the cluster, or another node has the slot.
+    pub(in crate::http) fn begin_sending(&self, request: &HttpRequest) -> Result<OwnedSemaphorePermit, Problem> {
+        self.check_key(request.headers(), "only nodes of the cluster may read their snapshots")?;
+        let refused = || Problem::unavailable("overloaded", "this node sends a snapshot to another one").retry_soon();
+        Arc::clone(&self.sending).try_acquire_owned().map_err(|_| refused())
+    }
+
+    /// Takes a snapshot for another node. Only the holder of the slot may call it.
+    ///
+    /// # Errors
+    /// Fails if no snapshot can be taken, or this lasts for more than a moment: the other node must ask again.
+    pub(in crate::http) async fn take_snapshot(&self, engine: &Engine) -> Result<SnapshotTaken, Problem> {
+        let begun = self.taking.lock().take();
+        let engine = engine.clone();
+        let mut taking = begun.unwrap_or_else(|| Box::pin(async move { engine.snapshot().await }));
+        match timeout(TAKING_WAIT, &mut taking).await {
+            Ok(taken) => Ok(taken?),
+            Err(_) => {
+                *self.taking.lock() = Some(taking);
+                Err(Problem::unavailable("overloaded", "this node takes a snapshot").retry_soon())
+            }
+        }
     }
 
     /// Returns the value of `Tidewire-Node`.
@@ -157,6 +275,19 @@ impl Cluster {
         &self.metrics
     }
 
+    /// Computes the digest of an engine's state on a thread of its own. Returns none if events were applied all the time, or another digest
+    /// is being computed.
+    pub(in crate::http) async fn digest(&self, engine: &Engine) -> Option<(Sequence, Digest)> {
+        // The permit goes with the work: a client that disconnects does not end it.
+        let permit = Arc::clone(&self.digests).try_acquire_owned().ok()?;
+        let (engine, placement) = (engine.clone(), Arc::clone(&self.placement));
+        let computed = web::block(move || {
+            let _permit = permit;
+            engine.digest(&*placement)
+        });
+        computed.await.ok().flatten()
+    }
+
     /// Waits until this node has applied a sequence. Returns false if it has not within a second.
     ///
     /// It looks again and again, because few requests wait at the same time, and then for some milliseconds.
@@ -171,6 +302,14 @@ impl Cluster {
         }
         true
     }
+}
+
+/// Creates the refusal of a request that another node has sent to this one for a role that this one does not have: it may send it to the
+/// right one now.
+pub(in crate::http) fn moved(problem: &Problem) -> HttpResponse {
+    let mut response = problem.error_response();
+    response.headers_mut().insert(inside::MOVED, HeaderValue::from_static("true"));
+    response
 }
 
 /// Creates the TLS settings for connections to other nodes.

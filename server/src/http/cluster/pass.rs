@@ -8,15 +8,21 @@ use actix_web::http::header::{
     CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
     UPGRADE,
 };
+use actix_web::rt::time::sleep;
 use actix_web::{Error, HttpMessage as _, HttpResponse};
+use hyper::body::Incoming;
 use serde::Deserialize;
+use tidewire::error::Error::NotSequencer;
 use tidewire::id::SourceId;
+use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::storage::journal::Sequence;
 
 use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
 use crate::http::cluster::decision::{Next, next};
-use crate::http::cluster::inside::{self, Hop, Passed};
-use crate::http::cluster::metrics::Outcome;
+use crate::http::cluster::feeds::PartsStale;
+use crate::http::cluster::inside::{self, Hop};
+use crate::http::cluster::metrics::{LiveSlot, Outcome};
+use crate::http::cluster::moved;
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::cluster::relay;
 use crate::http::cluster::websocket;
@@ -29,6 +35,12 @@ const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
 
 /// The header with the sequence that the owner has applied, if it is behind the write that it answers.
 const APPLIED: HeaderName = HeaderName::from_static("tidewire-applied");
+
+/// The header with the seconds for which the log was silent.
+pub(super) const STALE: HeaderName = HeaderName::from_static("tidewire-stale-seconds");
+
+/// The time for which the log must be silent until answers say so, if two beats are not longer: so long it is in a healthy cluster.
+const STALE_MIN: Duration = Duration::from_secs(2);
 
 /// The headers of a request that handlers read.
 const REQUEST_HEADERS: [HeaderName; 7] = [
@@ -43,6 +55,12 @@ const REQUEST_HEADERS: [HeaderName; 7] = [
 
 /// The headers of a WebSocket handshake, apart from the protocols.
 const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE];
+
+/// Maximum time that a request waits for the node that takes over a role.
+const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Intervals between two looks at who has a role: the first one, and the longest.
+const MOVE_LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
 /// A live connection may be silent for this many heartbeats.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
@@ -63,41 +81,65 @@ impl Peers {
         &self,
         request: ServiceRequest,
         admitted: Admitted,
-        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+        handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
         let Admitted { operation, ref caller, hop, .. } = admitted;
-        let next = match caller {
-            // Its response is a close code, which needs no owner.
-            Some(Caller::Refused) => Ok(Next::Here),
-            _ => {
-                let user = user_of(operation, &request, caller.as_ref());
-                next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop)
-            }
+        // The response to a refused caller is a close code, which needs no owner.
+        let user = match caller {
+            Some(Caller::Refused) => return self.answer_here(request, &admitted, &handle).await,
+            _ => user_of(operation, &request, caller.as_ref()),
         };
-        match next {
-            Ok(Next::Here) => self.answer_here(request, admitted, handle).await,
-            Ok(Next::Pass(to, address)) => {
-                let (request, passed) = self.pass(request, admitted, to, &address).await;
-                Ok(passed.map_or_else(
-                    |problem| ServiceResponse::from_err(problem, request.request().clone()),
-                    |response| ServiceResponse::new(request.request().clone(), response),
-                ))
+        let (mut request, mut looks) = (request, Looks::default());
+        loop {
+            let decide = || next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop);
+            let problem = match decide() {
+                Ok(Next::Here) => {
+                    let body = request.extensions().get::<RequestBody>().cloned();
+                    let response = self.answer_here(request, &admitted, &handle).await?;
+                    if !is_of_another_sequencer(&response) {
+                        return Ok(response);
+                    }
+                    request = ServiceRequest::from_request(response.into_parts().0);
+                    if hop == Some(Hop::Sequencer) {
+                        return Ok(request.into_response(moved(&Hop::Sequencer.unavailable())));
+                    }
+                    body.into_iter().for_each(|body| drop(request.extensions_mut().insert(body)));
+                    Hop::Sequencer.unavailable()
+                }
+                Ok(Next::Pass(to, address)) => match self.pass(&mut request, &admitted, to, &address).await {
+                    Ok(Passed::Answered(response)) => {
+                        return Ok(ServiceResponse::new(request.request().clone(), response));
+                    }
+                    Ok(Passed::Moved) => to.unavailable(),
+                    // That node has ended, and another one has its role by now.
+                    Ok(Passed::NotSent(problem)) if decide().ok() != Some(Next::Pass(to, address)) => problem,
+                    Ok(Passed::NotSent(problem)) | Err(problem) => return Ok(request.error_response(problem)),
+                },
+                Ok(Next::Wait(to)) => to.unavailable(),
+                Err(problem) if hop.is_some_and(|role| problem.code() == role.unavailable().code()) => {
+                    return Ok(request.into_response(moved(&problem)));
+                }
+                Err(problem) => return Ok(request.error_response(problem)),
+            };
+            if !looks.again().await {
+                return Ok(request.error_response(problem));
             }
-            Err(problem) => Ok(request.error_response(problem)),
         }
     }
 
     async fn answer_here(
         &self,
         request: ServiceRequest,
-        Admitted { operation, caller, .. }: Admitted,
-        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+        Admitted { operation, caller, .. }: &Admitted,
+        handle: &impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
+        let caller = caller.clone();
         if operation.handled_by == HandledBy::Sequencer {
             let mut response = handle(request, caller).await?;
             if response.status().is_success() {
-                let applied = self.cluster.placement().applied();
-                response.headers_mut().insert(SEQUENCE, HeaderValue::from(applied.0));
+                // It may have been applied in the middle of a batch, and then `applied` is before it.
+                let sequence = self.cluster.placement().last_event();
+                response.headers_mut().insert(SEQUENCE, HeaderValue::from(sequence.0));
             }
             return Ok(response);
         }
@@ -111,44 +153,73 @@ impl Peers {
                 let detail = format!("this node has applied {applied} and not {} yet", after.0);
                 Ok(request.error_response(Problem::unavailable("not_applied_yet", detail).retry_soon()))
             }
-            Ok(_) => handle(request, caller).await,
+            Ok(_) => {
+                // Before the read, so that it is not newer than this says.
+                let placement = self.cluster.placement();
+                let stale_min = STALE_MIN.max(2 * placement.beat_period());
+                let stale = placement.heard_ago().filter(|ago| *ago >= stale_min);
+                let mut response = handle(request, caller).await?;
+                // Feeds of other nodes in the answer may be older than those of this one.
+                let of_others = response.request().extensions().get::<PartsStale>().and_then(|stale| stale.0);
+                if let Some(seconds) = stale.map(|ago| ago.as_secs()).max(of_others) {
+                    response.headers_mut().insert(STALE, HeaderValue::from(seconds));
+                }
+                Ok(response)
+            }
         }
     }
 
-    /// Sends a request to the node at `address`, and returns it with the response.
+    /// Sends a request to the node at `address`, and returns its response.
     async fn pass(
         &self,
-        mut request: ServiceRequest,
-        admitted: Admitted,
+        request: &mut ServiceRequest,
+        admitted: &Admitted,
         to: Hop,
         address: &str,
-    ) -> (ServiceRequest, Result<HttpResponse, Problem>) {
+    ) -> Result<Passed, Problem> {
         let began = Instant::now();
-        let is_read = admitted.operation.handled_by != HandledBy::Sequencer;
-        let passed = match self.outgoing(&request, &admitted, to) {
-            Err(problem) => Err(problem),
-            Ok(outgoing) if admitted.operation.work == WorkKind::Live => {
-                self.pass_live(&mut request, &outgoing, to, address, admitted.heartbeat).await
-            }
-            Ok(outgoing) if is_read => match self.send(address, &outgoing).await {
-                Ok((response, permit)) => Ok(relay::response(response, permit, self.cluster.options.answer_timeout)),
-                Err(failure) => Err(problem_of(&failure, true, to)),
-            },
-            Ok(outgoing) => self.pass_write(&outgoing, to, address).await,
-        };
+        let passed = self.sent(request, admitted, to, address).await;
         let outcome = match &passed {
-            Ok(_) => Outcome::Answered,
+            Ok(Passed::Answered(_)) => Outcome::Answered,
+            Ok(Passed::Moved) => Outcome::Moved,
+            Ok(Passed::NotSent(_)) => Outcome::Unavailable,
             Err(problem) if problem.code() == OUTCOME_UNKNOWN => Outcome::Unknown,
             Err(_) => Outcome::Unavailable,
         };
         self.cluster.metrics.count(to, outcome, began.elapsed());
-        (request, passed)
+        passed
     }
 
-    /// Passes a write on. Its answer is read as a whole first, so that the client never gets a part of it.
-    async fn pass_write(&self, outgoing: &Outgoing, to: Hop, address: &str) -> Result<HttpResponse, Problem> {
-        let (response, _permit) =
-            self.send(address, outgoing).await.map_err(|failure| problem_of(&failure, false, to))?;
+    async fn sent(
+        &self,
+        request: &mut ServiceRequest,
+        admitted: &Admitted,
+        to: Hop,
+        address: &str,
+    ) -> Result<Passed, Problem> {
+        let outgoing = self.outgoing(request, admitted, to)?;
+        let is_live = admitted.operation.work == WorkKind::Live;
+        let slot = if is_live { Some(self.live_slot()?) } else { None };
+        let (response, permit) = match self.send(address, &outgoing).await {
+            Ok(sent) => sent,
+            Err(failure @ Failure::NotSent(_)) => {
+                return Ok(Passed::NotSent(problem_of(&failure, outgoing.is_read, to)));
+            }
+            Err(failure) => return Err(problem_of(&failure, outgoing.is_read, to)),
+        };
+        if has_moved(&response) {
+            return Ok(Passed::Moved);
+        }
+        let response = match slot {
+            Some(slot) => self.live_response(request, response, slot, silence_max(admitted)).await?,
+            None if outgoing.is_read => relay::response(response, permit, self.cluster.options.answer_timeout),
+            None => self.write_response(response, to).await?,
+        };
+        Ok(Passed::Answered(response))
+    }
+
+    /// Reads the answer to a write as a whole first, so that the client never gets a part of it.
+    async fn write_response(&self, response: http1::Response<Incoming>, to: Hop) -> Result<HttpResponse, Problem> {
         let read = relay::whole(response, self.cluster.options.answer_timeout).await;
         let mut response = read.map_err(|cause| problem_of(&Failure::Lost(cause), false, to))?;
         let sequence = response.headers().get(SEQUENCE).and_then(|sequence| sequence.to_str().ok()?.parse().ok());
@@ -163,21 +234,21 @@ impl Peers {
         Ok(response)
     }
 
-    async fn pass_live(
-        &self,
-        request: &mut ServiceRequest,
-        outgoing: &Outgoing,
-        to: Hop,
-        address: &str,
-        heartbeat: Duration,
-    ) -> Result<HttpResponse, Problem> {
-        let slot = self.cluster.metrics.enter_live().ok_or_else(|| {
+    fn live_slot(&self) -> Result<LiveSlot, Problem> {
+        self.cluster.metrics.enter_live().ok_or_else(|| {
             let detail = format!("{} live connections are passed on already", self.cluster.options.live_max);
             Problem::unavailable("overloaded", detail).retry_soon()
-        })?;
-        let (response, _permit) =
-            self.send(address, outgoing).await.map_err(|failure| problem_of(&failure, true, to))?;
-        let life = relay::Life::new(slot, self.cluster.stopping.subscribe(), heartbeat * HEARTBEATS_MISSED_MAX);
+        })
+    }
+
+    async fn live_response(
+        &self,
+        request: &mut ServiceRequest,
+        response: http1::Response<Incoming>,
+        slot: LiveSlot,
+        silence_max: Duration,
+    ) -> Result<HttpResponse, Problem> {
+        let life = relay::Life::new(slot, self.cluster.stopping.subscribe(), silence_max);
         if response.status() == http1::StatusCode::SWITCHING_PROTOCOLS {
             return websocket::response(response, request.take_payload(), life).await.map_err(|cause| {
                 let detail = format!("the owner of this user gave up the connection: {cause}");
@@ -225,13 +296,65 @@ impl Peers {
         peer: Option<std::net::SocketAddr>,
         to: Hop,
     ) -> Result<http1::HeaderMap, Problem> {
-        let passed = Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
+        let passed =
+            inside::Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
         let mut headers = http1::HeaderMap::new();
         headers.insert(name_of(&inside::HOP), http1::HeaderValue::from_static(to.name()));
         headers.insert(name_of(&inside::KEY), value_of(self.cluster.options.key.header()));
         headers.insert(name_of(&inside::CALLER), value_of(&passed));
         Ok(headers)
     }
+}
+
+/// What has become of a request that was sent to another node.
+enum Passed {
+    Answered(HttpResponse),
+    /// That node has not done it, since it does not have the role any more, or not yet.
+    Moved,
+    /// That node has not got it.
+    NotSent(Problem),
+}
+
+/// Returns true if the engine has refused a write since it is not the sequencer any more. The write has no effect.
+fn is_of_another_sequencer(response: &ServiceResponse) -> bool {
+    let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
+    problem.is_some_and(|problem| problem.code() == NotSequencer.code())
+}
+
+/// Returns true if another node has refused a request because it does not have the role for it.
+pub(super) fn has_moved(response: &http1::Response<Incoming>) -> bool {
+    response.headers().contains_key(inside::MOVED.as_str())
+}
+
+/// Looks at who has a role, again and again for a limited time: during a planned move nobody has it for some milliseconds.
+#[derive(Default)]
+pub(super) struct Looks {
+    began: Option<Instant>,
+    interval: Duration,
+}
+
+impl Looks {
+    /// Waits until it is time to look again. Returns false if it has taken too long.
+    pub(super) async fn again(&mut self) -> bool {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        if began.elapsed() >= MOVE_WAIT_MAX {
+            return false;
+        }
+        let [first, longest] = MOVE_LOOKS;
+        self.interval = longest.min(self.interval * 2).max(first);
+        sleep(self.interval).await;
+        true
+    }
+}
+
+/// Returns the time for which the owner may send nothing on a live connection.
+fn silence_max(admitted: &Admitted) -> Duration {
+    // There are no heartbeats before the client has authenticated.
+    let until_known = match admitted.caller {
+        Some(Caller::Unauthenticated) => LIVE_UNAUTHENTICATED_TIME,
+        _ => Duration::ZERO,
+    };
+    until_known + admitted.heartbeat * HEARTBEATS_MISSED_MAX
 }
 
 /// The code of the problem when the answer to a write was lost.

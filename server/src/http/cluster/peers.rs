@@ -96,12 +96,21 @@ impl Peers {
     ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), Failure> {
         let permit = timeout(CONNECT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?;
+        Ok((self.send_without_permit(address, outgoing).await?, permit))
+    }
+
+    /// Does the same without a permit, for requests that have a limit of their own.
+    pub(super) async fn send_without_permit(
+        &self,
+        address: &str,
+        outgoing: &Outgoing,
+    ) -> Result<Response<Incoming>, Failure> {
         let mut sent = self.send_once(address, outgoing).await;
         if outgoing.is_read && matches!(sent, Err((_, MayRetry::Yes))) {
             self.cluster.metrics.count_retry();
             sent = self.send_once(address, outgoing).await;
         }
-        sent.map(|response| (response, permit)).map_err(|(failure, _)| {
+        sent.map_err(|(failure, _)| {
             if let (Failure::NotSent(cause) | Failure::Lost(cause), Some(left_out)) =
                 (&failure, self.failures_logged.due())
             {

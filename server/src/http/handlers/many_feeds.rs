@@ -24,7 +24,7 @@ use crate::http::answer;
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller};
 #[cfg(feature = "cluster")]
-use crate::http::cluster::{Elsewhere, FeedsRequest, Hop, Peers};
+use crate::http::cluster::{self, Elsewhere, FeedsRequest, Hop, Peers};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
 use crate::http::page_json::{self, Fields};
@@ -113,7 +113,13 @@ pub(in crate::http) async fn read(
         let is_inside = request.extensions().contains::<Hop>();
         // The node that the client has reached has counted the readers.
         let admit = move |nth: usize, user: &SourceId| admit(if is_inside { 0 } else { nth }, user);
-        (admit, elsewhere(&request, caller, (limit, fields), &distinct, admit).await)
+        let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, admit).await;
+        if is_inside && !elsewhere.entries.is_empty() {
+            return Ok(cluster::moved(&Hop::Owner.unavailable()));
+        }
+        let Elsewhere { entries, admitted, .. } = elsewhere;
+        let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { admit(nth, user) };
+        (admit, entries)
     };
     #[cfg(not(feature = "cluster"))]
     let mut elsewhere = HashMap::<SourceId, Result<String, Problem>>::new();
@@ -171,7 +177,7 @@ async fn elsewhere(
     users: &[(usize, &SourceId)],
     admit: impl FnMut(usize, &SourceId) -> Result<(), Problem>,
 ) -> Elsewhere {
-    let Some(peers) = request.app_data::<Data<Peers>>() else { return Elsewhere::new() };
+    let Some(peers) = request.app_data::<Data<Peers>>() else { return Elsewhere::default() };
     let asked = FeedsRequest {
         caller,
         peer: request.peer_addr(),
@@ -180,7 +186,9 @@ async fn elsewhere(
         only_ids: matches!(fields, Fields::Ids),
         after: request.headers().get("tidewire-after"),
     };
-    peers.feeds(&asked, users.iter().copied(), admit).await
+    let elsewhere = peers.feeds(&asked, users.iter().copied(), admit).await;
+    request.extensions_mut().insert(elsewhere.stale);
+    elsewhere
 }
 
 /// Creates the problem of a reader whose page the answer has no space for.

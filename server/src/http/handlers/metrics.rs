@@ -31,6 +31,8 @@ use crate::http::request::Parameters;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::connection_slots::Connections;
 use crate::peer_error_log;
+#[cfg(feature = "cluster")]
+use tidewire::cluster::placement::{Place, Placement};
 use tidewire::engine::Engine;
 use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
@@ -230,6 +232,7 @@ impl Sheet<'_> {
         let (live, live_max) = metrics.live();
         self.gauge("passed_on_live", "Live connections that are passed on", None, live as u64)?;
         self.gauge("passed_on_live_limit", "How many there may be", None, live_max as u64)?;
+        self.of_node(cluster.placement())?;
         let gates = cluster.admission().gates();
         let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
         self.gauges(("inside_under_way", "Requests or bytes of other nodes under way, by gate"), "gate", under_way)?;
@@ -238,6 +241,38 @@ impl Sheet<'_> {
         let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
         let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("inside_refused", "Requests of other nodes refused at the door, by gate"), refused)
+    }
+
+    #[cfg(feature = "cluster")]
+    fn of_node(&mut self, placement: &dyn Placement) -> fmt::Result {
+        let (view, me) = (placement.view(), placement.me());
+        self.gauge(
+            "cluster_applied",
+            "The last record of the log that this node has applied",
+            None,
+            placement.applied().0,
+        )?;
+        self.gauge("cluster_epoch", "How many sequencers there have been", None, view.epoch.0)?;
+        // Not one that does not hear from the log: it cannot know.
+        let sequences = u64::from(placement.sequencer() == Place::Here);
+        self.gauge("cluster_sequencer", "Whether this node takes the writes of the cluster", None, sequences)?;
+        self.gauge("cluster_members", "Nodes that own readers", None, view.nodes.len() as u64)?;
+        let owned = view.nodes.iter().find(|node| node.name == *me).map_or(0, |node| node.partitions.len() as u64);
+        self.gauge("cluster_partitions", "Partitions of the readers that this node owns", None, owned)?;
+        if let Some(ago) = placement.heard_ago() {
+            let help = "Since this node sent the newest beat that it has read back: without Kafka it only grows";
+            self.gauge("cluster_heard_age", help, Some(&Unit::Seconds), ago.as_secs())?;
+        }
+        let Some(figures) = placement.figures() else { return Ok(()) };
+        let help = "Partitions of the readers that got another owner";
+        self.counter("cluster_partitions_moved", help, figures.moved())?;
+        let help =
+            "Records that do not count, such as those of a node that was paused and is not the sequencer any more";
+        self.counter("cluster_records_fenced", help, figures.fenced())?;
+        let help = "From appending a group of events until the sequencer has read it back";
+        self.histogram("cluster_commit_duration", help, &figures.commit_latency)?;
+        let help = "From appending a beat until this node has read it back: how far it is behind";
+        self.histogram("cluster_beat_duration", help, &figures.beat_latency)
     }
 
     fn of_connections(&mut self, connections: &Connections) -> fmt::Result {

@@ -8,6 +8,8 @@ pub(super) mod lists;
 pub(in crate::http) mod many_feeds;
 pub(super) mod metrics;
 mod page_query;
+#[cfg(feature = "cluster")]
+pub(super) mod peer_snapshot;
 pub(super) mod posts;
 pub(super) mod preferences;
 pub(super) mod server;

@@ -137,6 +137,10 @@ pub(in crate::http) async fn publish(
     }
     access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
+    #[cfg(feature = "cluster")]
+    if let (true, Some(peers)) = (wait, request.app_data::<Data<crate::http::cluster::Peers>>()) {
+        peers.delivered_elsewhere().await;
+    }
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
 }

@@ -16,7 +16,7 @@ use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
-use tidewire::cluster::placement::NodeView;
+use tidewire::cluster::placement::{NodeView, Readiness};
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::error::Error;
 use tidewire::feed::cursor;
@@ -27,6 +27,8 @@ use tidewire::runtime::fanout::latency::AudienceLatency;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::state::verify::Verdict;
+#[cfg(feature = "cluster")]
+use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{Lost, Torn};
 use tidewire::storage::journal::writer::JournalFigures;
 
@@ -42,6 +44,19 @@ pub(in crate::http) async fn ready(
     engine_cell: Data<EngineCell>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
+    #[cfg(feature = "cluster")]
+    match request.app_data::<Data<Peers>>().map(|peers| peers.cluster().placement().readiness()) {
+        Some(Readiness::Leaving) => {
+            // Load balancers stop sending requests, before the listener closes.
+            let detail = "this node hands over to the others and ends: send requests to another one";
+            return Err(Problem::unavailable("leaving", detail).retry_soon());
+        }
+        Some(Readiness::Joining) if engine_cell.engine().is_some() => {
+            let detail = "this node has read the log, and owns no readers yet";
+            return Err(Problem::unavailable("joining", detail).retry_soon());
+        }
+        Some(Readiness::Joining | Readiness::Ready) | None => {}
+    }
     if let Some(engine) = engine_cell.engine() {
         let failure = engine.journal().and_then(|journal| journal.failure());
         let problem = |cause| Err(Problem::from(Error::JournalFailed(cause)));
@@ -115,28 +130,41 @@ pub(in crate::http) async fn stats(
     Ok(HttpResponse::Ok().json(stats))
 }
 
-/// Handles `GET /v1/cluster`.
+/// Handles `GET /v1/cluster`. With `?digest=true`, includes the digest of the state, which takes a traversal of all of it.
 #[cfg(feature = "cluster")]
-pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    Parameters::read(&request, &[])?;
+pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["digest", "delivered"])?;
+    let (has_digest, delivered) = (parameters.truth("digest")?, parameters.number("delivered")?);
     let peers = request.app_data::<Data<Peers>>().ok_or_else(no_cluster)?;
     let placement = peers.cluster().placement();
+    if let Some(sequence) = delivered
+        && !peers.cluster().has_delivered(&engine, Sequence(sequence)).await
+    {
+        let detail = format!("this node has not delivered all posts up to {sequence} yet");
+        return Err(Problem::unavailable("not_applied_yet", detail).retry_soon());
+    }
     let view = placement.view();
     let node = |node: &NodeView| json!({"name": node.name, "address": node.address, "partitions": node.partitions});
-    Ok(HttpResponse::Ok().json(json!({
+    let mut answer = json!({
         "node": placement.me(),
         "epoch": view.epoch,
         "sequencer": view.sequencer,
         "applied": placement.applied(),
         "partitions": view.partitions,
         "nodes": view.nodes.iter().map(node).collect::<Vec<_>>(),
-    })))
+    });
+    if has_digest && let Some((sequence, digest)) = peers.cluster().digest(&engine).await {
+        answer["world"] = json!({"sequence": sequence, "digest": digest.to_string()});
+    }
+    Ok(HttpResponse::Ok().json(answer))
 }
 
 /// Handles `GET /v1/cluster`.
 #[cfg(not(feature = "cluster"))]
 pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    Parameters::read(&request, &[])?;
+    let parameters = Parameters::read(&request, &["digest", "delivered"])?;
+    parameters.truth("digest")?;
+    parameters.number("delivered")?;
     Err(no_cluster())
 }
 
@@ -249,7 +277,7 @@ fn audience_latency(latency: &AudienceLatency) -> Value {
 fn journal_figures(journal: &JournalFigures) -> Value {
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
     json!({
-        "sequence": number(&journal.last),
+        "sequence": journal.committed.last().0,
         "written_bytes": number(&journal.written_bytes),
         "commits": number(&journal.commits),
     })

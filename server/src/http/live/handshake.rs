@@ -11,7 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::rt::time::{Sleep, sleep};
@@ -31,10 +30,8 @@ use tidewire::engine::{Engine, Unauthenticated, Watcher};
 use tidewire::error::Error;
 use tidewire::feed::stream::StreamPosition;
 use tidewire::id::SourceId;
+use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::live::subscriber_queue::Closing;
-
-/// Maximum time that a live connection may take to authenticate.
-const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
 
 /// The parameters of the live request.
 pub(super) struct LiveRequest {

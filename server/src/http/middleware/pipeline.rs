@@ -120,7 +120,7 @@ impl Pipeline {
     pub(in crate::http) async fn pass(
         self,
         request: ServiceRequest,
-        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+        handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
         pass(self, request, handle).await
     }
@@ -129,7 +129,7 @@ impl Pipeline {
 async fn pass(
     pipeline: Pipeline,
     mut request: ServiceRequest,
-    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
 ) -> Result<ServiceResponse, Error> {
     let operation = pipeline.operation;
     let Some(state) = request.app_data::<Data<PipelineState>>().cloned() else {
@@ -182,7 +182,7 @@ async fn handle_here_or_elsewhere(
     operation: &'static Operation,
     request: ServiceRequest,
     caller: Option<Caller>,
-    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
 ) -> Result<ServiceResponse, Error> {
     let Some(peers) = &state.peers else { return handle(request, caller).await };
     let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
@@ -202,7 +202,7 @@ async fn handle_here_or_elsewhere(
     _: &'static Operation,
     request: ServiceRequest,
     caller: Option<Caller>,
-    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
 ) -> Result<ServiceResponse, Error> {
     handle(request, caller).await
 }

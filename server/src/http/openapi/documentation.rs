@@ -40,8 +40,11 @@ impl Documentation {
         self
     }
 
-    /// Adds a query parameter.
-    pub(super) fn query(mut self, name: &str, description: &str, schema: Value) -> Self {
+    /// Adds a query parameter. An enumeration is one of texts.
+    pub(super) fn query(mut self, name: &str, description: &str, mut schema: Value) -> Self {
+        if schema.get("enum").is_some() {
+            schema["type"] = json!("string");
+        }
         self.parameters.push(json!({"name": name, "in": "query", "description": description, "schema": schema}));
         self
     }

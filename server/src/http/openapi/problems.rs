@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::http::openapi::schemas::schema;
 use crate::http::operation::{HandledBy, Needs, Right, WorkKind};
 
 /// Problem codes by status.
@@ -106,15 +107,11 @@ fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
         "code": codes.first(),
         "detail": "what is wrong, for people",
     });
-    let schema = json!({
-        "allOf": [
-            {"$ref": "#/components/schemas/Problem"},
-            {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
-        ],
-    });
+    // One schema for all refusals, so that generated clients have one type for them.
     let mut response = json!({
         "description": description(status),
-        "content": {"application/problem+json": {"schema": schema, "example": example}},
+        "content": {"application/problem+json": {"schema": schema("Problem"), "example": example}},
+        "x-codes": codes,
     });
     if let Some((name, header)) = header(status) {
         response["headers"] = json!({name: header});

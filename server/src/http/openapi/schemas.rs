@@ -108,7 +108,7 @@ fn values() -> Named {
                 "examples": [feed_cursor()],
             }),
         ),
-        ("Kind", json!({"enum": [Kind::Post.as_str(), Kind::User.as_str(), Kind::Ad.as_str()]})),
+        ("Kind", json!({"type": "string", "enum": [Kind::Post.as_str(), Kind::User.as_str(), Kind::Ad.as_str()]})),
         ("Problem", problem()),
     ]
 }
@@ -170,11 +170,14 @@ fn posts() -> Named {
         "id": schema("PostId"),
         "author": schema("SourceId"),
         "published_at": schema("Time"),
+    }));
+    post["description"] = json!(
+        "With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`."
+    );
+    let optional = json!({
         "kind": schema("Kind"),
         "body": body,
         "hidden": {"type": "boolean", "description": "Kept out of every feed until it is shown again."},
-    }));
-    let optional = json!({
         "tags": {"type": "array", "minItems": 1, "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
         "topic": schema("TopicName"),
         "repost_of": schema("PostId"),
@@ -184,13 +187,7 @@ fn posts() -> Named {
     for (name, of) in optional.as_object().into_iter().flatten() {
         post["properties"][name] = of.clone();
     }
-    let ids = json!({"id": schema("PostId"), "author": schema("SourceId"), "published_at": schema("Time")});
-    vec![
-        ("NewPost", closed(&["author", "body"], sent)),
-        ("PostChange", change),
-        ("Post", post),
-        ("PostIds", object(ids)),
-    ]
+    vec![("NewPost", closed(&["author", "body"], sent)), ("PostChange", change), ("Post", post)]
 }
 
 fn edges() -> Named {
@@ -222,7 +219,7 @@ fn edges() -> Named {
     vec![
         ("Nothing", closed(&[], json!({}))),
         ("FollowOptions", closed(&[], options)),
-        ("Follows", closed(&["follows"], json!({"follows": follows}))),
+        ("FollowsRequest", closed(&["follows"], json!({"follows": follows}))),
         ("Followed", object(json!({"created": count(), "existing": count()}))),
         ("Put", object(json!({"created": {"type": "boolean"}}))),
         ("SourceList", list(listed)),
@@ -236,7 +233,7 @@ fn route_cost() -> Value {
     let mut cost = object(json!({
         "push_us_per_hour": us("Pushing its posts to the followers that have inboxes."),
         "pull_us_per_hour": us("Pulling its posts for the pages of its followers."),
-        "decided_by": {"enum": ["setting", "followers", "cost"], "description": "On what its route depends."},
+        "decided_by": {"type": "string", "enum": ["setting", "followers", "cost"], "description": "On what its route depends."},
     }));
     cost["description"] = json!(
         "The processor time that the posts of a source take by either route, in microseconds an hour: estimated from the rates since the start \
@@ -262,19 +259,16 @@ fn next() -> Value {
 
 fn pages() -> Named {
     let repost = object(json!({"user": schema("SourceId"), "at": schema("Time"), "post": schema("PostId")}));
-    let item = |post: Value| {
-        object(json!({
-            "post": post,
-            "cursor": schema("Cursor"),
-            "reposts": {"type": "array", "items": repost, "description": "Who repeats the post, newest first."},
-            "via": {"type": "array", "items": schema("SourceId"), "description": "Followed sources that brought it."},
-        }))
-    };
-    let any = json!({"anyOf": [schema("Post"), schema("PostIds")], "description": "With `fields=ids`, id, author and time only."});
+    let item = object(json!({
+        "post": schema("Post"),
+        "cursor": schema("Cursor"),
+        "reposts": {"type": "array", "items": repost, "description": "Who repeats the post, newest first."},
+        "via": {"type": "array", "items": schema("SourceId"), "description": "Followed sources that brought it."},
+    }));
     let mut newest = or_null(schema("Cursor"));
     newest["description"] = json!("For `after`: stands for all that had come into the feed. Null where nothing has.");
     let mut page = object(json!({
-        "items": array(item(any)),
+        "items": array(schema("Item")),
         "next": next(),
         "newest": newest,
         "partial": {
@@ -293,18 +287,25 @@ fn pages() -> Named {
     page["properties"]["unreadable"] =
         json!({"type": "array", "items": schema("PostId"), "description": "Posts that are damaged on disk."});
     let users = json!({"type": "array", "maxItems": FEEDS_PER_REQUEST_MAX, "items": schema("SourceId")});
-    let fields = or_null(json!({"enum": ["ids"]}));
+    let fields = or_null(json!({"type": "string", "enum": ["ids"]}));
     let request = closed(&["users"], json!({"users": users, "limit": limit(), "fields": fields}));
     let mut of_user = page.clone();
     of_user["properties"]["user"] = schema("SourceId");
     of_user["required"].as_array_mut().into_iter().for_each(|required| required.push(json!("user")));
     let refused = object(json!({"user": schema("SourceId"), "problem": schema("Problem")}));
-    let feeds = object(json!({"feeds": array(json!({"anyOf": [of_user, refused]}))}));
-    vec![("Item", item(schema("Post"))), ("Page", page), ("FeedsRequest", request), ("Feeds", feeds)]
+    let answers = array(json!({"anyOf": [schema("FeedOfUser"), schema("RefusedFeed")]}));
+    vec![
+        ("Item", item),
+        ("Page", page),
+        ("FeedsRequest", request),
+        ("FeedOfUser", of_user),
+        ("RefusedFeed", refused),
+        ("FeedsAnswer", object(json!({"feeds": answers}))),
+    ]
 }
 
 fn preferences() -> Named {
-    let replies = json!({"enum": [Replies::Followed, Replies::All, Replies::None]});
+    let replies = json!({"type": "string", "enum": [Replies::Followed, Replies::All, Replies::None]});
     let rules = json!({
         "show_own": {"type": "boolean"},
         "replies": replies,
@@ -357,7 +358,7 @@ fn explanation() -> Value {
             of_source("blocked_by"),
             kind("own_posts_off", json!({})), kind("reposts_off", json!({})), reply,
         ]})),
-        "route": {"enum": ["push", "pull", null]},
+        "route": or_null(json!({"type": "string", "enum": ["push", "pull"]})),
         "cost": or_null(schema("RouteCost")),
     }))
 }

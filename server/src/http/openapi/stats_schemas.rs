@@ -24,8 +24,8 @@ pub(super) fn all() -> Named {
         "events": count(),
     }));
     vec![
-        ("Alive", object(json!({"alive": {"const": true}}))),
-        ("Ready", object(json!({"ready": {"const": true}}))),
+        ("Liveness", object(json!({"alive": {"const": true}}))),
+        ("Readiness", object(json!({"ready": {"const": true}}))),
         ("NotReady", object(json!({"ready": {"const": false}, "recovery": recovering}))),
         ("Cluster", cluster()),
         ("Snapshot", object(snapshot())),
@@ -39,14 +39,17 @@ pub(super) fn all() -> Named {
 fn cluster() -> Value {
     let name = || json!({"type": "string"});
     let node = object(json!({"name": name(), "address": {"type": "string"}, "partitions": array(count())}));
-    object(json!({
+    let mut cluster = object(json!({
         "node": name(),
         "epoch": count(),
         "sequencer": or_null(name()),
         "applied": count(),
         "partitions": count(),
         "nodes": array(node),
-    }))
+    }));
+    let digest = json!({"type": "string", "pattern": "^[0-9a-f]{32}$"});
+    cluster["properties"]["world"] = object(json!({"sequence": count(), "digest": digest}));
+    cluster
 }
 
 fn snapshot() -> Value {

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
 use tidewire::limits::{
     FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX,
 };
@@ -26,8 +25,7 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
     for nth in 1..KEYS_TRIED_MAX as u8 {
         assert!(keys.add_token(TokenKey::hs256(&[nth + 100; 32], None)));
     }
-    let server =
-        Server::guarded(Engine::start(EngineConfig::default()), Access::by(keys).with_proxies("none".parse().unwrap()));
+    let server = Server::guarded(EngineConfig::default(), Access::by(keys).with_proxies("none".parse().unwrap()));
     let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "");
     let good = tokens::token("ann");
     assert_eq!(ask(&good).status, 200);
@@ -45,7 +43,7 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
 
 #[test]
 fn forged_tokens_of_one_client_behind_a_proxy_do_not_shut_out_the_others() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), tokens::access());
+    let server = Server::guarded(EngineConfig::default(), tokens::access());
     let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "").status;
     let before = computed(&server);
     for nth in 0..2 * FORGED_SIGNATURES_AT_ONCE {

@@ -23,7 +23,7 @@ use crate::live::client::{Client, Next};
 use crate::server::{Answer, Server};
 
 fn server() -> Server {
-    Server::guarded(Engine::start(EngineConfig::default()), access())
+    Server::guarded(EngineConfig::default(), access())
 }
 
 fn ask(server: &Server, path: &str, credential: &str) -> Answer {
@@ -39,7 +39,7 @@ fn publish_7(server: &Server) -> u16 {
 #[test]
 fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
     let access = access().with_proxies("none".parse().unwrap());
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access);
+    let server = Server::guarded(EngineConfig::default(), access);
     let mut guesses = 0;
     let slowed = loop {
         guesses += 1;
@@ -89,7 +89,7 @@ async fn broken() -> Server {
         let files = FaultyFiles::new(MemoryFiles::default(), Plan { fail_sync: Some(nth), ..Plan::default() });
         let Ok((engine, _)) = kept::open(files, &kept::storage(Durability::Always, 1 << 20)) else { continue };
         assert!(engine.publish(crate::world::draft("ann", "1"), false).await.is_err());
-        return Server::guarded(engine, access());
+        return Server::guarding(engine, access());
     }
     unreachable!("it starts at last");
 }

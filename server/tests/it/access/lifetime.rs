@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
 use tidewire_server::http::auth::Access;
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
@@ -13,7 +12,7 @@ use crate::server::Server;
 #[test]
 fn a_token_that_is_good_for_too_long_is_refused_with_a_code_of_its_own() {
     let access = Access::by(tokens::keys()).with_token_lifetime_max(Duration::from_secs(600));
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access);
+    let server = Server::guarded(EngineConfig::default(), access);
     let ask = |credential: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(credential))], "");
     for (made_ago, lasts, code) in
         [(0.0, 600.0, None), (300.0, 600.0, None), (0.0, 601.0, Some("token_lifetime_too_long"))]

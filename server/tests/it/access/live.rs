@@ -21,7 +21,7 @@ use crate::live::client::{Client, Next, PATIENCE};
 use crate::server::Server;
 
 fn server() -> Server {
-    Server::guarded(Engine::start(EngineConfig::default()), access())
+    Server::guarded(EngineConfig::default(), access())
 }
 
 /// Opens a WebSocket with this header; the status if that is refused.
@@ -120,11 +120,7 @@ async fn what_is_not_good_enough_is_refused_in_each_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
     let server = Server::guarded(
-        Engine::start(EngineConfig {
-            live_max: 1,
-            live_heartbeat: Duration::from_millis(50),
-            ..EngineConfig::default()
-        }),
+        EngineConfig { live_max: 1, live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() },
         access(),
     );
     let (mut client, _) = open(server.address(), None).await.unwrap();
@@ -193,7 +189,7 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
     // No beat comes meanwhile.
     let hour = Duration::from_secs(3_600);
     let engine = Engine::start(EngineConfig { live_heartbeat: hour, ..EngineConfig::default() });
-    let server = Server::guarded(engine, access());
+    let server = Server::guarding(engine, access());
     let (old, new) = (tokens::made("ann", 60.0, 600.0), tokens::made("ann", 10.0, 600.0));
     let old_header = bearer(&old);
     let (mut by_header, _) = open(server.address(), Some(("authorization", &old_header))).await.unwrap();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
 use tidewire_server::http::operations;
 
 use crate::access::tokens::{self, METRICS_KEY, READING_KEY, SERVER_KEY, access, bearer};
@@ -164,7 +163,7 @@ pub fn send(server: &Server, (name, method, path): (&str, &str, &str), call: &Ca
 
 #[test]
 fn every_operation_is_answered_to_those_who_may_and_to_nobody_else() {
-    check(&Server::guarded(Engine::start(EngineConfig::default()), access()));
+    check(&Server::guarded(EngineConfig::default(), access()));
 }
 
 /// Sends every operation with every credential.
@@ -260,7 +259,7 @@ fn change(
 
 #[test]
 fn what_was_refused_was_not_done() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let there = changeable(&server);
     let before = world(&server);
     let (good, bad): (Vec<_>, Vec<_>) =
@@ -290,7 +289,7 @@ fn what_was_refused_was_not_done() {
 
 #[test]
 fn posts_are_their_authors_and_those_that_are_not_there_are_nobodys() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let ask_by = |credential: &str, method: &str, path: &str, body: &str| {
         let credential = bearer(credential);
         let mut headers = vec![("authorization", credential.as_str())];
@@ -320,7 +319,7 @@ fn posts_are_their_authors_and_those_that_are_not_there_are_nobodys() {
 
 #[test]
 fn hidden_follows_are_for_the_server_alone() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     for (credential, allowed) in [(tokens::token("ann"), false), (SERVER_KEY.to_owned(), true)] {
         let headers = [("authorization", &*bearer(&credential)), ("content-type", "application/json")];
         let hidden = server.ask("PUT", "/v1/users/ann/following/bob", &headers, r#"{"hidden":true}"#);
@@ -334,7 +333,7 @@ fn hidden_follows_are_for_the_server_alone() {
 
 #[test]
 fn a_path_is_compared_as_its_handler_reads_it() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let token = bearer(&tokens::token("ann"));
     for (path, status) in [
         ("/v1/users/ann/feed", 200),

@@ -13,7 +13,7 @@ use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;
 
 fn server(options: AccessOptions) -> Server {
-    Server::guarded(Engine::start(EngineConfig::default()), Access::open(options).unwrap())
+    Server::guarded(EngineConfig::default(), Access::open(options).unwrap())
 }
 
 #[test]

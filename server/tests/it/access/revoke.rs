@@ -29,7 +29,7 @@ fn revoke(server: &Server, user: &str, body: &str) -> Answer {
 
 #[test]
 fn tokens_from_before_a_revocation_are_refused_and_those_from_after_are_not() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let (old, without_iat) = (tokens::made("ann", 60.0, 600.0), tokens::token("ann"));
     for token in [&old, &without_iat] {
         assert_eq!(feed(&server, "ann", token).status, 200);
@@ -49,7 +49,7 @@ fn tokens_from_before_a_revocation_are_refused_and_those_from_after_are_not() {
 
 #[test]
 fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let of_2100 = tokens::signed(&json!({"sub": "ann", "iat": 4_102_444_800_i64, "exp": 4_102_444_900_i64}), &SECRET);
     let refused_before = feed(&server, "ann", &of_2100);
     assert_eq!(revoke(&server, "ann", "").status, 200);
@@ -70,7 +70,7 @@ fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() 
 
 #[test]
 fn the_latest_instant_counts_and_none_far_ahead_is_taken() {
-    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let server = Server::guarded(EngineConfig::default(), access());
     let not_before = |answer: &Answer| answer.json()["not_before"].as_str().unwrap().to_owned();
     let first = revoke(&server, "ann", r#"{"not_before":"2020-01-01T00:00:00Z"}"#);
     assert_eq!(not_before(&first), "2020-01-01T00:00:00Z");

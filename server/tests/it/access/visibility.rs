@@ -24,7 +24,7 @@ struct World(Server);
 
 impl World {
     fn new() -> Self {
-        let world = Self(Server::guarded(Engine::start(EngineConfig::default()), access()));
+        let world = Self(Server::guarded(EngineConfig::default(), access()));
         for path in ["following/tag:tea", "following/cas", "lists/pals/members/bob"] {
             world.by_server("PUT", &format!("/v1/users/ann/{path}"), None);
         }
@@ -282,7 +282,7 @@ fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose()
     assert_eq!(minted.status, 201);
 
     let engine = Engine::start(EngineConfig::default());
-    let lenient = World(Server::guarded(engine, access().with_token_post_ids(TokenPostIds::User)));
+    let lenient = World(Server::guarding(engine, access().with_token_post_ids(TokenPostIds::User)));
     for status in [201, 200] {
         assert_eq!(lenient.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&post("7"))).status, status);
     }

@@ -85,8 +85,8 @@ fn a_missing_or_changed_object_is_named_and_nothing_is_restored() {
         for (bytes, named) in [
             (b"{".to_vec(), "is damaged: "),
             (
-                String::from_utf8(good.clone()).unwrap().replace("\"format\":1", "\"format\":2").into_bytes(),
-                "has format 2, and this version reads up to 1",
+                String::from_utf8(good.clone()).unwrap().replace("\"format\":1", "\"format\":3").into_bytes(),
+                "has format 3, and this version reads up to 2",
             ),
         ] {
             fs::write(&manifest, bytes).unwrap();

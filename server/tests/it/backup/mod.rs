@@ -1,6 +1,9 @@
 //! Backups: what was copied can be restored, as it was after any copied event.
 
+mod clocks;
+mod counted;
 mod damage;
+mod of_cluster;
 mod program;
 
 use std::path::{Path, PathBuf};
@@ -78,7 +81,7 @@ fn back_up(backups: &mut Backups) -> Result<(), BackupError> {
 
 /// The last event of an engine.
 fn last_event(engine: &Engine) -> u64 {
-    engine.journal().unwrap().last.load(Ordering::Relaxed)
+    engine.journal().unwrap().committed.last().0
 }
 
 /// What everybody sees after an event.

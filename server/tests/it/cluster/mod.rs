@@ -1,7 +1,9 @@
 //! Requests that arrive at another node of a cluster than the one that handles them.
 
+mod deliveries;
 mod failures;
 mod live;
+mod moves;
 mod nodes;
 mod operations;
 mod peer;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidewire::cluster::figures::ClusterFigures;
 use tidewire::cluster::placement::{NodeView, Place, Placement, View};
 use tidewire::cluster::record::{Epoch, NodeName};
 use tidewire::config::EngineConfig;
@@ -30,6 +31,8 @@ pub struct Roles {
     sequencer: Mutex<Option<usize>>,
     addresses: Mutex<Vec<String>>,
     applied: [AtomicU64; NAMES.len()],
+    silent_seconds: [AtomicU64; NAMES.len()],
+    beat_seconds: AtomicU64,
 }
 
 impl Roles {
@@ -49,6 +52,18 @@ impl Roles {
         self.addresses.lock().unwrap()[node] = address;
     }
 
+    pub fn silence_log(&self, seconds: u64) {
+        (0..NAMES.len()).for_each(|node| self.silence_log_of(node, seconds));
+    }
+
+    pub fn silence_log_of(&self, node: usize, seconds: u64) {
+        self.silent_seconds[node].store(seconds, Ordering::Relaxed);
+    }
+
+    pub fn beat_every(&self, seconds: u64) {
+        self.beat_seconds.store(seconds, Ordering::Relaxed);
+    }
+
     pub fn apply(&self, node: usize, sequence: u64) {
         self.applied[node].store(sequence, Ordering::Relaxed);
     }
@@ -59,6 +74,7 @@ struct Seen {
     me: usize,
     name: NodeName,
     roles: Arc<Roles>,
+    figures: ClusterFigures,
 }
 
 impl Seen {
@@ -90,6 +106,18 @@ impl Placement for Seen {
 
     fn applied(&self) -> Sequence {
         Sequence(self.roles.applied[self.me].load(Ordering::Relaxed))
+    }
+
+    fn figures(&self) -> Option<&ClusterFigures> {
+        Some(&self.figures)
+    }
+
+    fn heard_ago(&self) -> Option<Duration> {
+        Some(Duration::from_secs(self.roles.silent_seconds[self.me].load(Ordering::Relaxed)))
+    }
+
+    fn beat_period(&self) -> Duration {
+        Duration::from_secs(self.roles.beat_seconds.load(Ordering::Relaxed))
     }
 
     fn view(&self) -> View {
@@ -158,10 +186,17 @@ impl Nodes {
             sequencer: Mutex::new(Some(2)),
             addresses: Mutex::new(vec![String::new(); NAMES.len()]),
             applied: Default::default(),
+            silent_seconds: Default::default(),
+            beat_seconds: AtomicU64::new(0),
         });
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());
         for (me, name) in NAMES.iter().enumerate() {
-            let seen = Arc::new(Seen { me, name: name.parse().unwrap(), roles: Arc::clone(&roles) });
+            let seen = Arc::new(Seen {
+                me,
+                name: name.parse().unwrap(),
+                roles: Arc::clone(&roles),
+                figures: ClusterFigures::default(),
+            });
             let options = options(ClusterOptions::new(ClusterKey::new(KEY).unwrap()));
             let cluster = Arc::new(Cluster::new(seen, options).unwrap());
             let (engine, access) = (engine(), Arc::new(access()));

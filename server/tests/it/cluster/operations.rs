@@ -34,7 +34,7 @@ fn answering(name: &str) -> &'static str {
 #[test]
 fn every_operation_through_another_node_is_answered_as_by_the_right_one() {
     let nodes = Nodes::of_one_world(access);
-    let alone = Server::guarded(nodes.a().engine.clone(), access());
+    let alone = Server::guarding(nodes.a().engine.clone(), access());
     for operation @ (name, ..) in operations().filter(|(name, ..)| *name != "read_cluster") {
         let call = matrix::call(name);
         for credential in matrix::credentials().into_iter().filter(|one| ["right", "server key"].contains(&one.name)) {
@@ -109,5 +109,35 @@ fn reads_are_the_owners_word_for_word() {
             (status, headers.into_iter().filter(|header| !header.starts_with("x-request-id")).collect::<Vec<_>>(), text)
         };
         assert_eq!(without_id(passed), without_id(direct), "{method} {path}");
+    }
+}
+
+#[test]
+fn reads_say_for_how_long_the_log_was_silent() {
+    let nodes = Nodes::of_one_world(Access::default);
+    // The last ones are of a cluster with long sessions, in which a beat that comes in time is nothing to mention.
+    for (beats, silent, expected) in
+        [(0, 0, ""), (0, 1, ""), (0, 2, "2"), (0, 5, "5"), (0, 0, ""), (5, 5, ""), (5, 9, ""), (5, 10, "10")]
+    {
+        nodes.roles.beat_every(beats);
+        nodes.roles.silence_log(silent);
+        for path in ["/v1/users/ann/feed", "/v1/users/ann/following", "/v1/users/ann/rules"] {
+            let told = nodes.a().get(path);
+            assert_eq!(told.header("tidewire-stale-seconds"), expected, "{path}, silent for {silent} s");
+        }
+    }
+}
+
+#[test]
+fn feeds_of_several_nodes_say_the_longest_time_for_which_the_log_was_silent() {
+    let nodes = Nodes::of_one_world(Access::default);
+    for (user, owner) in [("ann", 0), ("bob", 1), ("cas", 2)] {
+        nodes.roles.own(user, Some(owner));
+    }
+    for (silent, expected) in [([0, 0, 0], ""), ([3, 0, 0], "3"), ([0, 4, 0], "4"), ([3, 4, 9], "9"), ([9, 4, 3], "9")]
+    {
+        silent.into_iter().enumerate().for_each(|(node, seconds)| nodes.roles.silence_log_of(node, seconds));
+        let read = nodes.a().post("/v1/feeds", &serde_json::json!({"users": ["ann", "bob", "cas"]}));
+        assert_eq!((read.status, read.header("tidewire-stale-seconds")), (200, expected), "silent for {silent:?} s");
     }
 }

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::world::{above, config, draft, edge, id};
 
 fn beating() -> Server {
-    Server::start(EngineConfig { live_heartbeat: Duration::from_millis(100), ..config(1, above(5)) })
+    Server::start(EngineConfig { live_heartbeat: Duration::from_millis(250), ..config(1, above(5)) })
 }
 
 #[tokio::test(flavor = "multi_thread")]

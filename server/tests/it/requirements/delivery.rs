@@ -24,7 +24,7 @@ use crate::world::{NEWEST, above, all_asleep, config, edge, id, some};
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
 #[derive(Default)]
-struct HoldingClock {
+pub struct HoldingClock {
     /// Those that read pages before there was a server, whose threads are of the same kind.
     shards: Mutex<HashSet<ThreadId>>,
     knows_shards: AtomicBool,
@@ -69,8 +69,8 @@ impl Clock for HoldingClock {
     }
 }
 
-/// A server with one shard, on which so many followers of `big` are awake.
-fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
+/// An engine with one shard, on which so many followers of `big` are awake.
+pub fn crowded_engine(followers: usize) -> (Engine, Arc<HoldingClock>) {
     let clock = Arc::<HoldingClock>::default();
     let held = Arc::clone(&clock) as Arc<dyn Clock>;
     let engine = Engine::start_with(config(1, CelebrityPolicy::PushAll), MemoryJournal::default(), held);
@@ -80,11 +80,17 @@ fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
         join_all(crowd.iter().map(|follower| async { engine.feed(&id(follower), NEWEST).await.unwrap() })).await
     });
     clock.knows_shards.store(true, Ordering::SeqCst);
+    (engine, clock)
+}
+
+/// A server with such an engine.
+fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
+    let (engine, clock) = crowded_engine(followers);
     (Server::of(engine), clock)
 }
 
 /// Does something while the shard of a server is held up.
-fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -> T) -> T {
+pub fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         clock.hold(true);
         let held = Held(clock);

@@ -1,6 +1,6 @@
 //! Every requirement over HTTP: one test for each row, named by the row and by what it promises. `rows` checks that none is missing.
 
-mod delivery;
+pub mod delivery;
 mod engine;
 mod late;
 mod live;

@@ -57,7 +57,7 @@ fn of_many() -> Documentation {
              not here.",
         ))
         .takes("FeedsRequest", REQUEST_BYTES_MAX, &json!({"users": ["ann", "cas"], "limit": 20}))
-        .answers(200, "A page or a problem for each reader.", "Feeds", &answer)
+        .answers(200, "A page or a problem for each reader.", "FeedsAnswer", &answer)
 }
 
 fn own_page() -> Documentation {

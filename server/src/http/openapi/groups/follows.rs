@@ -44,7 +44,7 @@ fn follow_many() -> Documentation {
              cannot be made, none is, and `errors` has those."
         ))
         .waits()
-        .takes("Follows", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
+        .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
         .answers(200, "How many are new, and how many there were.", "Followed", &json!({"created": 1, "existing": 0}))
         .refuses(403, &["blocked"])
         .refuses(422, REFUSED)

@@ -21,15 +21,15 @@ pub(super) static DOCUMENTATION: Documented = &[
 ];
 
 fn check_alive() -> Documentation {
-    documented("Ask whether the server lives").answers(200, "It does.", "Alive", &json!({"alive": true}))
+    documented("Ask whether the server lives").answers(200, "It does.", "Liveness", &json!({"alive": true}))
 }
 
 fn check_ready() -> Documentation {
     let recovery = json!({"phase": "journal", "snapshot_bytes": 7, "snapshot_bytes_total": 7, "events": 9});
     documented("Ask whether the server is ready")
-        .answers(200, "Its state is recovered, and it takes writes.", "Ready", &json!({"ready": true}))
+        .answers(200, "Its state is recovered, and it takes writes.", "Readiness", &json!({"ready": true}))
         .answers(503, "How far recovery has come.", "NotReady", &json!({"ready": false, "recovery": recovery}))
-        .refuses(503, &["journal_failed"])
+        .refuses(503, &["journal_failed", "joining", "leaving"])
 }
 
 fn describe() -> Documentation {
@@ -56,13 +56,25 @@ fn read_cluster() -> Documentation {
         {"name": "a", "address": "https://a.example:8080", "partitions": [0, 2]},
         {"name": "b", "address": "https://b.example:8080", "partitions": [1]},
     ]);
-    let cluster = json!({"node": "a", "epoch": 7, "sequencer": "b", "applied": 4096, "partitions": 3, "nodes": nodes});
+    let world = json!({"sequence": 4090, "digest": "0123456789abcdef0123456789abcdef"});
+    let mut cluster =
+        json!({"node": "a", "epoch": 7, "sequencer": "b", "applied": 4096, "partitions": 3, "nodes": nodes});
+    cluster["world"] = world;
     documented("Read which node of the cluster does what")
         .description(
             "As the answering node sees it, `applied` being the last event that this node has. `partitions` of a node are those whose \
              readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
-             owner of a reader saves the way over another node.",
+             owner of a reader saves the way over another node. `world` is the last event of users that is applied, and a digest of all \
+             state: nodes with equal sequences have equal digests. It takes a walk over all state, and is left out while events are \
+             applied all the time or another one is computed.",
         )
+        .query("digest", "The digest too.", json!({"type": "boolean", "default": false}))
+        .query(
+            "delivered",
+            "Answer after all posts up to this sequence are delivered to the readers of this node. After 5 s without it: 503.",
+            json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
+        )
+        .refuses(503, &["not_applied_yet"])
         .answers(200, "The cluster.", "Cluster", &cluster)
         .refuses(404, &["no_cluster"])
 }

@@ -1,0 +1,114 @@
+//! What the backups of a cluster have in place of a journal, and the snapshots in a store for nodes that start.
+//!
+//! Responsible for:
+//! - which node copies: the one that takes writes;
+//! - the newest state in a store as one snapshot.
+//!
+//! Not responsible for:
+//! - runs (`run`), restores (`restore`).
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backup::BackupError;
+use crate::backup::manifest::{self, Manifest, Part};
+use crate::backup::store::{Listed, Store};
+use crate::backup::{parts, restore};
+use tracing::warn;
+
+use tidewire::cluster::followed::Followed;
+use tidewire::cluster::journal::JoinError;
+use tidewire::cluster::membership::Counted;
+use tidewire::cluster::view::ClusterView;
+use tidewire::feed::event::Event;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::log::{LogRecord, SharedLog};
+use tidewire::storage::segment::FoundEvent;
+
+/// The cluster of an engine that is backed up.
+#[derive(Clone)]
+pub struct ClusterSource {
+    /// The log of the cluster.
+    pub log: Arc<dyn SharedLog>,
+    /// The cluster, as this node sees it.
+    pub view: Arc<ClusterView>,
+}
+
+impl ClusterSource {
+    /// Returns the epoch, if this node takes writes in it.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        let membership = self.view.membership();
+        let is_sequencer = membership.sequencer().is_some_and(|sequencer| self.view.is_me(sequencer));
+        (is_sequencer && self.view.is_leased()).then_some(membership.epoch().0)
+    }
+}
+
+/// Follows a copied record, and returns its event if it counts. The nodes ignore what a node has written after it was replaced.
+pub(super) fn counted_event(
+    followed: &mut Followed,
+    place: &str,
+    found: &FoundEvent<'_>,
+) -> Result<Option<Event>, BackupError> {
+    let record = LogRecord { sequence: found.sequence, bytes: found.payload.to_vec() };
+    match followed.read(&record) {
+        Ok((_, Counted::Event(event))) => Ok(Some(event)),
+        Ok(_) => Ok(None),
+        Err(cause) => Err(JoinError::Record { place: place.to_owned(), sequence: found.sequence, cause }.into()),
+    }
+}
+
+/// Opens the newest snapshot in a store that was taken at record `from` or later. If there is none, makes one of an older snapshot and the copied
+/// records after it, below the data directory of a node.
+///
+/// # Errors
+/// Fails if the store cannot be read, or has no such records.
+pub fn newest_snapshot(store: Store, from: Sequence, directory: &Path) -> Result<Box<dyn Read + Send>, BackupError> {
+    let manifests = manifest::read_all(&store)?;
+    let place = store.place("");
+    let Some(newest) = manifests.last() else { return Err(BackupError::NoBackup { place }) };
+    let of_cluster = || manifests.iter().rev().filter(|manifest| manifest.epoch.is_some());
+    let stored = store.list(parts::FOLDER)?.into_iter().map(|Listed { name, bytes, .. }| (name, bytes));
+    let stored: HashSet<(String, u64)> = stored.collect();
+    let is_there = |part: &Part| stored.contains(&(part.sha256.clone(), part.bytes));
+    let has_snapshot = |manifest: &&Manifest| manifest.sequence >= from.0 && manifest.snapshot.iter().all(is_there);
+    if let Some(found) = of_cluster().find(has_snapshot) {
+        let parts = found.snapshot.clone().into_iter();
+        return Ok(Box::new(Stored { store, parts, part: Vec::new(), taken: 0 }));
+    }
+    let mut failed = None;
+    for found in of_cluster().filter(|manifest| manifest.last() >= from.0) {
+        match restore::rebuilt_snapshot(&store, found, directory) {
+            Ok(file) => return Ok(Box::new(file)),
+            Err(cause) => {
+                warn!("the backup {} cannot be restored: {cause}", found.name());
+                failed.get_or_insert(cause);
+            }
+        }
+    }
+    let (wanted, ranges) = (format!("record {from}"), format!("records up to {}", newest.last()));
+    Err(failed.unwrap_or(BackupError::OutOfRange { wanted, place, ranges }))
+}
+
+/// The content of a file in a store.
+struct Stored {
+    store: Store,
+    parts: std::vec::IntoIter<Part>,
+    part: Vec<u8>,
+    taken: usize,
+}
+
+impl Read for Stored {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.taken == self.part.len() {
+            let Some(next) = self.parts.next() else { return Ok(0) };
+            (self.part, self.taken) = (parts::read(&self.store, &next).map_err(io::Error::other)?, 0);
+        }
+        let left = &self.part[self.taken..];
+        let bytes = left.len().min(into.len());
+        into[..bytes].copy_from_slice(&left[..bytes]);
+        self.taken += bytes;
+        Ok(bytes)
+    }
+}

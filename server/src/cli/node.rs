@@ -1,0 +1,373 @@
+//! Starts a node of a cluster: its state, from its own snapshot or that of another node, and from the log.
+
+use std::error::Error;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ureq::http::StatusCode;
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+#[cfg(feature = "backup")]
+use crate::backup::cluster::newest_snapshot;
+#[cfg(feature = "backup")]
+use crate::backup::store::Store;
+use crate::backup::url::BackupUrl;
+use crate::cli::client::{Refused, TrustError, trusted};
+use crate::cli::recovering;
+use crate::cli::serve::{Backups, start_backups};
+use crate::cli::settings::{Settings, SettingsError};
+use crate::http::cluster::{ClusterKey, KEY_HEADER};
+use crate::http::engine_cell::EngineCell;
+use tidewire::clock::SystemClock;
+use tidewire::cluster::journal::NodeOptions;
+use tidewire::cluster::view::ClusterView;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, Joining, NodeStorage};
+use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::log::SharedLog;
+use tidewire::storage::log::kafka::KafkaLog;
+
+/// The period between two checks whether a node has read the log of its cluster, and still follows it.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
+
+/// The period between two looks for live connections of readers that this node does not own, beside the look after each move.
+const LIVE_LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// Maximum time to connect to another node.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum time until another node answers. It answers soon also if it has to take a snapshot first.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time between two pieces of a snapshot.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Maximum time for a snapshot: some hundred GB at the minimum rate of the sender.
+const SENDING_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// Maximum time for a part of a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a snapshot that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Number of pieces that are read before they are stored.
+const PIECES_AHEAD: usize = 4;
+
+/// The shortest time for which the backups of a cluster are kept. A node that was replaced in the middle of a run removes none that the next
+/// node continues.
+const BACKUP_KEEP_MIN: Duration = Duration::from_secs(3_600);
+
+/// Refuses settings that a node of a cluster cannot follow.
+///
+/// # Errors
+/// The error names the option.
+pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
+    let refuse = |option, what: &str| Err(SettingsError::Nonsense { option, what: what.to_owned() });
+    if settings.repair {
+        return refuse("repair", "is for a server on one machine: a node reads the log of its cluster again");
+    }
+    if settings.backup_to.is_some() && settings.data_dir.is_none() {
+        return refuse(
+            "backup-to",
+            "needs --data-dir on a node of a cluster: what is copied begins with a snapshot of the node",
+        );
+    }
+    if settings.backup_keep.is_some_and(|kept| kept.0 < BACKUP_KEEP_MIN) {
+        return refuse(
+            "backup-keep",
+            "must be at least 1h in a cluster: another node may take over in the middle of a run",
+        );
+    }
+    Ok(())
+}
+
+/// A node that is about to join its cluster.
+pub(crate) struct NodeStart {
+    pub(super) log: Arc<KafkaLog>,
+    pub(super) options: NodeOptions,
+    pub(super) view: Arc<ClusterView>,
+    pub(super) storage: Option<NodeStorage>,
+    pub(super) peers: HttpPeers,
+}
+
+impl NodeStart {
+    /// Puts the engine into the cell of the HTTP server once it has caught up with the log. Returns when the log cannot be followed any
+    /// further.
+    pub(super) fn run(
+        self,
+        config: EngineConfig,
+        cell: &EngineCell,
+        mut backups: Option<Backups>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let Self { log, options, view, storage, peers } = self;
+        let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
+        let join = || {
+            Joining { config, log: &*log, options, view, storage, peers: &peers, clock, progress: cell.progress() }
+                .run()
+        };
+        let mut started = Some(recovering::reported(cell, join)??);
+        while started.is_some() && !joined.has_failed() {
+            match started.take_if(|_| joined.is_ready()) {
+                Some((engine, report)) => {
+                    if let Some((options, figures)) = backups.take() {
+                        let cluster = (Arc::clone(&log) as Arc<dyn SharedLog>, Arc::clone(&joined));
+                        if let Err(cause) = start_backups(&engine, Some(cluster), options, &figures) {
+                            engine.shutdown();
+                            return Err(cause);
+                        }
+                    }
+                    cell.set_recovered(engine.clone(), report);
+                    follow(&engine, &joined);
+                }
+                None => thread::park_timeout(POLL_PERIOD),
+            }
+        }
+        // A supervisor may start it again, so the process ends.
+        Err("this node cannot follow the log of the cluster; the reason is logged above".into())
+    }
+}
+
+/// Keeps live connections in step with the log of the cluster, until that cannot be followed any further.
+fn follow(engine: &Engine, view: &ClusterView) {
+    let (mut shown, mut looked_at) = (None, None::<Instant>);
+    while !view.has_failed() {
+        let places = Some((view.membership(), view.is_leased()));
+        if places != shown {
+            (shown, looked_at) = (places, None);
+        }
+        // Also later: a connection may have been let in before, and only now have a reader.
+        if looked_at.is_none_or(|at| at.elapsed() >= LIVE_LOOK_PERIOD) {
+            engine.end_live_elsewhere(view);
+            looked_at = Some(Instant::now());
+        }
+        thread::park_timeout(POLL_PERIOD);
+    }
+}
+
+/// Other nodes, by their addresses, and the store of backups.
+pub(super) struct HttpPeers {
+    agent: Agent,
+    key: String,
+    /// The store, and the data directory of this node.
+    store: Option<(BackupUrl, PathBuf)>,
+}
+
+impl HttpPeers {
+    /// Creates the way to other nodes. Certificates of those with `https` addresses must be signed by one of `authorities`.
+    pub(super) fn new(key: &ClusterKey, authorities: Option<&Path>) -> Result<Self, TrustError> {
+        let roots = authorities.map(trusted).transpose()?.unwrap_or_else(|| RootCerts::new_with_certs(&[]));
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            // Another address must not get the key of the cluster.
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(ANSWER_TIMEOUT))
+            .timeout_recv_body(Some(SENDING_TIMEOUT))
+            .tls_config(TlsConfig::builder().root_certs(roots).build());
+        let key = key.header().to_str().unwrap_or_default().to_owned();
+        Ok(Self { agent: agent.build().new_agent(), key, store: None })
+    }
+
+    /// Adds the store of backups, for a node with this data directory.
+    pub(super) fn with_store(mut self, store: Option<(&BackupUrl, &Path)>) -> Self {
+        self.store = store.map(|(store, directory)| (store.clone(), directory.to_owned()));
+        self
+    }
+}
+
+impl SnapshotPeers for HttpPeers {
+    fn open(&self, address: &str, from: Sequence) -> Result<Box<dyn Read + Send>, NoSnapshot> {
+        let request =
+            self.agent.get(format!("{address}/v1/cluster/snapshot?from={from}")).header(KEY_HEADER, &self.key);
+        let answer = request.call().map_err(|cause| NoSnapshot::Refused(cause.to_string()))?;
+        let status = answer.status();
+        let received = pieces(answer.into_body()).map_err(|cause| NoSnapshot::Refused(cause.to_string()))?;
+        if status == StatusCode::OK {
+            return Ok(Box::new(Pieces { received, piece: Vec::new(), taken: 0, silence_max: SILENCE_MAX }));
+        }
+        let parts = (0..PIECES_AHEAD).map_while(|_| received.recv_timeout(REFUSAL_TIMEOUT).ok()?.ok());
+        let text: Vec<u8> = parts.flatten().collect();
+        let refused = serde_json::from_slice::<Refused>(&text).map(|refused| refused.detail);
+        let cause = refused.unwrap_or_else(|_| format!("it answered {status}"));
+        Err(match status {
+            StatusCode::SERVICE_UNAVAILABLE => NoSnapshot::Later(cause),
+            _ => NoSnapshot::Refused(cause),
+        })
+    }
+
+    fn open_stored(&self, from: Sequence) -> Option<Result<Box<dyn Read + Send>, String>> {
+        self.store.as_ref().map(|(store, directory)| open_stored(store, from, directory))
+    }
+}
+
+#[cfg(feature = "backup")]
+fn open_stored(store: &BackupUrl, from: Sequence, directory: &Path) -> Result<Box<dyn Read + Send>, String> {
+    let opened = Store::open(store, false).and_then(|store| newest_snapshot(store, from, directory));
+    opened.map_err(|cause| cause.to_string())
+}
+
+/// Never called: without the feature, the settings of backups are refused.
+#[cfg(not(feature = "backup"))]
+fn open_stored(_: &BackupUrl, _: Sequence, _: &Path) -> Result<Box<dyn Read + Send>, String> {
+    Err("this program was built without the feature backup".to_owned())
+}
+
+/// Reads an answer on a thread of its own, which a node that sends nothing more may hold up. It ends with the connection.
+fn pieces(body: Body) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
+    let (pieces, received) = crossbeam_channel::bounded(PIECES_AHEAD);
+    let mut body = body.into_reader();
+    thread::Builder::new().name("tidewire-fetch".to_owned()).spawn(move || {
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = body.read(&mut piece).inspect(|bytes| piece.truncate(*bytes));
+            let is_last = !matches!(read, Ok(1..));
+            if pieces.send(read.map(|_| piece)).is_err() || is_last {
+                return;
+            }
+        }
+    })?;
+    Ok(received)
+}
+
+/// The pieces of a snapshot, in order. The last one is empty, or an error.
+struct Pieces {
+    received: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    taken: usize,
+    silence_max: Duration,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.piece.len() {
+            self.piece = match self.received.recv_timeout(self.silence_max) {
+                Ok(piece) => piece?,
+                Err(RecvTimeoutError::Timeout) => {
+                    let silent = format!("the other node has sent nothing for {:?}", self.silence_max);
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(0),
+            };
+            self.taken = 0;
+        }
+        let left = &self.piece[self.taken..];
+        let bytes = left.len().min(into.len());
+        into[..bytes].copy_from_slice(&left[..bytes]);
+        self.taken += bytes;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_a_server_on_one_machine_are_refused() {
+        let repair = Settings { repair: true, ..Settings::default() };
+        let backup = Settings { backup_to: Some("file:///backup".parse().unwrap()), ..Settings::default() };
+        let with_directory = |settings: &Settings| Settings { data_dir: Some("data".into()), ..settings.clone() };
+        let keep = |kept: &str| Settings { backup_keep: Some(kept.parse().unwrap()), ..with_directory(&backup) };
+        for (settings, refused) in [
+            (Settings::default(), None),
+            (repair, Some("--repair")),
+            (backup.clone(), Some("--backup-to")),
+            (with_directory(&backup), None),
+            (keep("59m"), Some("--backup-keep")),
+            (keep("1h"), None),
+        ] {
+            let found = check(&settings).err().map(|cause| cause.to_string());
+            assert_eq!(found.is_some(), refused.is_some(), "{found:?}");
+            assert!(found.unwrap_or_default().starts_with(refused.unwrap_or_default()));
+        }
+    }
+
+    #[test]
+    fn pieces_are_read_in_order_and_a_silent_sender_is_given_up() {
+        let (sender, received) = crossbeam_channel::bounded(PIECES_AHEAD);
+        let mut pieces = Pieces { received, piece: Vec::new(), taken: 0, silence_max: Duration::from_millis(1) };
+        sender.send(Ok(b"first ".to_vec())).unwrap();
+        sender.send(Ok(b"second".to_vec())).unwrap();
+        let mut read = [0; 12];
+        pieces.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"first second");
+        assert_eq!(pieces.read(&mut read).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        sender.send(Err(io::ErrorKind::ConnectionReset.into())).unwrap();
+        assert_eq!(pieces.read(&mut read).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        drop(sender);
+        assert_eq!(pieces.read(&mut read).unwrap(), 0);
+    }
+
+    /// Answers each request on a port of this machine with the next of these texts, and returns what was asked.
+    fn answering(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let asked = thread::spawn(move || {
+            let answer = |answer: String| {
+                let mut connection = listener.accept().unwrap().0;
+                let mut request = [0; 2_048];
+                let bytes = connection.read(&mut request).unwrap();
+                connection.write_all(answer.as_bytes()).unwrap();
+                String::from_utf8_lossy(&request[..bytes]).into_owned()
+            };
+            answers.into_iter().map(answer).collect()
+        });
+        (address, asked)
+    }
+
+    #[test]
+    fn only_a_snapshot_is_taken_and_the_key_is_sent_to_no_other_address() {
+        let answer = |status: &str, header: &str, body: &str| {
+            let bytes = body.len();
+            format!("HTTP/1.1 {status}\r\ncontent-length: {bytes}\r\nconnection: close\r\n{header}\r\n{body}")
+        };
+        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+        elsewhere.set_nonblocking(true).unwrap();
+        let location = format!("location: http://{}/snapshot\r\n", elsewhere.local_addr().unwrap());
+        let busy = r#"{"code": "overloaded", "detail": "it sends one"}"#;
+        let (address, asked) = answering(vec![
+            answer("307 Temporary Redirect", &location, ""),
+            answer("204 No Content", "", ""),
+            answer("503 Service Unavailable", "", busy),
+            answer("403 Forbidden", "", "no problem document"),
+            answer("200 OK", "", "the snapshot"),
+        ]);
+        let peers = HttpPeers::new(&ClusterKey::new(&"k".repeat(40)).unwrap(), None).unwrap();
+        let mut refusals = Vec::new();
+        let mut opened = loop {
+            match peers.open(&address, Sequence(9)) {
+                Ok(opened) => break opened,
+                Err(cause) => refusals.push(cause),
+            }
+        };
+        let refused = |cause: &str| NoSnapshot::Refused(cause.to_owned());
+        assert_eq!(
+            refusals,
+            [
+                refused("it answered 307 Temporary Redirect"),
+                refused("it answered 204 No Content"),
+                NoSnapshot::Later("it sends one".to_owned()),
+                refused("it answered 403 Forbidden"),
+            ]
+        );
+        let mut text = String::new();
+        opened.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "the snapshot");
+        for request in asked.join().unwrap() {
+            assert!(request.starts_with("GET /v1/cluster/snapshot?from=9 "), "{request}");
+            assert!(request.contains(&"k".repeat(40)), "{request}");
+        }
+        assert_eq!(elsewhere.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nothing was sent there");
+    }
+}

@@ -1,0 +1,157 @@
+//! Waiting until posts are delivered on all nodes: each delivers to the readers that it owns.
+//!
+//! Each other node is asked by one request at a time, for all publishers of this process together. So publishers that wait use up neither the
+//! permits for passing requests on, nor the limits on work for other nodes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use actix_web::http::StatusCode;
+use actix_web::rt;
+use actix_web::rt::time::sleep;
+use actix_web::web::Bytes;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::debug;
+
+use crate::http::auth::Caller;
+use crate::http::cluster::inside::Hop;
+use crate::http::cluster::peers::{Outgoing, Peers};
+use crate::http::cluster::{APPLIED_LOOKS, Cluster, relay};
+use tidewire::cluster::record::NodeName;
+use tidewire::engine::Engine;
+use tidewire::storage::journal::Sequence;
+
+/// Maximum time that a publisher waits for the deliveries of other nodes. The post is stored, so the answer comes all the same after it.
+const DELIVERED_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Time after which a node that has not answered with success is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The nodes that are being asked what they have delivered: at most all members.
+#[derive(Default)]
+pub(super) struct Deliveries(Mutex<BTreeMap<NodeName, Asked>>);
+
+/// A node that is being asked.
+struct Asked {
+    /// The highest sequence that a publisher waits for.
+    wanted: Sequence,
+    /// The sequence that the node has delivered. Publishers stop waiting when it is dropped.
+    delivered: watch::Sender<Sequence>,
+}
+
+impl Deliveries {
+    /// Adds a publisher that waits for a sequence, and returns what it waits on. The flag is true if nobody asks the node yet.
+    fn want(&self, node: &NodeName, sequence: Sequence) -> (watch::Receiver<Sequence>, bool) {
+        let mut all = self.0.lock();
+        if let Some(asked) = all.get_mut(node) {
+            asked.wanted = asked.wanted.max(sequence);
+            return (asked.delivered.subscribe(), false);
+        }
+        let (delivered, receiver) = watch::channel(Sequence(0));
+        all.insert(node.clone(), Asked { wanted: sequence, delivered });
+        (receiver, true)
+    }
+
+    /// Returns the sequence to ask a node for, or none if no publisher waits any more: then it is not asked any longer.
+    fn next(&self, node: &NodeName) -> Option<Sequence> {
+        let mut all = self.0.lock();
+        let asked = all.get(node)?;
+        if asked.delivered.receiver_count() > 0 && *asked.delivered.borrow() < asked.wanted {
+            return Some(asked.wanted);
+        }
+        all.remove(node);
+        None
+    }
+
+    /// Records what a node has delivered.
+    fn note(&self, node: &NodeName, sequence: Sequence) {
+        if let Some(asked) = self.0.lock().get(node) {
+            asked.delivered.send_replace(sequence);
+        }
+    }
+
+    /// Ends the wait for a node.
+    fn give_up(&self, node: &NodeName) {
+        self.0.lock().remove(node);
+    }
+}
+
+impl Peers {
+    /// Waits until the other nodes have delivered all that this node has read. A node that does not answer is not waited for any longer: if
+    /// it is gone it has no readers, and if it is slow they get the posts when it goes on.
+    pub(in crate::http) async fn delivered_elsewhere(&self) {
+        let (placement, sequence) = (self.cluster.placement(), self.cluster.placement().last_event());
+        let others = placement.members().into_iter().filter(|(node, _)| node != placement.me());
+        let delivered = others.map(|(node, _)| async move {
+            let (mut delivered, is_first) = self.cluster.deliveries.want(&node, sequence);
+            if is_first {
+                rt::spawn(self.clone().ask_delivered(node));
+            }
+            // An error means that the node is not waited for any longer.
+            let _ = delivered.wait_for(|delivered| *delivered >= sequence).await;
+        });
+        if timeout(DELIVERED_WAIT_MAX, join_all(delivered)).await.is_err() {
+            debug!(sequence = sequence.0, "a node has not delivered in time");
+        }
+    }
+
+    /// Asks a node, again and again while publishers wait.
+    async fn ask_delivered(self, node: NodeName) {
+        let deliveries = &self.cluster.deliveries;
+        while let Some(sequence) = deliveries.next(&node) {
+            let members = self.cluster.placement().members();
+            let Some((_, address)) = members.into_iter().find(|(name, _)| *name == node) else {
+                return deliveries.give_up(&node);
+            };
+            match self.has_delivered(&address, sequence).await {
+                Some(true) => deliveries.note(&node, sequence),
+                Some(false) => sleep(ASK_AGAIN).await,
+                None => return deliveries.give_up(&node),
+            }
+        }
+    }
+
+    /// Returns true if the node at `address` has delivered a sequence, false if it has not or refuses the question, and none if it does not
+    /// answer.
+    async fn has_delivered(&self, address: &str, sequence: Sequence) -> Option<bool> {
+        let outgoing = Outgoing {
+            method: http1::Method::GET,
+            path_and_query: format!("/v1/cluster?delivered={}", sequence.0),
+            headers: self.inside_headers(Caller::Anybody, None, Hop::Owner).ok()?,
+            body: Bytes::new(),
+            is_read: true,
+        };
+        // A failure is logged there.
+        let answer = self.send_without_permit(address, &outgoing).await.ok()?;
+        // As a whole, so that the connection is kept.
+        let answer = relay::whole(answer, self.cluster.options.answer_timeout).await.ok()?;
+        Some(answer.status() == StatusCode::OK)
+    }
+}
+
+impl Cluster {
+    /// Waits until this node has applied a sequence and delivered its posts to the readers that are awake here. Returns false if it has not
+    /// in time.
+    pub(in crate::http) async fn has_delivered(&self, engine: &Engine, sequence: Sequence) -> bool {
+        let began = Instant::now();
+        let arrivals = &engine.shared().world.arrivals;
+        let [mut interval, longest] = APPLIED_LOOKS;
+        let mut due = None;
+        loop {
+            if self.placement.applied() >= sequence {
+                let due = *due.get_or_insert_with(|| arrivals.applied().through);
+                if arrivals.settled().through >= due {
+                    return true;
+                }
+            }
+            if began.elapsed() >= DELIVERED_WAIT_MAX {
+                return false;
+            }
+            sleep(interval).await;
+            interval = longest.min(interval * 2);
+        }
+    }
+}

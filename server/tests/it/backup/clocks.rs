@@ -1,0 +1,53 @@
+//! Backups of a cluster whose nodes have different clocks.
+
+use tidewire::clock::{Clock, UnixMicros};
+use tidewire::recovery::node::NoPeers;
+
+use super::of_cluster::{founded, loaded, start_with, until};
+use super::*;
+use crate::world::{draft, id};
+
+/// A clock that is an hour fast.
+struct Fast;
+
+impl Clock for Fast {
+    fn now(&self) -> UnixMicros {
+        SystemClock.now().saturating_add(Duration::from_secs(3_600))
+    }
+
+    fn monotonic(&self) -> Duration {
+        SystemClock.monotonic()
+    }
+}
+
+#[test]
+fn the_newest_backup_is_the_one_with_the_last_record_although_an_earlier_node_had_a_fast_clock() {
+    run(async {
+        let (place, log) = (Place::new(), founded(5));
+        let a = start_with(Arc::new(Fast), &log, "a", &place.path("a"), &NoPeers).unwrap();
+        a.write(1).await;
+        let mut of_a = a.backups(&place, Arc::new(log.clone()));
+        back_up(&mut of_a).unwrap();
+        a.write(50).await;
+        back_up(&mut of_a).unwrap();
+        a.engine.leave();
+        let b = start_with(Arc::new(SystemClock), &log, "b", &place.path("b"), &NoPeers).unwrap();
+        b.write(100).await;
+        let mut of_b = b.backups(&place, Arc::new(log.clone()));
+        // The end of an erasure is a reason to begin another backup.
+        b.retried(|| b.engine.publish(draft("zoe", "{}"), false)).await;
+        b.retried(|| b.engine.erase(id("zoe"))).await;
+        until("the erasure ends", || b.engine.erasures().count == 0).await;
+        b.state().await;
+        back_up(&mut of_b).unwrap();
+        assert_eq!(place.objects("backups").len(), 3, "it continues that of the first node, and begins another");
+        b.write(200).await;
+        let (last, digest) = b.state().await;
+        back_up(&mut of_b).unwrap();
+        let ran = place.restore("newest", "");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let restored = loaded(&place.path("newest"));
+        assert!(restored.0 >= last && restored.1 == digest, "{restored:?} {last} {digest}");
+        [a.engine, b.engine].iter().for_each(Engine::shutdown);
+    });
+}

@@ -1,0 +1,161 @@
+//! The drills of docs/backup.md for a cluster: all nodes are lost, and then the log as well.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::log::ReadLog as _;
+use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
+
+use super::kafka_broker::Brokers;
+use super::snapshots::{Node, follow, kill, members, recovery, world, write};
+use super::{tidewire, until};
+
+/// The number of posts.
+const POSTS: u64 = 80;
+
+struct Drill {
+    directory: tempfile::TempDir,
+}
+
+impl Drill {
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn store(&self, name: &str) -> String {
+        format!("file://{}", self.path(name))
+    }
+
+    /// Starts a node with backups to a store.
+    fn start(&self, name: &str, brokers: &Brokers, store: &str) -> Node {
+        let (data, store) = (self.path(name), self.store(store));
+        let options = ["--data-dir", &data, "--backup-to", &store, "--backup-every", "500ms"];
+        Node::start(name, brokers, self.directory.path(), &options)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        tidewire().current_dir(self.directory.path()).args(arguments).output().unwrap()
+    }
+
+    /// Returns the last record that can be restored from a store.
+    fn copied(&self, store: &str) -> u64 {
+        let listed = self.run(&["restore", "--from", &self.store(store), "--list"]);
+        let text = String::from_utf8(listed.stdout).unwrap();
+        let last = |line: &str| line.strip_prefix("events ")?.split([' ', ',']).nth(2)?.parse::<u64>().ok();
+        text.lines().filter_map(last).max().unwrap_or(0)
+    }
+}
+
+fn init(brokers: &Brokers, more: &[&str]) -> Output {
+    let init = ["cluster", "init", "--cluster", "feeds", "--replicas", "1", "--kafka", &brokers.addresses];
+    tidewire().args(init).args(more).output().unwrap()
+}
+
+fn of(node: &Node, path: &str) -> Value {
+    let mut shown = Value::Null;
+    until("a node shows its state", || {
+        shown = node.get(path).filter(|(status, _)| *status == 200).map_or(Value::Null, |(_, body)| body);
+        !shown.is_null()
+    });
+    shown
+}
+
+/// Returns the digest of the state of a node. It is left out while events are applied.
+fn digest(node: &Node) -> String {
+    let mut digest = None;
+    until("a node shows its digest", || {
+        let shown = of(node, "/v1/cluster?digest=true");
+        digest = shown["world"]["digest"].as_str().map(str::to_owned);
+        digest.is_some()
+    });
+    digest.unwrap()
+}
+
+fn metric(node: &Node, name: &str) -> Option<u64> {
+    let text = ureq::get(format!("{}/metrics", node.url)).call().ok()?.body_mut().read_to_string().ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_log_is_lost() {
+    let Some(brokers) = Brokers::start(1) else { return };
+    let drill = Drill { directory: tempfile::tempdir().unwrap() };
+    std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
+    assert!(init(&brokers, &["--log-retention", "7d"]).status.success());
+    let (a, b) = (drill.start("a", &brokers, "store"), drill.start("b", &brokers, "store"));
+    members(&[&a, &b]);
+    follow(&a);
+    write(&a, 1..=60);
+    until("a backup is made", || drill.copied("store") > 0);
+    until("both nodes show that there is a backup", || {
+        [&a, &b].into_iter().all(|node| metric(node, "tidewire_backups") == Some(1))
+    });
+    // Another node takes over, and continues the backups.
+    let of_sequencer = of(&a, "/v1/cluster")["sequencer"] == "a";
+    let (left, gone) = if of_sequencer { (b, a) } else { (a, b) };
+    kill(gone);
+    members(&[&left]);
+    write(&left, 61..=POSTS);
+    let (expected, state, written) =
+        (world(&left, POSTS), digest(&left), of(&left, "/v1/cluster")["applied"].as_u64().unwrap());
+    until("all is copied", || drill.copied("store") >= written);
+    kill(left);
+
+    // All nodes are lost, and the log has lost its beginning: a restored directory, or none at all.
+    let restored = drill.run(&["restore", "--from", &drill.store("store"), "--data-dir", "restored"]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    let log = KafkaLog::open(KafkaOptions::new(&brokers.addresses, "feeds")).unwrap();
+    log.delete_before(Sequence(written)).unwrap();
+    assert_eq!(log.range().unwrap().first, Sequence(written));
+    drop(log);
+    let c = Node::start("c", &brokers, Path::new(&drill.path("")), &["--data-dir", &drill.path("restored")]);
+    members(&[&c]);
+    assert!(recovery(&c).0 >= Some(written));
+    assert_eq!((world(&c, POSTS), digest(&c)), (expected.clone(), state.clone()));
+    kill(c);
+    let d = drill.start("d", &brokers, "store");
+    members(&[&d]);
+    assert_eq!((world(&d, POSTS), digest(&d)), (expected.clone(), state.clone()));
+    kill(d);
+    drop(brokers);
+
+    // The log is lost, too.
+    let Some(brokers) = Brokers::start(1) else { return };
+    let made = init(&brokers, &["--from-snapshot", &drill.path("restored"), "--data-dir", &drill.path("first")]);
+    assert!(made.status.success() && text(&made).contains(&state), "{}", text(&made));
+    let again = init(&brokers, &["--from-snapshot", &drill.path("restored"), "--data-dir", &drill.path("again")]);
+    assert!(!again.status.success() && text(&again).contains("has records already"), "{}", text(&again));
+    assert!(std::fs::read_dir(drill.path("again")).unwrap().all(|file| file.unwrap().file_name() == "LOCK"));
+    let mut nobody = drill.start("nobody", &brokers, "new-store");
+    assert!(!nobody.process.wait().unwrap().success(), "it has no snapshot, and nobody gives it one");
+    let first = drill.start("first", &brokers, "new-store");
+    members(&[&first]);
+    assert_eq!((world(&first, POSTS), digest(&first)), (expected.clone(), state.clone()));
+    let second = drill.start("second", &brokers, "new-store");
+    members(&[&first, &second]);
+    until("the new node has all posts", || digest(&second) == state);
+    assert_eq!(world(&second, POSTS), expected);
+    write(&second, POSTS + 1..=POSTS + 10);
+    until("the new cluster is copied", || drill.copied("new-store") > 1);
+    let state = digest(&second);
+    until("both nodes have all", || digest(&first) == state);
+
+    // The log is lost again, and a node lives: its snapshot has all.
+    drop(brokers);
+    until("a snapshot is taken", || matches!(second.send("POST", "/v1/snapshots", &Value::Null), Some((201, _))));
+    kill(first);
+    kill(second);
+    let Some(brokers) = Brokers::start(1) else { return };
+    let made = init(&brokers, &["--from-snapshot", &drill.path("second"), "--data-dir", &drill.path("third")]);
+    assert!(made.status.success() && text(&made).contains(&state), "{}", text(&made));
+    let third = drill.start("third", &brokers, "third-store");
+    members(&[&third]);
+    assert_eq!(digest(&third), state);
+    kill(third);
+}

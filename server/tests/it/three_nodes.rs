@@ -1,0 +1,166 @@
+//! The mode in which a test's server is three nodes of a cluster: with `TIDEWIRE_TEST_NODES=3`, each request goes to a random one. Their log
+//! is in memory, or with `TIDEWIRE_TEST_LOG=kafka` in a real Kafka: a topic for each server, on a broker that all tests share.
+//!
+//! A test in [`ALONE`] has one server in this mode too. So has one that starts its engine itself, with a clock or files of its own.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidewire::clock::SystemClock;
+use tidewire::cluster::journal::{NodeOptions, found};
+use tidewire::cluster::placement::{Place, Placement as _};
+use tidewire::cluster::record::ClusterId;
+use tidewire::cluster::view::ClusterView;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::storage::log::SharedLog;
+use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
+use tidewire::storage::log::memory::MemoryLog;
+use tidewire_server::http::auth::Access;
+use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
+use tidewire_server::http::serve;
+use tidewire_server::http::state::HttpState;
+
+use crate::nodes::kafka_broker::Brokers;
+use crate::server::{Answer, Server};
+
+/// Tests that look into one process, by the beginning of their names, with the reason.
+const ALONE: &[(&str, &str)] = &[
+    ("access::matrix::what_was_refused", "it compares the metrics of one process"),
+    (
+        "access::pages::where_there_are_no_keys_pages_of_other_origins",
+        "the own origin of a page is the address of one server",
+    ),
+    ("api::a_stopping_server", "one process stops"),
+    ("live::limits::there_may_be_so_many_connections", "the limit is that of one process"),
+    ("live::told::a_server_that_stops", "one process stops"),
+    ("many_feeds::each_reader_is_answered_only", "it reads the metrics of one process"),
+    ("personal::explain::an_explanation_and_a_user_have_the_costs", "each process measures costs by itself"),
+];
+
+/// Long enough for a machine that is busy otherwise.
+const SESSION: Duration = Duration::from_secs(3);
+
+/// Number of parts of the readers: some for each node.
+const PARTITIONS: u32 = 16;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One node that is about to be served.
+pub struct Node {
+    pub engine: Engine,
+    pub state: HttpState,
+    pub listener: TcpListener,
+    pub view: Arc<ClusterView>,
+    pub cluster: Arc<Cluster>,
+}
+
+/// Returns true if the server of the test that runs on this thread must be three nodes.
+pub fn is_wanted() -> bool {
+    let is_alone = |name: &str| ALONE.iter().any(|(alone, _)| name.starts_with(alone));
+    is_mode_on() && !thread::current().name().is_some_and(is_alone)
+}
+
+fn is_mode_on() -> bool {
+    match std::env::var("TIDEWIRE_TEST_NODES").as_deref() {
+        Ok("3") => true,
+        Ok(other) => panic!("TIDEWIRE_TEST_NODES is {other:?}, and only 3 nodes are possible"),
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn a_server_is_three_nodes_if_and_only_if_the_variable_says_so() {
+    let server = Server::start(EngineConfig::default());
+    let cluster = server.get("/v1/cluster");
+    let nodes = cluster.json()["nodes"].as_array().map_or(0, Vec::len);
+    assert_eq!(nodes, if is_mode_on() { 3 } else { 0 }, "{}", cluster.text);
+}
+
+/// Returns the log of a new cluster. It is in memory if it should be in Kafka and that is not installed, which is printed.
+fn new_log() -> Box<dyn SharedLog> {
+    /// It ends with this process, and its topics with it.
+    static BROKER: OnceLock<Option<Brokers>> = OnceLock::new();
+    static CLUSTERS: AtomicUsize = AtomicUsize::new(0);
+    let broker = match std::env::var("TIDEWIRE_TEST_LOG").as_deref() {
+        Ok("kafka") => BROKER.get_or_init(|| Brokers::start(1)).as_ref(),
+        Ok("memory") | Err(_) => None,
+        Ok(other) => panic!("TIDEWIRE_TEST_LOG is {other}, and can be memory or kafka"),
+    };
+    let Some(broker) = broker else { return Box::new(MemoryLog::default()) };
+    let name = format!("test{}", CLUSTERS.fetch_add(1, Ordering::Relaxed));
+    Box::new(KafkaLog::create(KafkaOptions::new(&broker.addresses, name), 1).unwrap())
+}
+
+/// Creates three nodes that share a log.
+pub fn join(config: &EngineConfig, access: &Arc<Access>) -> Vec<Node> {
+    let log = new_log();
+    found(&*log, PARTITIONS, ClusterId(fastrand::u64(..))).unwrap();
+    let node = |name: &str| {
+        let listener = serve::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let options = NodeOptions { name: name.parse().unwrap(), address, session: SESSION };
+        let (engine, view) = Engine::join(config.clone(), &*log, options, Arc::new(SystemClock)).unwrap();
+        let options = ClusterOptions::new(ClusterKey::new(&"k".repeat(40)).unwrap());
+        let cluster = Arc::new(Cluster::new(Arc::clone(&view) as _, options).unwrap());
+        let state = HttpState {
+            access: Arc::clone(access),
+            cluster: Some(Arc::clone(&cluster)),
+            ..HttpState::from(engine.clone())
+        };
+        Node { engine, state, listener, view, cluster }
+    };
+    ["a", "b", "c"].map(node).into()
+}
+
+/// Waits until all nodes are members and agree who takes writes, and returns the place of that one.
+pub fn sequencer(nodes: &[Arc<ClusterView>]) -> usize {
+    let began = Instant::now();
+    loop {
+        let all = nodes.iter().all(|node| node.view().nodes.len() == nodes.len() && node.sequencer() != Place::Nowhere);
+        let here: Vec<usize> = (0..nodes.len()).filter(|nth| nodes[*nth].sequencer() == Place::Here).collect();
+        if let (true, [sequencer]) = (all, here.as_slice()) {
+            return *sequencer;
+        }
+        assert!(began.elapsed() < PATIENCE, "three nodes are no cluster");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Figures that all nodes have alike. All others are about the readers that a node owns.
+const REPLICATED: &[&str] = &["users", "edges", "posts", "published", "uptime_seconds"];
+
+/// Adds up the statistics of all nodes.
+pub fn sum(answers: Vec<Answer>) -> Answer {
+    let mut answers = answers.into_iter();
+    let mut all = answers.next().unwrap();
+    let mut total = all.json();
+    answers.filter(|answer| answer.status == 200).for_each(|answer| add(&mut total, &answer.json()));
+    if total.is_object() {
+        all.text = total.to_string();
+    }
+    all
+}
+
+fn add(total: &mut Value, more: &Value) {
+    match (&mut *total, more) {
+        (Value::Object(total), Value::Object(more)) => {
+            for (name, total) in total {
+                match (REPLICATED.contains(&name.as_str()), total.as_u64().max(more[name].as_u64())) {
+                    (true, most) => *total = json!(most),
+                    (false, _) => add(total, &more[name]),
+                }
+            }
+        }
+        (Value::Number(number), Value::Number(more)) => {
+            if let (Some(number), Some(more)) = (number.as_u64(), more.as_u64()) {
+                *total = json!(number + more);
+            }
+        }
+        _ => {}
+    }
+}
