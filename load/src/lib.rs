@@ -5,6 +5,7 @@
 //! - running these operations on each design (`target`), in a closed loop or at intended times (`drive`), after checking that each design
 //!   answers correctly (`check`), and checking again afterwards (`verifier`);
 //! - the same under overload (`overload`, `recovery`), for hours (`soak`), and for live connections (`live`);
+//! - the nodes of a cluster (`cluster`), and the arithmetic of larger ones (`scale`);
 //! - computing the results (`measure`), whether they are reliable (`warning`), and reporting them (`report`).
 //!
 //! Not responsible for:
@@ -12,6 +13,7 @@
 
 pub mod check;
 pub mod cli;
+pub mod cluster;
 pub mod compare;
 pub mod drive;
 pub mod environment;
@@ -24,6 +26,7 @@ pub mod overload;
 pub mod prepare;
 pub mod recovery;
 pub mod report;
+pub mod scale;
 pub mod search;
 pub mod settle;
 pub mod soak;

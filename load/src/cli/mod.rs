@@ -6,12 +6,14 @@
 //! Not responsible for:
 //! - the measurements, the format of the report.
 
+mod cluster;
 mod compare;
 mod live;
 mod live_compare;
 mod options;
 mod overload;
 mod run;
+mod scale;
 mod soak;
 mod tests;
 
@@ -46,6 +48,10 @@ enum Command {
     Soak(soak::Soak),
     /// Run one design above its maximum rate and measure how soon it recovers
     Overload(overload::Overload),
+    /// Measure a cluster beside one node: writes, pages, faults
+    Cluster(cluster::Cluster),
+    /// Calculate what the nodes of a cluster need, and what ends first
+    Scale(scale::Scale),
     /// Measure live connections: latency, throughput, memory, and clients that stall
     Live(live::Live),
 }
@@ -72,6 +78,8 @@ pub fn run() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Soak(soak) => soak.run(),
         Command::Overload(overload) => overload.run(),
+        Command::Cluster(cluster) => cluster.run(),
+        Command::Scale(scale) => scale.run(),
         Command::Live(live) => live.run(),
     };
     match outcome {

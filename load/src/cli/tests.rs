@@ -23,7 +23,7 @@ fn run_command(command: &str) -> (Value, Option<String>) {
         Command::Run(run) => run.run(),
         Command::Compare(compare) => compare.run(),
         Command::Overload(overload) => overload.run(),
-        Command::Live(_) => unreachable!("no test asks for it"),
+        Command::Live(_) | Command::Cluster(_) | Command::Scale(_) => unreachable!("no test asks for it"),
     };
     let report = std::fs::read_to_string(&json).unwrap_or_else(|cause| panic!("{cause}: {outcome:?}"));
     let report = serde_json::from_str(&report).unwrap();
