@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Tries a cluster on this machine: one Kafka broker and three nodes on loopback addresses. Ends them with Ctrl-C, or when standard input ends.
 # Needs Java 17; the first start needs Maven too, for the jars of Kafka.
+#
+#   CLUSTER_PROGRAM  a server with the feature `cluster`; without it one is built
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-cargo build --release -p tidewire-server --features cluster
+[ -n "${CLUSTER_PROGRAM:-}" ] || cargo build --release -p tidewire-server --features cluster
 scripts/kafka.sh install
-program=${CARGO_TARGET_DIR:-$root/target}/release/tidewire
+program=${CLUSTER_PROGRAM:-${CARGO_TARGET_DIR:-$root/target}/release/tidewire}
 work=$(mktemp -d)
 nodes=()
 
@@ -34,11 +36,24 @@ for n in 1 2 3; do
         sleep 0.1
     done
 done
-sleep 1
+# A small world, each request to another node: ten readers who follow two of five authors each.
+ask() { # METHOD PATH [BODY]
+    asked=$((${asked:-0} % 3 + 1))
+    curl -fsS -X "$1" "http://127.0.0.$asked:8080$2" ${3:+-H 'Content-Type: application/json' -d "$3"} >/dev/null
+}
+authors=(bob cas eve ida yul)
+for n in 0 1 2 3 4 5 6 7 8 9; do
+    ask PUT "/v1/users/reader-$n/following/${authors[$((n % 5))]}"
+    ask PUT "/v1/users/reader-$n/following/${authors[$(((n + 1) % 5))]}"
+done
+for n in $(seq 20); do
+    ask POST /v1/posts "{\"author\":\"${authors[$((n % 5))]}\",\"body\":{\"text\":\"post $n\"}}"
+done
 "$program" cluster status --server http://127.0.0.1:8080
 cat <<TEXT
 
-Three nodes answer at http://127.0.0.1:8080, http://127.0.0.2:8080 and http://127.0.0.3:8080. Try:
+Three nodes answer at http://127.0.0.1:8080, http://127.0.0.2:8080 and http://127.0.0.3:8080, each with its console:
+http://127.0.0.1:8080/console?user=reader-1. Try:
 
   curl -X PUT 127.0.0.1:8080/v1/users/ann/following/bob
   curl -X POST 127.0.0.2:8080/v1/posts -H 'Content-Type: application/json' -d '{"author":"bob","body":{"text":"hello"}}'

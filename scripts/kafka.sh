@@ -12,12 +12,18 @@
 # DIR has the data and logs of the brokers. Environment:
 #   KAFKA_JARS  directory of the jars (target/tools/kafka-VERSION)
 #   KAFKA_PORT  first of two ports for each broker (29092)
+#   KAFKA_DOORS further listeners of each broker (0), each for a proxy: it advertises the port above its own. For each door and each broker,
+#               two ports follow those of the brokers
+#   KAFKA_SECURE a file with a key and its certificate, as PEM: broker 1 listens with TLS and the user `feeds` with the password `secret`
+#               as well, on the port after all others
 set -euo pipefail
 
 VERSION=4.3.1
 root=$(cd "$(dirname "$0")/.." && pwd)
 jars=${KAFKA_JARS:-${CARGO_TARGET_DIR:-$root/target}/tools/kafka-$VERSION}
 port=${KAFKA_PORT:-29092}
+doors=${KAFKA_DOORS:-0}
+secure=${KAFKA_SECURE:-}
 command=${1:-help} dir=${2:-} count=${3:-}
 
 fail() {
@@ -60,15 +66,32 @@ controller_port() { echo $((port + 2 * $1 - 1)); }
 
 settings() { # BROKER BROKERS
     local voters=() replicas=$(($2 < 3 ? $2 : 3)) one
+    local listeners="CLIENTS://127.0.0.1:$(client_port "$1")" advertised protocols="CLIENTS:PLAINTEXT,CONTROL:PLAINTEXT" at
+    advertised=$listeners
     for one in $(seq "$2"); do voters+=("$one@127.0.0.1:$(controller_port "$one")"); done
+    for one in $(seq "$doors"); do
+        at=$((port + 2 * ($2 * one + $1 - 1)))
+        listeners+=",DOOR$one://127.0.0.1:$at" advertised+=",DOOR$one://127.0.0.1:$((at + 1))" protocols+=",DOOR$one:PLAINTEXT"
+    done
+    if [ -n "$secure" ]; then
+        at=$((port + 2 * $2 * (1 + doors)))
+        listeners+=",SECURE://127.0.0.1:$at" advertised+=",SECURE://localhost:$at" protocols+=",SECURE:SASL_SSL"
+        cat <<SETTINGS
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location=$secure
+listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+SETTINGS
+    fi
     cat <<SETTINGS
 node.id=$1
 process.roles=broker,controller
 controller.quorum.voters=$(IFS=,; echo "${voters[*]}")
 controller.listener.names=CONTROL
 inter.broker.listener.name=CLIENTS
-listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROL:PLAINTEXT
-listeners=CLIENTS://127.0.0.1:$(client_port "$1"),CONTROL://127.0.0.1:$(controller_port "$1")
+listener.security.protocol.map=$protocols
+listeners=$listeners,CONTROL://127.0.0.1:$(controller_port "$1")
+advertised.listeners=$advertised
 log.dirs=$dir/$1/data
 auto.create.topics.enable=false
 # A dead broker is replaced soon.
@@ -128,7 +151,8 @@ start_one() { # BROKER BROKERS
         mkdir -p "$home"
         settings "$1" "$2" >"$home/server.properties"
         # All brokers of the test have the same cluster id; other clusters are not reachable.
-        "${java[@]}" kafka.tools.StorageTool format -t tidewire-test-clusterA -c "$home/server.properties" >"$home/log" 2>&1 ||
+        "${java[@]}" kafka.tools.StorageTool format -t tidewire-test-clusterA -c "$home/server.properties" \
+            --add-scram 'SCRAM-SHA-512=[name=feeds,password=secret]' >"$home/log" 2>&1 ||
             fail "broker $1 could not prepare its directory: $(tail -n 3 "$home/log")"
     fi
     # The kernel may hold the port of a killed broker for a moment.
