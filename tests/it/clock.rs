@@ -251,7 +251,7 @@ async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_
     let began = Instant::now();
     // A sweep has to see it before time goes on.
     while engine.source(&id("ann")).unwrap().last_seen.is_none_or(|seen| seen > clock.now()) {
-        assert!(began.elapsed() < Duration::from_secs(10), "it counts as seen in the future");
+        assert!(began.elapsed() < Duration::from_secs(60), "it counts as seen in the future");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     clock.advance(2 * window);

@@ -37,7 +37,7 @@ use crate::world::{draft, edge, id, ids};
 const SESSION: Duration = Duration::from_secs(1);
 
 /// The time for which a test waits for something that takes a few sessions at most.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Node {
     engine: Engine,

@@ -20,7 +20,7 @@ use crate::kept::{open_before, storage};
 use crate::world::{above, draft, edge, id, some, whole_feed};
 
 /// How long anything may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Lets through so many writes to snapshots, and holds the next.
 #[derive(Default)]

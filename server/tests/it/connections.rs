@@ -13,7 +13,7 @@ use tidewire_server::http::state::HttpState;
 
 use crate::server::Server;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const GET: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const EVENTS: &str = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -143,7 +143,7 @@ impl Town {
     pub async fn ended(&self) {
         let began = Instant::now();
         while self.engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(20), "the erasure ends");
+            assert!(began.elapsed() < Duration::from_secs(60), "the erasure ends");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -155,7 +155,7 @@ async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
         let journal = engine.journal().unwrap();
         let began = std::time::Instant::now();
         while journal.failure().is_none() {
-            assert!(began.elapsed() < Duration::from_secs(10), "no sync in the background has failed");
+            assert!(began.elapsed() < Duration::from_secs(60), "no sync in the background has failed");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let written = journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed);

@@ -56,7 +56,7 @@ impl Program {
                 let log = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
                 panic!("the server ended by {status} in place of starting: {log}");
             }
-            assert!(began.elapsed() < Duration::from_secs(30), "the server starts");
+            assert!(began.elapsed() < Duration::from_secs(60), "the server starts");
             thread::sleep(Duration::from_millis(5));
         }
         self
@@ -100,7 +100,7 @@ impl Program {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(began.elapsed() < Duration::from_secs(30), "the server ends");
+            assert!(began.elapsed() < Duration::from_secs(60), "the server ends");
             thread::sleep(Duration::from_millis(20));
         };
         (status, self.log.take().unwrap().join().unwrap())

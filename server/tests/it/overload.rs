@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
 use crate::server::{Answer, Server};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn limited(limits: AdmissionLimits) -> Server {
     let engine = Engine::start(EngineConfig::default());

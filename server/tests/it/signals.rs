@@ -18,7 +18,7 @@ use crate::live::client::{Client, Next};
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
 
 /// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const PUBLISHERS: u64 = 3;
 

@@ -12,7 +12,7 @@ use crate::access::tokens::{SERVER_KEY, access, bearer};
 use crate::server::Server;
 
 /// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     Server::start(EngineConfig::default())

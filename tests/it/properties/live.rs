@@ -18,7 +18,7 @@ use crate::properties::ops::PEOPLE;
 use crate::world::{expected, id};
 
 /// What is told takes microseconds; a machine that is busy otherwise may need longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a live client does.
 #[derive(Clone, Copy, Debug)]

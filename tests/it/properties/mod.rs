@@ -412,7 +412,7 @@ impl Run {
         }
         let began = Instant::now();
         while self.engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(20), "the erasure of {user} ends");
+            assert!(began.elapsed() < Duration::from_secs(60), "the erasure of {user} ends");
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
     }

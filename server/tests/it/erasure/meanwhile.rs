@@ -133,7 +133,7 @@ fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
         }
         let began = Instant::now();
         while next(&mut own).await.is_ok() {
-            assert!(began.elapsed() < Duration::from_secs(10));
+            assert!(began.elapsed() < Duration::from_secs(60));
         }
         while engine.erasures().count > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -159,7 +159,7 @@ fn there_may_be_so_many_erasures_and_one_pass_over_the_archive_ends_all() {
         archive.set_plan(Plan::default());
         let began = Instant::now();
         while engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(30));
+            assert!(began.elapsed() < Duration::from_secs(60));
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // One may have been under way with only some of them.
@@ -196,7 +196,7 @@ fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
     archive.set_plan(Plan::default());
     let began = Instant::now();
     while delete(&server, &user).status != 204 {
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(60));
         #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -25,7 +25,7 @@ use crate::personal::status;
 use crate::server::Server;
 
 /// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
