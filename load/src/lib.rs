@@ -5,7 +5,7 @@
 //! - running these operations on each design (`target`), in a closed loop or at intended times (`drive`), after checking that each design
 //!   answers correctly (`check`), and checking again afterwards (`verifier`);
 //! - the same under overload (`overload`, `recovery`), for hours (`soak`), and for live connections (`live`);
-//! - the nodes of a cluster (`cluster`), and the arithmetic of larger ones (`scale`);
+//! - the nodes of a cluster (`cluster`), and what larger ones need (`scale`), by `simulation`;
 //! - computing the results (`measure`), whether they are reliable (`warning`), and reporting them (`report`).
 //!
 //! Not responsible for:
@@ -29,6 +29,7 @@ pub mod report;
 pub mod scale;
 pub mod search;
 pub mod settle;
+pub mod simulation;
 pub mod soak;
 pub mod target;
 pub mod turn;

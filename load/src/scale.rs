@@ -1,10 +1,16 @@
-//! The arithmetic of larger clusters: what each node needs for given users, and what ends first.
+//! What larger clusters need: of each resource the part of the busiest node, and what ends first.
 //!
 //! Responsible for:
-//! - the processor time, memory, network and log that nodes need, as a pure function of demand, number of nodes and measured costs.
+//! - demand, as it follows from the habits of users, and costs;
+//! - memory, disk and log by arithmetic; processor time and network by simulation (`simulation`).
 //!
 //! Not responsible for:
 //! - measuring the costs, and comparing the result with real nodes (`cluster`).
+
+use std::time::Duration;
+
+use crate::simulation::scenario::owned_shares;
+use crate::simulation::{Clients, Machines, NodeUse, Outcome, Scenario, Work, simulate};
 
 /// What users do, at the time of most load.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,6 +25,8 @@ pub struct Demand {
     pub active_share: f64,
     /// The share of the users with a live connection.
     pub online_share: f64,
+    /// The spread of the number of followers between authors, as [`Work::spread`].
+    pub spread: f64,
     /// Posts in a second, of all users.
     pub posts: f64,
     /// Pages in a second, of all users.
@@ -44,6 +52,8 @@ pub struct Habits {
     pub active_share: f64,
     /// The share of the users with a live connection.
     pub online_share: f64,
+    /// The spread of the number of followers between authors, as [`Work::spread`].
+    pub spread: f64,
     /// Days for which posts stay in memory.
     pub kept_days: f64,
     /// True if clients ask the owner of a user.
@@ -55,10 +65,20 @@ pub struct Habits {
 pub struct Costs {
     /// Judging a publish and answering it over HTTP, on the sequencer, besides applying it.
     pub judge_us: f64,
-    /// Reading a record back and applying it, on every node.
+    /// Handing a group of judged records to the log, on the sequencer.
+    pub append_us: f64,
+    /// Reading a group of records back, on every node.
+    pub read_us: f64,
+    /// Decoding a record of it and applying it, on every node.
     pub apply_us: f64,
-    /// The part of both that the scribe does, which is one thread.
+    /// The part of judging and applying a record that the scribe does, which is one thread.
     pub scribe_us: f64,
+    /// Storing a group of records, and sending it to a node, on the broker.
+    pub broker_us: f64,
+    /// The median time until a group is stored, besides the broker's processor time.
+    pub commit_us: f64,
+    /// The standard deviation of the logarithm of that time.
+    pub commit_spread: f64,
     /// Delivering a post to an inbox.
     pub delivery_us: f64,
     /// Sending a message to a live client.
@@ -67,6 +87,12 @@ pub struct Costs {
     pub page_us: f64,
     /// Passing a request on to another node, besides answering it there.
     pub pass_us: f64,
+    /// Sending a request and reading its answer, on a client.
+    pub client_us: f64,
+    /// The time from one machine to another.
+    pub hop_us: f64,
+    /// The cores that a node uses without load.
+    pub idle_cores: f64,
     /// A user with the first edge, without an inbox.
     pub user_bytes: f64,
     /// A follow edge of a user.
@@ -83,32 +109,68 @@ pub struct Costs {
     pub page_bytes: f64,
     /// A live message with a post.
     pub message_bytes: f64,
+    /// The bytes of a snapshot as a share of the memory.
+    pub snapshot_share: f64,
 }
+
+/// The costs that were measured on the machine of docs/scale.md.
+pub const MEASURED: Costs = Costs {
+    judge_us: 70.0,
+    append_us: 60.0,
+    read_us: 60.0,
+    apply_us: 20.0,
+    scribe_us: 4.0,
+    broker_us: 100.0,
+    commit_us: 300.0,
+    commit_spread: 0.9,
+    delivery_us: 0.25,
+    message_us: 12.8,
+    page_us: 20.0,
+    pass_us: 30.0,
+    client_us: 20.0,
+    hop_us: 50.0,
+    idle_cores: 0.023,
+    user_bytes: 236.0,
+    edge_bytes: 30.0,
+    post_bytes: 600.0,
+    reader_bytes: 3_300.0,
+    connection_bytes: 5_900.0,
+    event_bytes: 269.0,
+    page_bytes: 6_000.0,
+    message_bytes: 400.0,
+    snapshot_share: 0.47,
+};
 
 /// What a node can do.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
     /// The number of cores.
-    pub cores: f64,
+    pub cores: usize,
     /// The bytes of memory.
     pub memory_bytes: f64,
-    /// The bytes that its network sends or receives in a second.
+    /// The bytes of disk.
+    pub disk_bytes: f64,
+    /// The bytes that its network sends in a second.
     pub network_bytes: f64,
 }
 
-/// What the busiest node, the sequencer, needs.
+/// What the nodes of a cluster need, of each resource that of the busiest node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Need {
     /// Cores in use.
     pub cores: f64,
     /// The share of the time in which the scribe, one thread, is busy.
     pub scribe: f64,
-    /// Bytes of memory.
-    pub memory_bytes: f64,
     /// Bytes sent in a second, to clients and to other nodes.
     pub network_bytes: f64,
+    /// Bytes of memory.
+    pub memory_bytes: f64,
+    /// Bytes of disk: two snapshots.
+    pub disk_bytes: f64,
     /// Bytes that the log grows by in a second, in one copy.
     pub log_bytes: f64,
+    /// Bytes that the log sends to its readers in a second.
+    pub log_sent_bytes: f64,
 }
 
 /// Something that can end.
@@ -120,8 +182,12 @@ pub enum Resource {
     Scribe,
     /// The memory of a node.
     Memory,
+    /// The disk of a node.
+    Disk,
     /// The network of a node.
     Network,
+    /// The network of the broker that sends the log.
+    LogNetwork,
 }
 
 impl Resource {
@@ -131,7 +197,9 @@ impl Resource {
             Self::Cores => "cores",
             Self::Scribe => "scribe",
             Self::Memory => "memory",
+            Self::Disk => "disk",
             Self::Network => "network",
+            Self::LogNetwork => "network of the log",
         }
     }
 }
@@ -152,6 +220,7 @@ impl Habits {
             followers: self.follows,
             active_share: self.active_share,
             online_share: self.online_share,
+            spread: self.spread,
             posts: per_second(self.posts_per_day),
             pages: per_second(self.pages_per_day),
             posts_kept: users * self.posts_per_day * self.kept_days,
@@ -160,60 +229,71 @@ impl Habits {
     }
 }
 
+/// The most requests that are simulated for one size, and the longest time.
+const REQUESTS_MAX: f64 = 400_000.0;
+const LASTS_MAX: Duration = Duration::from_secs(5);
+
 impl Demand {
-    /// Returns the deliveries in a second: each post to those followers who are active. A source with more followers than a celebrity has is
-    /// counted as if it pushed its posts, so this is an upper bound.
-    pub fn deliveries(&self) -> f64 {
-        self.posts * self.followers * self.active_share
-    }
-
-    fn messages(&self) -> f64 {
-        self.posts * self.followers * self.online_share
-    }
-
-    /// Returns the processor time in a second of all nodes together, in cores.
-    pub fn cores_of_all(&self, nodes: f64, costs: &Costs) -> f64 {
-        let once = self.posts * costs.judge_us + self.shared_us(nodes, costs);
-        (once + nodes * self.posts * costs.apply_us) / 1e6
-    }
-
-    /// Returns the processor time of the work that nodes share, in microseconds a second.
-    fn shared_us(&self, nodes: f64, costs: &Costs) -> f64 {
-        // A page may take one more step, a write two.
-        let steps = if self.asks_owner { 0.0 } else { self.pages + self.posts } * (1.0 - 1.0 / nodes)
-            + self.posts * (1.0 - 1.0 / nodes);
-        self.deliveries() * costs.delivery_us
-            + self.messages() * costs.message_us
-            + self.pages * costs.page_us
-            + steps * costs.pass_us
-    }
-
-    /// Returns what the busiest of `nodes` needs.
-    pub fn need(&self, nodes: f64, costs: &Costs) -> Need {
-        let readers = self.users / nodes;
-        let alone = self.posts * (costs.judge_us + costs.apply_us);
-        let passed = if self.asks_owner { 0.0 } else { 1.0 - 1.0 / nodes };
-        let to_clients = self.pages * costs.page_bytes * (1.0 + passed) + self.messages() * costs.message_bytes;
-        Need {
-            cores: (alone + self.shared_us(nodes, costs) / nodes) / 1e6,
-            scribe: self.posts * costs.scribe_us / 1e6,
-            memory_bytes: self.users * (costs.user_bytes + self.follows * costs.edge_bytes)
-                + self.posts_kept * costs.post_bytes
-                + readers * (self.active_share * costs.reader_bytes + self.online_share * costs.connection_bytes),
-            network_bytes: to_clients / nodes + self.posts * costs.event_bytes,
-            log_bytes: self.posts * costs.event_bytes,
+    /// Returns this demand as work for a simulation. A source with more followers than a celebrity has is counted as if it pushed its posts,
+    /// so deliveries are an upper bound.
+    pub fn work(&self) -> Work {
+        Work {
+            clients: Clients::Open { posts: self.posts, pages: self.pages },
+            followers: self.followers * self.active_share,
+            online_share: (self.online_share / self.active_share).min(1.0),
+            spread: self.spread,
+            asks_owner: self.asks_owner,
         }
+    }
+
+    /// Simulates this demand on a cluster whose nodes have a machine each.
+    pub fn simulate(&self, nodes: usize, machine: &Machine, costs: &Costs) -> Outcome {
+        let lasts = Duration::from_secs_f64(REQUESTS_MAX / (self.posts + self.pages).max(1.0)).min(LASTS_MAX);
+        simulate(&Scenario {
+            nodes,
+            machines: Machines::Own { cores: machine.cores, network_bytes: machine.network_bytes },
+            costs: *costs,
+            work: self.work(),
+            warm_up: lasts / 4,
+            lasts,
+            seed: 1,
+        })
+    }
+
+    /// Returns the bytes of memory of the node that owns this share of the users.
+    pub fn memory_bytes(&self, share: f64, costs: &Costs) -> f64 {
+        self.users * (costs.user_bytes + self.follows * costs.edge_bytes)
+            + self.posts_kept * costs.post_bytes
+            + self.users * share * (self.active_share * costs.reader_bytes + self.online_share * costs.connection_bytes)
     }
 }
 
 impl Need {
-    /// Returns the shares of a machine that are in use, the greatest first.
-    pub fn shares(&self, machine: &Machine) -> [(Resource, f64); 4] {
+    /// Returns what a demand needs that was simulated with this outcome.
+    pub fn new(demand: &Demand, outcome: &Outcome, costs: &Costs) -> Self {
+        let most = |of: fn(&NodeUse) -> f64| outcome.nodes.iter().map(of).fold(0.0, f64::max);
+        let share = owned_shares(outcome.nodes.len()).into_iter().fold(0.0, f64::max);
+        let memory_bytes = demand.memory_bytes(share, costs);
+        Self {
+            cores: most(|node| node.cores),
+            scribe: most(|node| node.scribe),
+            network_bytes: most(|node| node.network_bytes),
+            memory_bytes,
+            disk_bytes: 2.0 * costs.snapshot_share * memory_bytes,
+            log_bytes: demand.posts * costs.event_bytes,
+            log_sent_bytes: outcome.log_sent_bytes,
+        }
+    }
+
+    /// Returns the shares of a machine that are in use, the greatest first. The broker has the same network.
+    pub fn shares(&self, machine: &Machine) -> [(Resource, f64); 6] {
         let mut shares = [
-            (Resource::Cores, self.cores / machine.cores / BUSY_MAX),
+            (Resource::Cores, self.cores / machine.cores as f64 / BUSY_MAX),
             (Resource::Scribe, self.scribe / BUSY_MAX),
             (Resource::Memory, self.memory_bytes / machine.memory_bytes),
+            (Resource::Disk, self.disk_bytes / machine.disk_bytes),
             (Resource::Network, self.network_bytes / machine.network_bytes / BUSY_MAX),
+            (Resource::LogNetwork, self.log_sent_bytes / machine.network_bytes / BUSY_MAX),
         ];
         shares.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         shares
@@ -224,84 +304,50 @@ impl Need {
 mod tests {
     use super::*;
 
-    const COSTS: Costs = Costs {
-        judge_us: 20.0,
-        apply_us: 5.0,
-        scribe_us: 4.0,
-        delivery_us: 0.5,
-        message_us: 10.0,
-        page_us: 20.0,
-        pass_us: 30.0,
-        user_bytes: 200.0,
-        edge_bytes: 30.0,
-        post_bytes: 500.0,
-        reader_bytes: 3_000.0,
-        connection_bytes: 5_000.0,
-        event_bytes: 300.0,
-        page_bytes: 8_000.0,
-        message_bytes: 400.0,
-    };
-
     const DEMAND: Demand = Demand {
         users: 1e6,
         follows: 100.0,
         followers: 100.0,
         active_share: 0.5,
         online_share: 0.0,
+        spread: 0.0,
         posts: 100.0,
         pages: 1e4,
         posts_kept: 1e6,
         asks_owner: true,
     };
 
-    fn is_near(one: f64, other: f64) -> bool {
-        (one - other).abs() <= 1e-9 * one.abs().max(other.abs())
+    const MACHINE: Machine = Machine { cores: 16, memory_bytes: 64e9, disk_bytes: 1e12, network_bytes: 1.25e9 };
+
+    fn need(demand: &Demand, nodes: usize, machine: &Machine) -> Need {
+        Need::new(demand, &demand.simulate(nodes, machine, &MEASURED), &MEASURED)
     }
 
     #[test]
-    fn one_node_needs_the_sum_of_all_work() {
-        let need = DEMAND.need(1.0, &COSTS);
-        // 100 posts of 25 µs, 5,000 deliveries of 0.5 µs, 10,000 pages of 20 µs.
-        assert!(is_near(need.cores, 0.002_5 + 0.002_5 + 0.2), "{need:?}");
-        assert!(is_near(need.cores, DEMAND.cores_of_all(1.0, &COSTS)));
+    fn memory_is_the_world_on_every_node_and_its_share_of_the_readers() {
+        let costs = Costs { user_bytes: 200.0, edge_bytes: 30.0, post_bytes: 500.0, reader_bytes: 3_000.0, ..MEASURED };
         // Users, edges, posts, inboxes.
-        assert!(is_near(need.memory_bytes, 0.2e9 + 3e9 + 0.5e9 + 1.5e9), "{need:?}");
-        assert!(is_near(need.network_bytes, 8e7 + 3e4) && is_near(need.log_bytes, 3e4), "{need:?}");
-    }
-
-    #[test]
-    fn reading_is_shared_and_writing_and_the_graph_are_not() {
-        let (one, many) = (DEMAND.need(1.0, &COSTS), DEMAND.need(100.0, &COSTS));
-        assert!(is_near(many.scribe, one.scribe) && many.cores < one.cores / 20.0);
-        assert!(many.memory_bytes > 0.7 * one.memory_bytes, "{many:?}");
-        let elsewhere = Demand { asks_owner: false, ..DEMAND };
-        assert!(is_near(elsewhere.need(1.0, &COSTS).cores, one.cores), "nothing is passed on to oneself");
-        assert!(elsewhere.need(2.0, &COSTS).cores > DEMAND.need(2.0, &COSTS).cores);
-        let all = DEMAND.cores_of_all(10.0, &COSTS);
-        assert!(all > DEMAND.cores_of_all(1.0, &COSTS), "each node applies each event");
+        assert_eq!(DEMAND.memory_bytes(1.0, &costs), 0.2e9 + 3e9 + 0.5e9 + 1.5e9);
+        assert_eq!(DEMAND.memory_bytes(0.25, &costs), 0.2e9 + 3e9 + 0.5e9 + 1.5e9 / 4.0);
+        let (one, many) = (need(&DEMAND, 1, &MACHINE), need(&DEMAND, 128, &MACHINE));
+        assert!(many.memory_bytes > 0.7 * one.memory_bytes && many.cores < one.cores / 4.0, "{one:?} {many:?}");
+        assert_eq!(one.disk_bytes, 2.0 * MEASURED.snapshot_share * one.memory_bytes);
+        assert_eq!(one.log_bytes, 100.0 * MEASURED.event_bytes);
     }
 
     #[test]
     fn what_is_scarce_ends_first() {
-        let need = DEMAND.need(3.0, &COSTS);
-        let machine = Machine { cores: 16.0, memory_bytes: 64e9, network_bytes: 1.25e9 };
         for (machine, first) in [
-            (machine, Resource::Memory),
-            (Machine { cores: 0.01, ..machine }, Resource::Cores),
-            (Machine { network_bytes: 1e6, ..machine }, Resource::Network),
+            (Machine { memory_bytes: 1e9, ..MACHINE }, Resource::Memory),
+            (Machine { disk_bytes: 1e6, ..MACHINE }, Resource::Disk),
+            (Machine { cores: 1, memory_bytes: 1e12, ..MACHINE }, Resource::Cores),
+            (Machine { network_bytes: 1e6, ..MACHINE }, Resource::Network),
         ] {
-            assert_eq!(need.shares(&machine)[0].0, first);
+            assert_eq!(need(&DEMAND, 3, &machine).shares(&machine)[0].0, first);
         }
-        let writes = Demand {
-            posts: 200_000.0,
-            users: 1e3,
-            posts_kept: 0.0,
-            pages: 0.0,
-            follows: 1.0,
-            followers: 1.0,
-            ..DEMAND
-        };
-        assert_eq!(writes.need(3.0, &COSTS).shares(&machine)[0].0, Resource::Scribe);
+        let writes = Demand { posts: 20_000.0, users: 1e3, posts_kept: 0.0, pages: 0.0, followers: 1.0, ..DEMAND };
+        let log = need(&writes, 100, &MACHINE).shares(&MACHINE);
+        assert!(log.iter().any(|(resource, share)| *resource == Resource::LogNetwork && *share > 0.5), "{log:?}");
     }
 
     #[test]
@@ -313,6 +359,7 @@ mod tests {
             peak: 2.0,
             active_share: 1.0,
             online_share: 0.0,
+            spread: 0.0,
             kept_days: 3.0,
             asks_owner: true,
         };

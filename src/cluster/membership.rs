@@ -254,7 +254,7 @@ impl Membership {
 }
 
 /// Returns the rank of a node for something that one of several nodes has to do: the greatest is the first.
-pub(super) fn rank(node: &NodeName, what: u64) -> u64 {
+pub fn rank(node: &NodeName, what: u64) -> u64 {
     xxh3_64_with_seed(node.as_str().as_bytes(), what)
 }
 

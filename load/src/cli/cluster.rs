@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::cli::options::duration;
-use crate::cli::scale::MEASURED;
 use crate::cluster::Row;
 use crate::cluster::compare::compare;
 use crate::cluster::faults::{outages, takeover};
 use crate::cluster::figures::{log_bytes, pages, publishes, replicas};
 use crate::cluster::nodes::Setup;
+use crate::scale::MEASURED;
 
 /// Brokers must run already: `scripts/cluster_figures.sh` starts one. Servers, brokers and clients share the machine.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ enum Measure {
     Pages,
     Outages,
     Takeover,
-    /// The same work on 1, 2, 3 and 6 nodes, beside what `tidewire-load scale` expects
+    /// The same work on 1, 2, 3 and 6 nodes, beside a simulation of it
     Scale,
 }
 
@@ -61,6 +61,7 @@ impl Cluster {
         };
         let setup = Setup { program, kafka: self.kafka, replicas: self.replicas, session: self.session };
         let data = self.kafka_data;
+        let cores = std::thread::available_parallelism()?.get();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         for measure in Measure::value_variants() {
             if !self.only.is_empty() && !self.only.contains(measure) {
@@ -75,7 +76,7 @@ impl Cluster {
                     Measure::Pages => pages(&setup).await,
                     Measure::Outages => outages(&setup).await,
                     Measure::Takeover => takeover(&setup).await,
-                    Measure::Scale => compare(&setup, &MEASURED).await,
+                    Measure::Scale => compare(&setup, &MEASURED, cores).await,
                 }
             })?;
             rows.iter().for_each(print);

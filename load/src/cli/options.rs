@@ -364,7 +364,7 @@ pub(super) fn some_share(text: &str) -> Result<f64, String> {
     share(text).and_then(|share| if share > 0.0 { Ok(share) } else { Err("not more than 0".to_owned()) })
 }
 
-fn exponent(text: &str) -> Result<f64, String> {
+pub(super) fn exponent(text: &str) -> Result<f64, String> {
     let exponent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=10.0).contains(&exponent) { Ok(exponent) } else { Err("not between 0 and 10".to_owned()) }
 }

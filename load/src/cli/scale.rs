@@ -1,36 +1,18 @@
 //! `tidewire-load scale`: prints what clusters of given sizes need.
 
 use std::error::Error;
-use std::fmt::Write as _;
-use std::num::NonZeroU32;
+use std::num::NonZeroUsize;
 
-use crate::cli::options::{positive, some_share};
-use crate::scale::{Costs, Habits, Machine};
-
-/// The costs that were measured on the machine of docs/scale.md.
-pub(crate) const MEASURED: Costs = Costs {
-    judge_us: 104.0,
-    apply_us: 37.0,
-    scribe_us: 4.0,
-    delivery_us: 0.25,
-    message_us: 12.8,
-    page_us: 20.0,
-    pass_us: 30.0,
-    user_bytes: 236.0,
-    edge_bytes: 30.0,
-    post_bytes: 600.0,
-    reader_bytes: 3_300.0,
-    connection_bytes: 5_900.0,
-    event_bytes: 269.0,
-    page_bytes: 6_000.0,
-    message_bytes: 400.0,
-};
+use crate::cli::options::{exponent, positive, some_share};
+use crate::report::Latency;
+use crate::scale::{Demand, Habits, MEASURED, Machine, Need};
+use crate::simulation::Outcome;
 
 const USERS: [f64; 5] = [1e4, 1e5, 1e6, 1e7, 1e8];
-const NODES: [f64; 6] = [1.0, 3.0, 6.0, 12.0, 32.0, 128.0];
+const NODES: [usize; 6] = [1, 3, 6, 12, 32, 128];
 
-/// Arithmetic with costs that were measured (docs/scale.md). Without options it prints a table of clusters up to 100,000,000 users and 128
-/// nodes.
+/// Simulates clusters, with costs that were measured (docs/scale.md). Without options it prints a table of clusters up to 100,000,000 users
+/// and 128 nodes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Scale {
     /// Number of users, such as 1e8 [default: several]
@@ -39,7 +21,7 @@ pub(super) struct Scale {
 
     /// Number of nodes [default: several]
     #[arg(long)]
-    nodes: Option<NonZeroU32>,
+    nodes: Option<NonZeroUsize>,
 
     /// Sources that each user follows
     #[arg(long, default_value_t = 100.0, value_parser = positive)]
@@ -65,6 +47,10 @@ pub(super) struct Scale {
     #[arg(long, default_value_t = 0.02, value_parser = some_share)]
     online_share: f64,
 
+    /// Spread of the number of followers between authors: the standard deviation of its logarithm
+    #[arg(long, default_value_t = 1.5, value_parser = exponent)]
+    spread: f64,
+
     /// Days for which posts stay in memory
     #[arg(long, default_value_t = 7.0, value_parser = positive)]
     kept_days: f64,
@@ -74,26 +60,62 @@ pub(super) struct Scale {
     asks_owner: bool,
 
     /// Cores of a node
-    #[arg(long, default_value_t = 16.0, value_parser = positive)]
-    cores: f64,
+    #[arg(long, default_value = "16")]
+    cores: NonZeroUsize,
 
     /// Memory of a node, in GB
     #[arg(long, default_value_t = 256.0, value_parser = positive)]
     memory: f64,
 
+    /// Disk of a node, in GB
+    #[arg(long, default_value_t = 1_000.0, value_parser = positive)]
+    disk: f64,
+
     /// Network of a node, in Gbit/s
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
     network: f64,
+
+    /// Print the most users of clusters in place of their needs: with the memory of a node, and without a limit of memory and disk
+    #[arg(long, conflicts_with = "users")]
+    most: bool,
 }
+
+/// The fewest and the most users that are looked at for `--most`, and the precision of the result.
+const MOST_USERS: (f64, f64) = (1e3, 1e11);
+const MOST_PRECISION: f64 = 1.05;
 
 impl Scale {
     #[allow(clippy::print_stdout, reason = "the result of the command")]
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        print!("{}", self.table());
+        if self.most {
+            print!("| nodes | most users | ends first | most users without a limit of memory and disk | ends first |\n|---:|---:|---|---:|---|\n");
+            self.sizes().into_iter().for_each(|nodes| println!("{}", self.most_users(nodes)));
+        } else {
+            println!(
+                "| users | nodes | posts/s | pages/s | cores | scribe | memory | disk | network | log a day | publish p50, p99 | page p50, p99 | ends first |\n\
+                 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+            );
+            for users in self.users.map_or(USERS.to_vec(), |one| vec![one]) {
+                self.sizes().into_iter().for_each(|nodes| println!("{}", self.line(users, nodes)));
+            }
+        }
         Ok(())
     }
 
-    fn table(&self) -> String {
+    fn sizes(&self) -> Vec<usize> {
+        self.nodes.map_or(NODES.to_vec(), |one| vec![one.get()])
+    }
+
+    fn machine(&self) -> Machine {
+        Machine {
+            cores: self.cores.get(),
+            memory_bytes: self.memory * 1e9,
+            disk_bytes: self.disk * 1e9,
+            network_bytes: self.network * 1e9 / 8.0,
+        }
+    }
+
+    fn demand(&self, users: f64) -> Demand {
         let habits = Habits {
             follows: self.follows,
             posts_per_day: self.posts_per_day,
@@ -101,47 +123,68 @@ impl Scale {
             peak: self.peak,
             active_share: self.active_share,
             online_share: self.online_share,
+            spread: self.spread,
             kept_days: self.kept_days,
             asks_owner: self.asks_owner,
         };
-        let machine =
-            Machine { cores: self.cores, memory_bytes: self.memory * 1e9, network_bytes: self.network * 1e9 / 8.0 };
-        let mut table =
-            "| users | nodes | posts/s | pages/s | cores | scribe | memory | network | log a day | ends first |\n\
-                         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
-                .to_owned();
-        let (users, nodes) = (
-            self.users.map_or(USERS.to_vec(), |one| vec![one]),
-            self.nodes.map_or(NODES.to_vec(), |one| vec![f64::from(one.get())]),
-        );
-        for users in users {
-            for nodes in &nodes {
-                let demand = habits.of(users);
-                let need = demand.need(*nodes, &MEASURED);
-                let (first, share) = need.shares(&machine)[0];
-                // Writing to a `String` cannot fail.
-                let _ = writeln!(
-                    table,
-                    "| {users:.0e} | {nodes} | {:.0} | {:.0} | {:.2} | {:.1} % | {} | {}/s | {} | {} ({:.0} %) |",
-                    demand.posts,
-                    demand.pages,
-                    need.cores,
-                    need.scribe * 100.0,
-                    bytes(need.memory_bytes),
-                    bytes(need.network_bytes),
-                    bytes(need.log_bytes * 86_400.0 / self.peak),
-                    first.name(),
-                    share * 100.0,
-                );
+        habits.of(users)
+    }
+
+    fn simulate(&self, users: f64, nodes: usize, machine: &Machine) -> (Demand, Outcome, Need) {
+        let demand = self.demand(users);
+        let outcome = demand.simulate(nodes, machine, &MEASURED);
+        let need = Need::new(&demand, &outcome, &MEASURED);
+        (demand, outcome, need)
+    }
+
+    fn line(&self, users: f64, nodes: usize) -> String {
+        let machine = self.machine();
+        let (demand, outcome, need) = self.simulate(users, nodes, &machine);
+        let (first, share) = need.shares(&machine)[0];
+        let times = |latency: &Latency| match outcome.keeps_up() {
+            true => format!("{:.1}, {:.1} ms", latency.p50_us / 1e3, latency.p99_us / 1e3),
+            false => "falls behind".to_owned(),
+        };
+        format!(
+            "| {users:.0e} | {nodes} | {:.0} | {:.0} | {:.2} | {:.1} % | {} | {} | {}/s | {} | {} | {} | {} ({:.0} %) |",
+            demand.posts,
+            demand.pages,
+            need.cores,
+            need.scribe * 100.0,
+            bytes(need.memory_bytes),
+            bytes(need.disk_bytes),
+            bytes(need.network_bytes),
+            bytes(need.log_bytes * 86_400.0 / self.peak),
+            times(&outcome.publishes),
+            times(&outcome.pages),
+            first.name(),
+            share * 100.0,
+        )
+    }
+
+    /// Finds the most users of a cluster by bisection, and the resource that more would lack.
+    fn most_users(&self, nodes: usize) -> String {
+        let machine = self.machine();
+        let endless = Machine { memory_bytes: f64::INFINITY, disk_bytes: f64::INFINITY, ..machine };
+        let most = |machine: &Machine| {
+            let (mut enough, mut too_many) = MOST_USERS;
+            while too_many / enough > MOST_PRECISION {
+                let users = (enough * too_many).sqrt();
+                // What falls behind is above a limit: not all of its work is in the measured time.
+                let (_, outcome, need) = self.simulate(users, nodes, machine);
+                let is_enough = outcome.keeps_up() && need.shares(machine)[0].1 <= 1.0;
+                *(if is_enough { &mut enough } else { &mut too_many }) = users;
             }
-        }
-        table
+            let (.., need) = self.simulate(enough, nodes, machine);
+            format!("{enough:.1e} | {}", need.shares(machine)[0].0.name())
+        };
+        format!("| {nodes} | {} | {} |", most(&machine), most(&endless))
     }
 }
 
 /// Parses a number of users.
 fn count(text: &str) -> Result<f64, String> {
-    let most = 1e12;
+    let most = 1e11;
     let count = text.parse::<f64>().ok().filter(|count| (1.0..=most).contains(count));
     count.ok_or_else(|| format!("not between 1 and {most:e}"))
 }
@@ -169,16 +212,25 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_one_line_and_none_is_all() {
-        let lines = |arguments: &str| {
-            let cli = Cli::try_parse_from(["scale"].into_iter().chain(arguments.split_whitespace())).unwrap();
-            cli.scale.table().lines().count() - 2
+    fn the_most_users_are_those_that_the_scarce_resource_has_room_for() {
+        let scale = Cli::try_parse_from(["scale", "--most", "--nodes", "1", "--memory", "0.01"]).unwrap().scale;
+        let line = scale.most_users(1);
+        assert!(line.starts_with("| 1 | 1.") && line.contains("e3 | memory |"), "{line}");
+    }
+
+    #[test]
+    fn a_size_is_simulated_and_without_one_all_are() {
+        let parsed = |arguments: &str| {
+            Cli::try_parse_from(["scale"].into_iter().chain(arguments.split_whitespace())).map(|cli| cli.scale)
         };
-        assert_eq!(lines("--users 1e8 --nodes 128"), 1);
-        for nodes in ["0", "0.5", "-1"] {
-            assert!(Cli::try_parse_from(["scale", &format!("--nodes={nodes}")]).is_err(), "{nodes}");
+        let scale = parsed("--users 1e6 --nodes 3 --memory 2").unwrap();
+        assert_eq!(scale.sizes(), [3]);
+        let line = scale.line(1e6, 3);
+        assert!(line.starts_with("| 1e6 | 3 | 29 | 1157 |") && line.contains("| memory ("), "{line}");
+        for wrong in ["--nodes=0", "--nodes=0.5", "--nodes=-1", "--cores=0", "--most --users=1", "--spread=-1"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(lines(""), USERS.len() * NODES.len());
+        assert_eq!(parsed("").unwrap().sizes(), NODES);
         assert_eq!([12.4, 1_250.0, 15.6e9].map(bytes), ["12 B", "1.2 KB", "16 GB"]);
     }
 }

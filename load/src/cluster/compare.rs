@@ -1,14 +1,16 @@
-//! The same work on clusters of several sizes, beside what the arithmetic of `scale` expects.
+//! The same work on clusters of several sizes, beside what the simulation expects.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cluster::Row;
-use crate::cluster::clients::{Until, closed_loop};
+use crate::cluster::clients::{Measured, Until, closed_loop, milliseconds, thousands};
 use crate::cluster::figures::{post, wait_applied};
 use crate::cluster::nodes::{Node, Nodes, Setup, request};
+use crate::report::Latency;
 use crate::scale::{Costs, Demand};
+use crate::simulation::{Clients, Machines, Outcome, Scenario, Work, simulate};
 
 /// Sizes of the clusters.
 const SIZES: [usize; 4] = [1, 2, 3, 6];
@@ -21,13 +23,18 @@ const FIRST_POSTS: usize = 20_000;
 const POSTS: usize = 10_000;
 const PAGES: usize = 40_000;
 
+/// Numbers of clients that publish, and the posts of one that publishes alone.
 const CLIENTS: usize = 64;
+const POSTS_OF_ONE: usize = 2_000;
 
-/// Does the same work on clusters of several sizes, and compares what it took with the arithmetic.
+/// The time that is simulated.
+const SIMULATED: Duration = Duration::from_secs(4);
+
+/// Does the same work on clusters of several sizes, and compares what it took with a simulation of it on a machine with this many cores.
 ///
 /// # Errors
 /// If a node does not start, or a request fails.
-pub async fn compare(setup: &Setup, costs: &Costs) -> io::Result<Vec<Row>> {
+pub async fn compare(setup: &Setup, costs: &Costs, cores: usize) -> io::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for size in SIZES {
         let nodes = Nodes::start(setup, &format!("compare-{size}"), size).await?;
@@ -48,39 +55,22 @@ pub async fn compare(setup: &Setup, costs: &Costs) -> io::Result<Vec<Row>> {
         read(READERS).await?;
         wait_applied(&nodes).await?;
         let full = resident() - empty;
-        let time = || nodes.nodes.iter().map(Node::processor_time).sum::<Duration>();
-        let before = time();
-        publish(sequencer, &authors, POSTS).await?;
-        wait_applied(&nodes).await?;
-        let written = time();
-        read(PAGES).await?;
-        let all = time();
-        // One second of demand is the whole work.
-        let demand = Demand {
-            users: READERS as f64,
-            follows: FOLLOWED as f64,
-            followers: (READERS * FOLLOWED / AUTHORS) as f64,
-            active_share: 1.0,
-            online_share: 0.0,
-            posts: POSTS as f64,
-            pages: PAGES as f64,
-            posts_kept: FIRST_POSTS as f64,
-            asks_owner: true,
-        };
-        // The clients write at the sequencer, for authors that it owns, and read at the owners: nothing is passed on.
-        let costs = Costs { pass_us: 0.0, ..*costs };
-        let expected = demand.cores_of_all(size as f64, &costs);
-        let reading = PAGES as f64 * costs.page_us / 1e6;
-        let memory = demand.need(size as f64, &costs).memory_bytes;
-        rows.push(Row::new(
-            format!("nodes: {size}, processor time of all for {POSTS} posts, and for {PAGES} pages"),
-            format!(
-                "{:.2} s, expected {:.2}; {:.2} s, expected {reading:.2}",
-                (written - before).as_secs_f64(),
-                expected - reading,
-                (all - written).as_secs_f64()
-            ),
-        ));
+        let expected = |clients| expect(size, clients, costs, cores);
+        for (clients, posts) in [(1, POSTS_OF_ONE), (CLIENTS, POSTS)] {
+            let before = processor_time(&nodes);
+            let measured = publish(sequencer, &authors, clients, posts).await?;
+            wait_applied(&nodes).await?;
+            let used = processor_time(&nodes) - before;
+            let outcome = expected(Clients::Publish { count: clients });
+            let what = format!("nodes: {size}, clients: {clients}, publishes");
+            rows.push(row(what, &measured, used, &outcome, &outcome.publishes));
+        }
+        let before = processor_time(&nodes);
+        let measured = read(PAGES).await?;
+        let used = processor_time(&nodes) - before;
+        let outcome = expected(Clients::Read { count: CLIENTS });
+        rows.push(row(format!("nodes: {size}, pages"), &measured, used, &outcome, &outcome.pages));
+        let memory = demand().memory_bytes(1.0 / size as f64, costs);
         rows.push(Row::new(
             format!("nodes: {size}, memory of the world on each"),
             format!("{:.0} MB, expected {:.0}", full / 1e6, memory / 1e6),
@@ -89,12 +79,68 @@ pub async fn compare(setup: &Setup, costs: &Costs) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-async fn publish(address: SocketAddr, authors: &[usize], count: usize) -> io::Result<()> {
-    closed_loop(CLIENTS, Until::Done(count), |client, nth| {
-        (address, post(authors[(client + nth * CLIENTS) % authors.len()]))
+fn processor_time(nodes: &Nodes) -> Duration {
+    nodes.nodes.iter().map(Node::processor_time).sum()
+}
+
+/// Simulates the same work. The clients write at the sequencer, for authors that it owns, and read at the owners: nothing is passed on.
+fn expect(nodes: usize, clients: Clients, costs: &Costs, cores: usize) -> Outcome {
+    let work = Work {
+        clients,
+        followers: (READERS * FOLLOWED / AUTHORS) as f64,
+        online_share: 0.0,
+        spread: 0.0,
+        asks_owner: true,
+    };
+    let machines = Machines::Shared { cores };
+    let (warm_up, lasts) = (SIMULATED / 4, SIMULATED);
+    simulate(&Scenario { nodes, machines, costs: *costs, work, warm_up, lasts, seed: 1 })
+}
+
+fn demand() -> Demand {
+    Demand {
+        users: READERS as f64,
+        follows: FOLLOWED as f64,
+        followers: (READERS * FOLLOWED / AUTHORS) as f64,
+        active_share: 1.0,
+        online_share: 0.0,
+        spread: 0.0,
+        posts: 0.0,
+        pages: 0.0,
+        posts_kept: FIRST_POSTS as f64,
+        asks_owner: true,
+    }
+}
+
+/// A line with the rate, the times, and the processor time of all nodes for a request: measured, and as the simulation has it.
+fn row(what: String, measured: &Measured, used: Duration, outcome: &Outcome, expected: &Latency) -> Row {
+    let cores: f64 = outcome.nodes.iter().map(|node| node.cores).sum();
+    let seconds = SIMULATED.as_secs_f64();
+    let text = |rate: f64, latency: &Latency, us: f64| {
+        format!(
+            "{}/s, p50 {}, p99 {}, {us:.0} µs",
+            thousands(rate),
+            milliseconds(latency.p50_us),
+            milliseconds(latency.p99_us)
+        )
+    };
+    let used_us = used.as_secs_f64() / measured.latency.count as f64 * 1e6;
+    let expected_us = cores * seconds / outcome.answered.max(1) as f64 * 1e6;
+    Row::new(
+        what,
+        format!(
+            "{} | {}",
+            text(measured.rate(), &measured.latency, used_us),
+            text(outcome.answered as f64 / seconds, expected, expected_us)
+        ),
+    )
+}
+
+async fn publish(address: SocketAddr, authors: &[usize], clients: usize, count: usize) -> io::Result<Measured> {
+    closed_loop(clients, Until::Done(count), |client, nth| {
+        (address, post(authors[(client + nth * clients) % authors.len()]))
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 async fn fill(address: SocketAddr) -> io::Result<()> {
@@ -107,5 +153,6 @@ async fn fill(address: SocketAddr) -> io::Result<()> {
         let body = format!(r#"{{"follows":[{}]}}"#, edges.iter().map(edge).collect::<Vec<_>>().join(","));
         closed_loop(1, Until::Done(1), |_, _| (address, request("POST /v1/follows", &body))).await?;
     }
-    publish(address, &Vec::from_iter(0..AUTHORS), FIRST_POSTS).await
+    publish(address, &Vec::from_iter(0..AUTHORS), CLIENTS, FIRST_POSTS).await?;
+    Ok(())
 }

@@ -1,0 +1,111 @@
+//! What is simulated: nodes, their machines, costs, and what clients do.
+
+use std::time::Duration;
+
+use tidewire::cluster::membership::{PARTITIONS, rank};
+use tidewire::cluster::record::NodeName;
+
+use crate::scale::Costs;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The number of nodes. The first is the sequencer.
+    pub nodes: usize,
+    /// The machines of the nodes.
+    pub machines: Machines,
+    /// The costs of each step.
+    pub costs: Costs,
+    /// What clients do.
+    pub work: Work,
+    /// The time before the measurement, in which queues fill.
+    pub warm_up: Duration,
+    /// The time of the measurement.
+    pub lasts: Duration,
+    /// The start of the random numbers.
+    pub seed: u64,
+}
+
+/// The machines on which nodes, the broker and clients run.
+#[derive(Clone, Copy, Debug)]
+pub enum Machines {
+    /// A machine for each node. The broker and the clients have enough of their own.
+    Own {
+        /// The number of cores of each.
+        cores: usize,
+        /// The bytes that its network sends in a second.
+        network_bytes: f64,
+    },
+    /// One machine for all of them.
+    Shared {
+        /// The number of its cores.
+        cores: usize,
+    },
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// When requests are sent.
+    pub clients: Clients,
+    /// Active followers of a post's author, of all nodes: the mean.
+    pub followers: f64,
+    /// The share of them with a live connection.
+    pub online_share: f64,
+    /// The spread of the number of followers between authors: the standard deviation of its logarithm, of a normal distribution.
+    pub spread: f64,
+    /// True if clients ask the owner of a user. Otherwise any node takes any request.
+    pub asks_owner: bool,
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug)]
+pub enum Clients {
+    /// At random times that do not depend on answers (a Poisson process).
+    Open {
+        /// Posts in a second.
+        posts: f64,
+        /// Pages in a second.
+        pages: f64,
+    },
+    /// Each client publishes again when it has its answer, at the sequencer, for an author that the sequencer owns.
+    Publish {
+        /// The number of clients.
+        count: usize,
+    },
+    /// Each client reads a page again when it has its answer, at the owner of a reader.
+    Read {
+        /// The number of clients.
+        count: usize,
+    },
+}
+
+/// Returns the share of the readers that each node owns, as the nodes of a cluster decide it.
+pub fn owned_shares(nodes: usize) -> Vec<f64> {
+    let name = |node: usize| -> NodeName { format!("node-{node}").parse().expect("a valid name") };
+    let names: Vec<NodeName> = (0..nodes).map(name).collect();
+    let mut owned = vec![0_u32; nodes];
+    for partition in 0..PARTITIONS {
+        let owner = (0..nodes).max_by_key(|node| rank(&names[*node], u64::from(partition)));
+        if let Some(owner) = owner {
+            owned[owner] += 1;
+        }
+    }
+    owned.iter().map(|owned| f64::from(*owned) / f64::from(PARTITIONS)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_readers_are_owned_and_no_node_has_the_same_share() {
+        for nodes in [1, 2, 3, 6, 128] {
+            let shares = owned_shares(nodes);
+            assert_eq!(shares.len(), nodes);
+            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+        let most = owned_shares(128).into_iter().fold(0.0, f64::max);
+        assert!(most > 2.0 / 128.0, "256 partitions are spread by hashes: {most}");
+    }
+}

@@ -1,0 +1,119 @@
+use std::time::Duration;
+
+use super::*;
+use crate::scale::{Costs, MEASURED};
+
+/// Costs that are easy to add up: no group costs, and nothing that is spread.
+const COSTS: Costs = Costs {
+    judge_us: 100.0,
+    append_us: 0.0,
+    read_us: 0.0,
+    apply_us: 20.0,
+    scribe_us: 4.0,
+    broker_us: 0.0,
+    commit_us: 1_000.0,
+    commit_spread: 0.0,
+    delivery_us: 0.5,
+    message_us: 10.0,
+    page_us: 30.0,
+    pass_us: 40.0,
+    client_us: 0.0,
+    hop_us: 50.0,
+    idle_cores: 0.0,
+    ..MEASURED
+};
+
+fn open(nodes: usize, posts: f64, pages: f64) -> Scenario {
+    Scenario {
+        nodes,
+        machines: Machines::Own { cores: 16, network_bytes: 1e12 },
+        costs: COSTS,
+        work: Work {
+            clients: Clients::Open { posts, pages },
+            followers: 100.0,
+            online_share: 0.0,
+            spread: 0.0,
+            asks_owner: true,
+        },
+        warm_up: Duration::from_secs(1),
+        lasts: Duration::from_secs(10),
+        seed: 7,
+    }
+}
+
+fn cores(outcome: &Outcome) -> f64 {
+    outcome.nodes.iter().map(|node| node.cores).sum()
+}
+
+#[track_caller]
+fn assert_near(one: f64, other: f64) {
+    assert!((one - other).abs() <= 0.03 * other.abs(), "{one} and {other} differ by more than 3 %");
+}
+
+#[test]
+fn the_processor_time_is_the_sum_of_all_steps() {
+    // Judging, applying on each node, deliveries; pages.
+    for nodes in [1_usize, 2, 5] {
+        let outcome = simulate(&open(nodes, 300.0, 1_000.0));
+        let posts = 300.0 * (100.0 - 2.0 + 2.0 + nodes as f64 * 20.0 + 100.0 * 0.5);
+        // Publishes of authors that the sequencer does not own are passed on once.
+        let passed = 300.0 * (1.0 - scenario::owned_shares(nodes)[0]) * 40.0;
+        assert_near(cores(&outcome), (posts + passed + 1_000.0 * 30.0) / 1e6);
+        assert!(outcome.keeps_up());
+    }
+    let anywhere = Scenario { work: Work { asks_owner: false, ..open(2, 0.0, 0.0).work }, ..open(2, 0.0, 0.0) };
+    let work = Work { clients: Clients::Open { posts: 0.0, pages: 2_000.0 }, ..anywhere.work };
+    // Half of the pages are passed on.
+    assert_near(cores(&simulate(&Scenario { work, ..anywhere })), 2_000.0 * (30.0 + 0.5 * 40.0) / 1e6);
+}
+
+#[test]
+fn a_request_that_meets_no_other_takes_the_time_of_its_steps() {
+    let outcome = simulate(&open(1, 1.0, 1.0));
+    // Two hops; judging, storing, a hop from the log, applying.
+    assert_near(outcome.publishes.p50_us, 2.0 * 50.0 + 100.0 + 1_000.0 + 50.0 + 20.0);
+    assert_near(outcome.pages.p50_us, 2.0 * 50.0 + 30.0);
+}
+
+#[test]
+fn costs_of_a_group_are_shared_by_its_records() {
+    let costs = Costs { read_us: 200.0, append_us: 200.0, ..COSTS };
+    let publish = |count| {
+        let work = Work { clients: Clients::Publish { count }, ..open(3, 0.0, 0.0).work };
+        simulate(&Scenario { costs, work, machines: Machines::Shared { cores: 2 }, ..open(3, 0.0, 0.0) })
+    };
+    let (one, many) = (publish(1), publish(64));
+    assert_near(one.records_per_read, 1.0);
+    assert!(many.records_per_read > 4.0, "{}", many.records_per_read);
+    let each = |outcome: &Outcome| cores(outcome) / outcome.answered as f64;
+    assert!(each(&many) < each(&one) / 1.5, "{one:?} {many:?}");
+    assert!(many.answered > 3 * one.answered);
+}
+
+#[test]
+fn too_much_work_falls_behind_and_is_not_hidden() {
+    let too_many = Scenario { machines: Machines::Own { cores: 1, network_bytes: 1e12 }, ..open(1, 0.0, 40_000.0) };
+    let outcome = simulate(&too_many);
+    assert!(!outcome.keeps_up() && outcome.pages.p99_us > 1e6, "{outcome:?}");
+    let slow = Scenario { machines: Machines::Own { cores: 16, network_bytes: 1e6 }, ..open(1, 0.0, 1_000.0) };
+    assert!(!simulate(&slow).keeps_up(), "pages of 6 KB need 6 MB in a second");
+}
+
+#[test]
+fn the_same_scenario_has_the_same_outcome_and_another_seed_has_not() {
+    let spread = Scenario { work: Work { spread: 1.5, asks_owner: false, ..open(3, 500.0, 500.0).work }, ..open(3, 0.0, 0.0) };
+    let outcome = |seed| format!("{:?}", simulate(&Scenario { seed, ..spread.clone() }));
+    assert_eq!(outcome(1), outcome(1));
+    assert_ne!(outcome(1), outcome(2));
+}
+
+#[test]
+fn authors_with_many_followers_make_deliveries_later_but_not_more() {
+    let with = |spread| {
+        let scenario = open(2, 400.0, 0.0);
+        simulate(&Scenario { work: Work { spread, followers: 1_000.0, ..scenario.work }, ..scenario })
+    };
+    let (even, uneven) = (with(0.0), with(1.0));
+    assert!((cores(&uneven) / cores(&even) - 1.0).abs() < 0.1, "{} {}", cores(&even), cores(&uneven));
+    assert!(uneven.deliveries.p99_us > even.deliveries.p99_us);
+}
