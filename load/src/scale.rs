@@ -63,6 +63,8 @@ pub struct Habits {
 /// The costs that were measured: processor time in microseconds, memory and messages in bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
+    /// Waking a thread for requests, however many wait.
+    pub wake_us: f64,
     /// Judging a publish and answering it over HTTP, on the sequencer, besides applying it.
     pub judge_us: f64,
     /// Handing a group of judged records to the log, on the sequencer.
@@ -115,17 +117,18 @@ pub struct Costs {
 
 /// The costs that were measured on the machine of docs/scale.md.
 pub const MEASURED: Costs = Costs {
-    judge_us: 70.0,
-    append_us: 60.0,
-    read_us: 60.0,
-    apply_us: 20.0,
+    wake_us: 45.0,
+    judge_us: 26.0,
+    append_us: 180.0,
+    read_us: 100.0,
+    apply_us: 26.0,
     scribe_us: 4.0,
-    broker_us: 100.0,
-    commit_us: 300.0,
+    broker_us: 70.0,
+    commit_us: 220.0,
     commit_spread: 0.9,
-    delivery_us: 0.25,
+    delivery_us: 0.1,
     message_us: 12.8,
-    page_us: 20.0,
+    page_us: 12.0,
     pass_us: 30.0,
     client_us: 20.0,
     hop_us: 50.0,

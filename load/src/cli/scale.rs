@@ -88,7 +88,9 @@ impl Scale {
     #[allow(clippy::print_stdout, reason = "the result of the command")]
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         if self.most {
-            print!("| nodes | most users | ends first | most users without a limit of memory and disk | ends first |\n|---:|---:|---|---:|---|\n");
+            print!(
+                "| nodes | most users | ends first | most users without a limit of memory and disk | ends first |\n|---:|---:|---|---:|---|\n"
+            );
             self.sizes().into_iter().for_each(|nodes| println!("{}", self.most_users(nodes)));
         } else {
             println!(

@@ -7,11 +7,24 @@
 //! Not responsible for:
 //! - the way of a request to the sequencer and back ([`super::run`]).
 
+use std::collections::VecDeque;
+
 use crate::simulation::resources::{Time, micros};
 use crate::simulation::run::{Event, Simulation};
 
 /// Maximum number of records that a node takes from the log at once, as the engine has it.
 const RECORDS_PER_READ_MAX: usize = 1_024;
+
+/// Deliveries of a post that one courier does before another may help.
+const SLICE: f64 = 250.0;
+
+/// Deliveries of a post that wait for a courier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    deliveries: f64,
+    began: Time,
+    is_last: bool,
+}
 
 /// An event in the log.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +50,9 @@ pub(super) struct Log {
     judging: Vec<usize>,
 }
 
-/// A node as a reader of the log. The numbers are of records, from the start of the log.
+/// A node. The numbers are of records, from the start of the log.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct NodeState {
     /// The share of the users that it owns.
     pub(super) share: f64,
     is_fetching: bool,
@@ -48,12 +61,18 @@ pub(super) struct Reader {
     fetched: usize,
     decoded: usize,
     applied: usize,
+    /// Requests that wait for a worker.
+    pub(super) waiting: Vec<usize>,
+    pub(super) busy_workers: usize,
+    /// Deliveries that wait for a courier.
+    pub(super) slices: VecDeque<Slice>,
+    pub(super) busy_couriers: usize,
     /// Reads from the log and their records, in the measured time.
     pub(super) reads: u64,
     pub(super) records: u64,
 }
 
-impl Reader {
+impl NodeState {
     pub(super) fn new(share: f64) -> Self {
         Self { share, ..Self::default() }
     }
@@ -69,12 +88,12 @@ impl Simulation<'_> {
     /// Lets an idle scribe apply what was read, or else judge what waits.
     fn wake_scribe(&mut self, node: usize) {
         let half = self.scenario.costs.scribe_us / 2.0;
-        let reader = &mut self.readers[node];
-        if reader.is_scribe_busy {
+        let state = &mut self.states[node];
+        if state.is_scribe_busy {
             return;
         }
-        let (us, next) = if reader.applied < reader.decoded {
-            ((reader.decoded - reader.applied) as f64 * half, Event::Applied(node, reader.decoded))
+        let (us, next) = if state.applied < state.decoded {
+            ((state.decoded - state.applied) as f64 * half, Event::Applied(node, state.decoded))
         } else if node == 0 && !self.log.unjudged.is_empty() {
             self.log.judging = std::mem::take(&mut self.log.unjudged);
             let count = self.log.judging.len();
@@ -82,7 +101,7 @@ impl Simulation<'_> {
         } else {
             return;
         };
-        reader.is_scribe_busy = true;
+        state.is_scribe_busy = true;
         let done = self.work(node, us);
         if self.measured.is_on {
             self.used[node].scribe += us;
@@ -92,7 +111,7 @@ impl Simulation<'_> {
 
     /// The scribe of the sequencer has judged a group, which goes to the log.
     pub(super) fn judged(&mut self, _count: usize) {
-        self.readers[0].is_scribe_busy = false;
+        self.states[0].is_scribe_busy = false;
         for request in std::mem::take(&mut self.log.judging) {
             let record = self.new_record(request);
             self.log.records.push(record);
@@ -109,60 +128,97 @@ impl Simulation<'_> {
 
     pub(super) fn stored(&mut self, end: usize) {
         self.log.stored = self.log.stored.max(end);
-        (0..self.readers.len()).for_each(|node| self.fetch(node));
+        (0..self.states.len()).for_each(|node| self.fetch(node));
     }
 
     /// Asks the log for what a node does not have, unless it is asking already.
     fn fetch(&mut self, node: usize) {
-        let reader = &mut self.readers[node];
-        if reader.is_fetching || reader.fetched == self.log.stored {
+        let state = &mut self.states[node];
+        if state.is_fetching || state.fetched == self.log.stored {
             return;
         }
-        reader.is_fetching = true;
-        let end = self.log.stored.min(reader.fetched + RECORDS_PER_READ_MAX);
+        state.is_fetching = true;
+        let end = self.log.stored.min(state.fetched + RECORDS_PER_READ_MAX);
         let sent = self.work_elsewhere(self.scenario.costs.broker_us);
         self.at(sent + micros(self.scenario.costs.hop_us), Event::Fetched(node, end));
     }
 
     pub(super) fn fetched(&mut self, node: usize, end: usize) {
-        let reader = &mut self.readers[node];
+        let state = &mut self.states[node];
         if self.measured.is_on {
-            reader.reads += 1;
-            reader.records += (end - reader.fetched) as u64;
+            state.reads += 1;
+            state.records += (end - state.fetched) as u64;
         }
-        (reader.fetched, reader.is_fetching) = (end, false);
+        (state.fetched, state.is_fetching) = (end, false);
         self.decode(node);
         self.fetch(node);
     }
 
     fn decode(&mut self, node: usize) {
         let costs = self.scenario.costs;
-        let reader = &mut self.readers[node];
-        if reader.is_decoding || reader.decoded == reader.fetched {
+        let state = &mut self.states[node];
+        if state.is_decoding || state.decoded == state.fetched {
             return;
         }
-        reader.is_decoding = true;
-        let (count, end) = ((reader.fetched - reader.decoded) as f64, reader.fetched);
+        state.is_decoding = true;
+        let (count, end) = ((state.fetched - state.decoded) as f64, state.fetched);
         let done = self.work(node, costs.read_us + count * (costs.apply_us - costs.scribe_us / 2.0));
         self.at(done, Event::Decoded(node, end));
     }
 
     pub(super) fn decoded(&mut self, node: usize, end: usize) {
-        let reader = &mut self.readers[node];
-        (reader.decoded, reader.is_decoding) = (end, false);
+        let state = &mut self.states[node];
+        (state.decoded, state.is_decoding) = (end, false);
         self.decode(node);
         self.wake_scribe(node);
     }
 
     pub(super) fn applied(&mut self, node: usize, end: usize) {
-        let reader = &mut self.readers[node];
-        let start = reader.applied;
-        (reader.applied, reader.is_scribe_busy) = (end, false);
+        let state = &mut self.states[node];
+        let start = state.applied;
+        (state.applied, state.is_scribe_busy) = (end, false);
         for nth in start..end {
             let record = self.log.records[nth];
             self.was_applied(node, record);
             self.deliver(node, record);
         }
         self.wake_scribe(node);
+    }
+
+    pub(super) fn new_record(&mut self, request: usize) -> Record {
+        let work = self.scenario.work;
+        // The mean of this distribution is that of the scenario.
+        let median = work.followers / (work.spread * work.spread / 2.0).exp();
+        let followers = if work.spread > 0.0 { self.spread(median, work.spread) } else { work.followers };
+        Record { request, owner: self.requests[request].owner, began: self.requests[request].began, followers }
+    }
+
+    /// Gives a post to the couriers of a node.
+    pub(super) fn deliver(&mut self, node: usize, record: Record) {
+        let mut left = record.followers * self.states[node].share;
+        while left > 0.0 {
+            let deliveries = left.min(SLICE);
+            left -= deliveries;
+            self.states[node].slices.push_back(Slice { deliveries, began: record.began, is_last: left <= 0.0 });
+        }
+        self.wake_courier(node);
+    }
+
+    pub(super) fn wake_courier(&mut self, node: usize) {
+        let (costs, online_share) = (self.scenario.costs, self.scenario.work.online_share);
+        while self.states[node].busy_couriers < self.threads
+            && let Some(slice) = self.states[node].slices.pop_front()
+        {
+            self.states[node].busy_couriers += 1;
+            let mut done = self.work(node, slice.deliveries * (costs.delivery_us + online_share * costs.message_us));
+            self.at(done, Event::Delivered(node));
+            let bytes = slice.deliveries * online_share * costs.message_bytes;
+            if bytes > 0.0 {
+                done = self.send(node, done, bytes);
+            }
+            if self.measured.is_on && slice.is_last {
+                self.measured.deliveries.saturating_record(done - slice.began);
+            }
+        }
     }
 }

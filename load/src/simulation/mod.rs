@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - the queues in which work waits: cores, the scribe of each node, the log, networks ([`resources`]);
-//! - the way of each page and each publish through them ([`run`], [`log`]), for given demand and costs ([`scenario`]).
+//! - the way of each page and each publish through them ([`run`]), for given demand and costs ([`scenario`]).
 //!
 //! Not responsible for:
 //! - memory, disk and the bytes of the log, which do not queue (`scale`), and measuring the costs (`cluster`).
@@ -12,6 +12,7 @@
 //! outcome.
 
 mod log;
+mod requests;
 pub mod resources;
 pub mod run;
 pub mod scenario;

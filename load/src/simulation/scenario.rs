@@ -20,7 +20,7 @@ pub struct Scenario {
     pub work: Work,
     /// The time before the measurement, in which queues fill.
     pub warm_up: Duration,
-    /// The time of the measurement.
+    /// The time of the measurement. A closed loop lasts until all is done.
     pub lasts: Duration,
     /// The start of the random numbers.
     pub seed: u64,
@@ -72,11 +72,15 @@ pub enum Clients {
     Publish {
         /// The number of clients.
         count: usize,
+        /// The number of requests of all of them.
+        requests: usize,
     },
     /// Each client reads a page again when it has its answer, at the owner of a reader.
     Read {
         /// The number of clients.
         count: usize,
+        /// The number of requests of all of them.
+        requests: usize,
     },
 }
 
