@@ -69,6 +69,8 @@ pub struct Costs {
     pub judge_us: f64,
     /// Handing a group of judged records to the log, on the sequencer.
     pub append_us: f64,
+    /// The part of that which the scribe does.
+    pub scribe_append_us: f64,
     /// Reading a group of records back, on every node.
     pub read_us: f64,
     /// Decoding a record of it and applying it, on every node.
@@ -117,20 +119,21 @@ pub struct Costs {
 
 /// The costs that were measured on the machine of docs/scale.md.
 pub const MEASURED: Costs = Costs {
-    wake_us: 45.0,
-    judge_us: 26.0,
-    append_us: 180.0,
-    read_us: 100.0,
-    apply_us: 26.0,
+    wake_us: 40.0,
+    judge_us: 18.0,
+    append_us: 70.0,
+    scribe_append_us: 15.0,
+    read_us: 115.0,
+    apply_us: 22.0,
     scribe_us: 4.0,
-    broker_us: 70.0,
-    commit_us: 220.0,
+    broker_us: 55.0,
+    commit_us: 170.0,
     commit_spread: 0.9,
     delivery_us: 0.1,
     message_us: 12.8,
-    page_us: 12.0,
+    page_us: 11.0,
     pass_us: 30.0,
-    client_us: 20.0,
+    client_us: 9.0,
     hop_us: 50.0,
     idle_cores: 0.023,
     user_bytes: 236.0,

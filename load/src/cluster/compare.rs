@@ -161,10 +161,10 @@ mod tests {
     /// What real clusters took on a machine with two cores (docs/scale.md): nodes; the rate, and the microseconds of all nodes for each, of one
     /// client that publishes, of 64 that publish, and of 64 that read.
     const REAL: [(usize, [(f64, f64); 3]); 4] = [
-        (1, [(1_270.0, 465.0), (14_900.0, 130.0), (44_000.0, 16.0)]),
-        (2, [(1_340.0, 620.0), (15_100.0, 157.0), (45_600.0, 21.0)]),
-        (3, [(1_130.0, 785.0), (11_600.0, 208.0), (34_300.0, 32.0)]),
-        (6, [(696.0, 1_435.0), (4_990.0, 349.0), (29_300.0, 44.0)]),
+        (1, [(1_850.0, 330.0), (21_900.0, 103.0), (75_200.0, 15.0)]),
+        (2, [(1_590.0, 495.0), (17_500.0, 140.0), (83_100.0, 16.0)]),
+        (3, [(1_470.0, 630.0), (13_000.0, 185.0), (75_500.0, 18.0)]),
+        (6, [(912.0, 1_105.0), (7_650.0, 264.0), (45_500.0, 32.0)]),
     ];
 
     #[test]
@@ -180,9 +180,9 @@ mod tests {
                 let outcome = expect(nodes, clients, &MEASURED, 2);
                 let answered = outcome.answered as f64;
                 let ratios = [answered / outcome.answered_after / rate, outcome.processor_time() / answered * 1e6 / us];
-                // The machine was not alone: the same work took up to a third more at another time.
+                // Real figures differ as much between two runs.
                 assert!(
-                    ratios.iter().all(|ratio| (0.65..1.55).contains(ratio)),
+                    ratios.iter().all(|ratio| (0.7..1.3).contains(ratio)),
                     "{nodes} nodes, {clients:?}: {ratios:?}"
                 );
             }

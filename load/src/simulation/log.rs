@@ -97,7 +97,7 @@ impl Simulation<'_> {
         } else if node == 0 && !self.log.unjudged.is_empty() {
             self.log.judging = std::mem::take(&mut self.log.unjudged);
             let count = self.log.judging.len();
-            (count as f64 * half + self.scenario.costs.append_us, Event::Judged(count))
+            (count as f64 * half + self.scenario.costs.scribe_append_us, Event::Judged)
         } else {
             return;
         };
@@ -110,13 +110,14 @@ impl Simulation<'_> {
     }
 
     /// The scribe of the sequencer has judged a group, which goes to the log.
-    pub(super) fn judged(&mut self, _count: usize) {
+    pub(super) fn judged(&mut self) {
         self.states[0].is_scribe_busy = false;
         for request in std::mem::take(&mut self.log.judging) {
             let record = self.new_record(request);
             self.log.records.push(record);
         }
         let costs = self.scenario.costs;
+        self.work(0, costs.append_us - costs.scribe_append_us);
         let written = self.work_elsewhere(costs.broker_us);
         let committed = written + micros(self.spread(costs.commit_us, costs.commit_spread));
         // Groups are stored in their order, several at a time.

@@ -82,8 +82,8 @@ pub(super) enum Event {
     Delivered(usize),
     /// The answer has reached the client.
     Answered(usize),
-    /// The scribe of a node has judged all that waited, this many.
-    Judged(usize),
+    /// The scribe of the sequencer has judged all that waited.
+    Judged,
     /// The log has stored all records before this one.
     Stored(usize),
     /// A node has read all records before this one from the log.
@@ -287,7 +287,7 @@ impl<'s> Simulation<'s> {
             }
             Event::Leaves(id) => self.leave(id),
             Event::Answered(id) => self.answered(id),
-            Event::Judged(count) => self.judged(count),
+            Event::Judged => self.judged(),
             Event::Stored(end) => self.stored(end),
             Event::Fetched(node, end) => self.fetched(node, end),
             Event::Decoded(node, end) => self.decoded(node, end),
