@@ -351,8 +351,9 @@ mod tests {
         ] {
             assert_eq!(need(&DEMAND, 3, &machine).shares(&machine)[0].0, first);
         }
-        let writes = Demand { posts: 20_000.0, users: 1e3, posts_kept: 0.0, pages: 0.0, followers: 1.0, ..DEMAND };
-        let log = need(&writes, 100, &MACHINE).shares(&MACHINE);
+        let writes = Demand { posts: 2_000.0, users: 1e3, posts_kept: 0.0, pages: 0.0, followers: 1.0, ..DEMAND };
+        let slow = Machine { network_bytes: 1.25e7, ..MACHINE };
+        let log = need(&writes, 10, &slow).shares(&slow);
         assert!(log.iter().any(|(resource, share)| *resource == Resource::LogNetwork && *share > 0.5), "{log:?}");
     }
 

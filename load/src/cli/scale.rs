@@ -164,23 +164,28 @@ impl Scale {
         )
     }
 
-    /// Finds the most users of a cluster by bisection, and the resource that more would lack.
+    /// Returns the most users of a cluster, with the memory and disk of a node and without their limits.
     fn most_users(&self, nodes: usize) -> String {
         let machine = self.machine();
         let endless = Machine { memory_bytes: f64::INFINITY, disk_bytes: f64::INFINITY, ..machine };
-        let most = |machine: &Machine| {
-            let (mut enough, mut too_many) = MOST_USERS;
-            while too_many / enough > MOST_PRECISION {
-                let users = (enough * too_many).sqrt();
+        format!("| {nodes} | {} | {} |", self.most_users_of(nodes, &machine), self.most_users_of(nodes, &endless))
+    }
+
+    /// Finds the most users of a cluster by bisection, and the resource that more would lack.
+    fn most_users_of(&self, nodes: usize, machine: &Machine) -> String {
+        let (mut enough, mut too_many) = MOST_USERS;
+        while too_many / enough > MOST_PRECISION {
+            let users = (enough * too_many).sqrt();
+            // What needs too much memory is not worth simulating.
+            let is_enough = self.demand(users).memory_bytes(0.0, &MEASURED) <= machine.memory_bytes && {
                 // What falls behind is above a limit: not all of its work is in the measured time.
                 let (_, outcome, need) = self.simulate(users, nodes, machine);
-                let is_enough = outcome.keeps_up() && need.shares(machine)[0].1 <= 1.0;
-                *(if is_enough { &mut enough } else { &mut too_many }) = users;
-            }
-            let (.., need) = self.simulate(enough, nodes, machine);
-            format!("{enough:.1e} | {}", need.shares(machine)[0].0.name())
-        };
-        format!("| {nodes} | {} | {} |", most(&machine), most(&endless))
+                outcome.keeps_up() && need.shares(machine)[0].1 <= 1.0
+            };
+            *(if is_enough { &mut enough } else { &mut too_many }) = users;
+        }
+        let (.., need) = self.simulate(enough, nodes, machine);
+        format!("{enough:.1e} | {}", need.shares(machine)[0].0.name())
     }
 }
 
@@ -216,8 +221,8 @@ mod tests {
     #[test]
     fn the_most_users_are_those_that_the_scarce_resource_has_room_for() {
         let scale = Cli::try_parse_from(["scale", "--most", "--nodes", "1", "--memory", "0.01"]).unwrap().scale;
-        let line = scale.most_users(1);
-        assert!(line.starts_with("| 1 | 1.") && line.contains("e3 | memory |"), "{line}");
+        let most = scale.most_users_of(1, &scale.machine());
+        assert!(most.starts_with("1.") && most.ends_with("e3 | memory"), "{most}");
     }
 
     #[test]

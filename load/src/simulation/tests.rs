@@ -1,3 +1,5 @@
+//! The simulation beside sums that were done by hand.
+
 use std::time::Duration;
 
 use super::*;
