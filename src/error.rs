@@ -134,6 +134,9 @@ pub enum Error {
     /// Reading the archive failed.
     #[error("the archive failed: {0}")]
     ArchiveFailed(String),
+    /// The archive is across a network, and does not answer now.
+    #[error("{0}")]
+    ArchiveUnavailable(String),
     /// The reader's actor crashed while it answered the request.
     #[error("the feed of {0} could not be read: its actor crashed")]
     ReaderCrashed(SourceId),
@@ -232,6 +235,7 @@ impl Error {
             Self::SnapshotFailed(_) => "snapshot_failed",
             Self::NoDataDirectory => "no_data_directory",
             Self::ArchiveFailed(_) => "archive_failed",
+            Self::ArchiveUnavailable(_) => "archive_unavailable",
             Self::ReaderCrashed(_) => "reader_crashed",
             Self::Quarantined { .. } => "quarantined",
         }
@@ -249,6 +253,7 @@ impl Error {
                 | Self::OutcomeUnknown
                 | Self::DiskFull(_)
                 | Self::OutOfFiles(_)
+                | Self::ArchiveUnavailable(_)
                 | Self::ReaderCrashed(_)
                 | Self::Quarantined { .. }
         )

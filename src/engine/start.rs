@@ -312,7 +312,7 @@ impl Engine {
 fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identity, StorageError> {
     let Some(archive) = archive else { return identity::establish(files, None) };
     let found = archive.identity()?;
-    let of_archive = found.map(|found| (archive.place().display().to_string(), found));
+    let of_archive = found.map(|found| (archive.place(), found));
     let identity = identity::establish(files, of_archive)?;
     if found.is_none() {
         archive.set_identity(identity)?;

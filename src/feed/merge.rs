@@ -29,6 +29,9 @@ pub trait Outboxes {
     fn is_slow(&self, _: SourceSlot) -> bool {
         false
     }
+
+    /// Says that these outboxes are about to be pulled, so that they can be read side by side.
+    fn prepare(&self, _: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {}
 }
 
 /// An input of the merge.
@@ -123,8 +126,37 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             is_cut: false,
         };
         merge.shuffle();
+        merge.prepare();
         merge.fill();
         merge
+    }
+
+    /// Says which outboxes are read first.
+    fn prepare(&self) {
+        let asks = self.streams.iter().filter(|stream| !stream.dry).filter_map(|stream| match stream.input {
+            Input::Outbox(source, part) => Some((source, self.ask(stream, part))),
+            Input::Inbox(_) | Input::Listed(_) => None,
+        });
+        self.outboxes.prepare(&mut { asks });
+    }
+
+    /// Returns the next read of an outbox.
+    fn ask(&self, stream: &Stream<'_>, part: Part) -> OutboxQuery {
+        // A slow outbox is read once in full: a second read may not fit into the page's time.
+        let max = if stream.is_slow(self.outboxes) { self.wanted } else { self.chunk };
+        OutboxQuery { part, span: stream.rest, direction: self.direction, max }
+    }
+
+    /// Returns at most `max` positions that were read already and are next, in no particular order. There may be others between them.
+    pub fn ahead(&self, max: usize) -> Vec<Position> {
+        let heads = self.heads.iter().map(|&Reverse((head, _))| position(head, self.direction));
+        let read = self.streams.iter().flat_map(|stream| &self.buffer[stream.at..stream.end]).copied();
+        let mut ahead: Vec<Position> = heads.chain(read).collect();
+        if ahead.len() > max {
+            ahead.select_nth_unstable_by_key(max, |position| order(*position, self.direction));
+            ahead.truncate(max);
+        }
+        ahead
     }
 
     /// On the last attempt some outboxes may be omitted. The known slow ones are read last, and the order of the others is random, so that
@@ -202,19 +234,15 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             self.is_cut = true;
             return;
         }
-        let stream = &mut self.streams[nth];
+        let stream = &self.streams[nth];
         let start = self.buffer.len();
-        let max = match stream.input {
-            Input::Inbox(_) | Input::Listed(_) => self.wanted,
-            // A slow outbox is read once in full: a second read may not fit into the page's time.
-            Input::Outbox(..) if stream.is_slow(self.outboxes) => self.wanted,
-            Input::Outbox(..) => self.chunk,
-        };
+        let mut max = self.wanted;
         match stream.input {
             Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
             Input::Listed(listed) => copy(listed, stream.rest, self.direction, max, &mut self.buffer),
             Input::Outbox(source, part) => {
-                let ask = OutboxQuery { part, span: stream.rest, direction: self.direction, max };
+                let ask = self.ask(&self.streams[nth], part);
+                max = ask.max;
                 let pulled = self.outboxes.pull(source, ask, &mut self.buffer);
                 self.budget.pull(self.buffer.len() - start);
                 match pulled {
@@ -224,6 +252,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
                 }
             }
         }
+        let stream = &mut self.streams[nth];
         (stream.at, stream.end) = (start, self.buffer.len());
         stream.dry = stream.end - stream.at < max;
         if let Some(last) = self.buffer[start..].last() {

@@ -71,6 +71,14 @@ pub trait View {
     /// Returns the visibility of the post at `position` in the present state.
     fn look(&mut self, position: Position) -> Visibility<Self::Entry>;
 
+    /// Returns true if [`View::prepare`] makes the next looks faster.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Says that these positions are about to be looked at.
+    fn prepare(&mut self, _: &[Position]) {}
+
     /// Returns the time of acceptance of the post at `position`, if it can be looked up.
     fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
 
@@ -319,8 +327,15 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 self.budget.extend_a_little();
                 candidates.omit_unread();
             }
-            let mut is_spent = false;
-            for position in candidates.by_ref() {
+            let (mut is_spent, mut prepared) = (false, 0);
+            while let Some(position) = candidates.next() {
+                if prepared == 0 && view.looks_ahead() {
+                    prepared = wanted;
+                    let mut ahead = candidates.ahead(wanted - 1);
+                    ahead.push(position);
+                    view.prepare(&ahead);
+                }
+                prepared = prepared.saturating_sub(1);
                 self.budget.candidate();
                 match view.look(position) {
                     Visibility::Shown(entry) if share.take(V::source(&entry)) => {
@@ -408,6 +423,14 @@ impl<V: View> View for NewTo<'_, V> {
         };
         let is_new = is_new || self.late.binary_search(&position).is_ok();
         if is_new { self.view.look(position) } else { Visibility::Hidden }
+    }
+
+    fn looks_ahead(&self) -> bool {
+        self.view.looks_ahead()
+    }
+
+    fn prepare(&mut self, positions: &[Position]) {
+        self.view.prepare(positions);
     }
 
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {

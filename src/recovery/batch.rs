@@ -3,8 +3,8 @@
 use crate::cluster::followed::Followed;
 use crate::feed::record::PostRecord;
 use crate::state::records::{
-    DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord, RevocationsRecord, SourceRecord,
-    UnderWayRecord,
+    ArchivedCountsRecord, DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord, RevocationsRecord,
+    SourceRecord, UnderWayRecord,
 };
 use crate::storage::snapshot::{Block, Section};
 
@@ -28,6 +28,8 @@ pub enum RecordBatch {
     UnfinishedFanout(Vec<UnderWayRecord>),
     /// Inboxes of active readers.
     Inboxes(Vec<InboxRecord>),
+    /// The counts of the archived posts of outboxes.
+    ArchivedCounts(Vec<ArchivedCountsRecord>),
     /// How far a node of a cluster has read the log.
     Cluster(Vec<Followed>),
 }
@@ -47,6 +49,7 @@ pub fn decode(block: &Block) -> Result<RecordBatch, String> {
         Section::Deleted => RecordBatch::Deleted(block.decode()?),
         Section::UnderWay => RecordBatch::UnfinishedFanout(block.decode()?),
         Section::Inboxes => RecordBatch::Inboxes(block.decode()?),
+        Section::ArchivedCounts => RecordBatch::ArchivedCounts(block.decode()?),
         Section::Cluster => RecordBatch::Cluster(block.decode()?),
         Section::End => return Err("an unexpected end record".to_owned()),
     })

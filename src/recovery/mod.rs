@@ -43,7 +43,7 @@ use crate::storage::journal::reader::{self, JournalRead, Lost, Reading, Torn};
 use crate::storage::journal::writer::Tail;
 use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 
-use replay::replayed;
+use replay::{ReadEvents, replayed};
 
 pub use batch::{RecordBatch, decode};
 pub use write::{Records, write_world};
@@ -167,6 +167,19 @@ struct Loaded {
     sequence: Sequence,
     through: Sequence,
     place: String,
+    /// True if the snapshot relies on an archive, and does not have the counts of its outboxes: that archive counted them.
+    lacks_counts: bool,
+}
+
+impl Loaded {
+    /// Records what the archive has of each outbox, unless the snapshot has told it.
+    fn note_archived_counts(&mut self) -> Result<(), ArchiveError> {
+        let archive = self.state.world.archive().filter(|archive| self.lacks_counts && !archive.counts_outboxes());
+        if let Some(archive) = archive {
+            info!("listing all of the archive {} once, since the snapshot has no counts of it", archive.place());
+        }
+        self.state.writer.note_archived_counts(self.lacks_counts)
+    }
 }
 
 impl Recovery<'_> {
@@ -183,7 +196,7 @@ impl Recovery<'_> {
             return Err(StorageError::OfNode { directory, cluster });
         }
         // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
-        loaded.state.writer.note_archived_counts()?;
+        loaded.note_archived_counts()?;
         // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
         // were known then.
         loaded.state.writer.update_celebrities();
@@ -220,7 +233,8 @@ impl Recovery<'_> {
             }
         }
         let place = self.files.place("");
-        Ok(Loaded { state: self.empty(), under_way: Vec::new(), sequence: Sequence(0), through: Sequence(0), place })
+        let (sequence, through, lacks_counts) = (Sequence(0), Sequence(0), false);
+        Ok(Loaded { state: self.empty(), under_way: Vec::new(), sequence, through, place, lacks_counts })
     }
 
     fn empty(&self) -> Recovered {
@@ -246,7 +260,7 @@ impl Recovery<'_> {
         }
         self.progress.snapshot_bytes.store(0, Ordering::Relaxed);
         self.progress.snapshot_bytes_total.store(reader.file_bytes(), Ordering::Relaxed);
-        let (mut state, mut under_way) = (self.empty(), Vec::new());
+        let (mut state, mut under_way, has_counts) = (self.empty(), Vec::new(), reader.has_archived_counts());
         let (batches, taken) = crossbeam_channel::bounded(BATCHES_AHEAD);
         let end = thread::scope(|scope| {
             // The thread owns the sender. When the thread ends, the channel is closed after the last batch.
@@ -279,15 +293,14 @@ impl Recovery<'_> {
         state.world.arrivals.restore(lead_us, tokens_from, &revealed);
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
-        Ok(Loaded { state, under_way, sequence, through, place })
+        Ok(Loaded { state, under_way, sequence, through, place, lacks_counts: archive && !has_counts })
     }
 
     /// Checks that the archive contains the posts that a snapshot left to it. If some are gone and `repair` is set, returns the loss
     /// instead of an error.
     fn check_archive(&self, world: &World, needs: Sequence, place: &str) -> Result<Option<Lost>, StorageError> {
         let lost = |from: Sequence, reason: &str| {
-            let place =
-                world.archive().map_or("the archive".to_owned(), |archive| archive.place().display().to_string());
+            let place = world.archive().map_or("the archive".to_owned(), |archive| archive.place());
             Lost { from, until: Some(needs.next()), place, reason: reason.to_owned() }
         };
         let place = place.to_owned();
@@ -306,7 +319,7 @@ impl Recovery<'_> {
                         "the archive is an older copy, and posts that were archived later are lost",
                     )))
                 } else {
-                    let archive = archive.place().display().to_string();
+                    let archive = archive.place();
                     Err(StorageError::BehindArchive { place, archive, has, needs })
                 }
             }
@@ -324,25 +337,42 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn read(&self, reading: Reading, events: &Sender<Vec<Event>>) -> Result<JournalRead, StorageError> {
+    fn read(&self, reading: Reading, events: &Sender<ReadEvents>) -> Result<JournalRead, StorageError> {
         let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
-        let mut batch_bytes = 0;
+        let (mut batch_bytes, mut through) = (0, reading.after);
         let read = reader::read(self.files, reading, |found| {
             batch.push(event(found.payload)?);
             batch_bytes += found.payload.len();
+            through = found.sequence;
             if batch.len() == EVENTS_PER_BATCH || batch_bytes >= BATCH_BYTES {
                 batch_bytes = 0;
                 let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
-                events.send(full).map_err(|_| "replay has ended".to_owned())?;
+                events.send(ReadEvents { events: full, through }).map_err(|_| "replay has ended".to_owned())?;
             }
             Ok(())
         });
         // The send fails only if the replay has ended.
-        let _ = events.send(batch);
+        let _ = events.send(ReadEvents { events: batch, through });
         read
     }
 
+    /// Syncs the end of the journal, before what is replayed is written to an archive across a network: the last process may have died before
+    /// it synced that. The segments before the last one are synced.
+    fn sync_journal(&self, world: &World) -> Result<(), StorageError> {
+        let segments = reader::segments(self.files)?;
+        let Some((last, _)) = segments.last().filter(|_| world.archive().is_some_and(|archive| archive.is_remote()))
+        else {
+            return Ok(());
+        };
+        let sync = || {
+            let (_, bytes) = self.files.read(last)?;
+            self.files.reopen(last, bytes)?.sync()
+        };
+        sync().map_err(StorageError::io("sync", self.files.place(last)))
+    }
+
     fn replay(&self, loaded: &mut Loaded) -> Result<(), StorageError> {
+        self.sync_journal(&loaded.state.world)?;
         let reading = Reading { after: loaded.sequence, repair: self.repair };
         let state = &mut loaded.state;
         let read = replayed(state, self.progress, |events| self.read(reading, &events))?;
@@ -397,6 +427,9 @@ fn apply_all(
             RecordBatch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
             RecordBatch::UnfinishedFanout(records) => {
                 under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
+            }
+            RecordBatch::ArchivedCounts(records) => {
+                records.iter().try_for_each(|record| writer.restore_archived_counts(record))?;
             }
             RecordBatch::Cluster(records) => state.followed = records.into_iter().next(),
             RecordBatch::Inboxes(records) => {

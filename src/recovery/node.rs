@@ -8,8 +8,8 @@ use crate::cluster::followed::{Followed, first_after};
 use crate::cluster::journal::{JoinError, NodeOptions};
 use crate::cluster::membership::{Counted, ReadError};
 use crate::cluster::record::{ClusterId, FirstState};
-use crate::feed::event::Event;
 use crate::recovery::fetch::Fetching;
+use crate::recovery::replay::ReadEvents;
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, replayed};
 use crate::state::world::{World, Writer};
 use crate::storage::files::Files;
@@ -239,7 +239,7 @@ impl NodeRecovery<'_> {
         &self,
         mut followed: Followed,
         last: Sequence,
-        events: &Sender<Vec<Event>>,
+        events: &Sender<ReadEvents>,
     ) -> Result<(Followed, u64, u64), JoinError> {
         let mut reader = self.log.reader(followed.sequence)?;
         let (mut heard, mut bytes, mut count) = (Instant::now(), 0, 0);
@@ -267,7 +267,7 @@ impl NodeRecovery<'_> {
             }
             count += batch.len() as u64;
             // This fails only if the replay has ended.
-            let _ = events.send(batch);
+            let _ = events.send(ReadEvents { events: batch, through: followed.sequence });
         }
         Ok((followed, bytes, count))
     }

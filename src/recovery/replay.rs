@@ -11,31 +11,41 @@ use crate::feed::post::Post;
 use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
 use crate::state::world::Applied;
 use crate::storage::error::StorageError;
+use crate::storage::journal::Sequence;
+
+/// Events of a journal or a log, in order.
+pub(super) struct ReadEvents {
+    pub(super) events: Vec<Event>,
+    /// The sequence of the last of them.
+    pub(super) through: Sequence,
+}
 
 /// Applies the events that `read` sends, and returns its result.
 pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
     state: &mut Recovered,
     progress: &RecoveryProgress,
-    read: impl FnOnce(Sender<Vec<Event>>) -> Result<T, E> + Send,
+    read: impl FnOnce(Sender<ReadEvents>) -> Result<T, E> + Send,
 ) -> Result<T, E> {
-    let (events, decoded) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
-    let (prepared, taken) = crossbeam_channel::bounded::<Vec<Prepared>>(BATCHES_AHEAD);
+    let (events, decoded) = crossbeam_channel::bounded::<ReadEvents>(BATCHES_AHEAD);
+    let (prepared, taken) = crossbeam_channel::bounded::<(Vec<Prepared>, Sequence)>(BATCHES_AHEAD);
     thread::scope(|scope| {
         let reading = scope.spawn(move || read(events));
         // Each stage owns its sender. It ends when its input is closed, or when the next stage no longer receives.
         scope.spawn(move || {
-            let prepare = |batch: Vec<Event>| prepared.send(batch.into_iter().map(Prepared::from).collect());
+            let prepare = |ReadEvents { events, through }| {
+                prepared.send((events.into_iter().map(Prepared::from).collect(), through))
+            };
             decoded.into_iter().try_for_each(prepare)
         });
         let mut outcome = Ok(());
-        for batch in taken {
+        for (batch, through) in taken {
             progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
             batch.into_iter().for_each(|event| apply(state, event));
             outcome = state
                 .writer
                 .check_replay()
                 .map_err(StorageError::from)
-                .and_then(|()| Ok(state.writer.archive_replayed()?));
+                .and_then(|()| Ok(state.writer.archive_replayed(through)?));
             if outcome.is_err() {
                 break;
             }

@@ -32,5 +32,7 @@ pub fn write_world(walk: RecordTraversal<'_>, records: &mut impl Records) -> Res
     walk.reposts(|record| records.record(Section::Reposts, &record))?;
     walk.revocations().try_for_each(|record| records.record(Section::Revocations, &record))?;
     walk.posts(|record| records.record(Section::Posts, &record))?;
-    walk.deleted().try_for_each(|record| records.record(Section::Deleted, &record))
+    walk.deleted().try_for_each(|record| records.record(Section::Deleted, &record))?;
+    // After the posts: what is archived meanwhile may be in both sections, but is in one of them.
+    walk.archived_counts().try_for_each(|record| records.record(Section::ArchivedCounts, &record))
 }

@@ -306,6 +306,14 @@ impl View for FeedView<'_> {
         self.entry(position).map_or_else(|look| look, Visibility::Shown)
     }
 
+    fn looks_ahead(&self) -> bool {
+        matches!(self.finder, Finder::Archive(world) if world.has_remote_archive())
+    }
+
+    fn prepare(&mut self, positions: &[Position]) {
+        self.finder.world().prefetch_posts(positions.iter().map(|position| position.id));
+    }
+
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
         self.finder.find::<Entry>(position.id).ok().map(|post| post.accepted_at)
     }
@@ -340,6 +348,13 @@ impl Outboxes for FoundOutboxes<'_> {
 
     fn is_slow(&self, source: SourceSlot) -> bool {
         matches!(self.finder, Finder::Archive(world) if world.slow_sources.contains(source))
+    }
+
+    fn prepare(&self, asks: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {
+        if let Finder::Archive(world) = self.finder {
+            // Slow sources may be left out.
+            world.prefetch_outboxes(&mut asks.filter(|(source, _)| !world.slow_sources.contains(*source)));
+        }
     }
 }
 

@@ -13,11 +13,13 @@
 //! event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are not stored
 //! either: each post names its sources.
 
+mod archived_counts;
 mod erased;
 mod preferences;
 mod reposts;
 mod revocations;
 
+pub use archived_counts::ArchivedCountsRecord;
 pub use erased::ErasedRecord;
 pub use preferences::PreferencesRecord;
 pub use reposts::RepostsRecord;

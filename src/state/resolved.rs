@@ -82,6 +82,7 @@ impl Resolved {
     pub fn look_up(&mut self, needs: Needs, world: &World) -> Result<(), ArchiveError> {
         // Held first: what changes after the look-up must be in memory when the command is validated.
         let hold = world.held.hold(needs.posts.clone(), needs.newest.keys().copied());
+        world.prefetch_posts(needs.posts.iter().copied());
         for id in needs.posts {
             self.posts.push((id, world.find(id)?));
         }

@@ -18,7 +18,6 @@ mod parts;
 pub use parts::RoundOutcome;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -35,6 +34,7 @@ use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use crate::storage::frame::{pack, unpack};
+use crate::storage::journal::Sequence;
 
 /// Maximum number of outbox entries that are moved to the archive in one round.
 const TIERING_ENTRIES_MAX: usize = 8 * 1024;
@@ -82,6 +82,8 @@ struct Lap {
 /// One round of tiering.
 #[derive(Clone, Debug, Default)]
 pub struct Tiering {
+    /// The last event whose effects it contains.
+    as_of: Sequence,
     entries: Vec<(SourceSlot, Position, Route)>,
     posts: Vec<Arc<Post>>,
     rewrites: Vec<Arc<Post>>,
@@ -135,9 +137,9 @@ impl Writer {
             || self.world().posts.bytes() > posts_bytes
     }
 
-    /// Collects what must be archived now, at most one round.
-    pub fn collect_tiering(&mut self) -> Tiering {
-        let mut tiering = Tiering::default();
+    /// Collects what must be archived now, at most one round. `as_of` is the last event that was applied.
+    pub fn collect_tiering(&mut self, as_of: Sequence) -> Tiering {
+        let mut tiering = Tiering { as_of, ..Tiering::default() };
         let Some(limits) = self.backlog.limits else { return tiering };
         let full: Vec<SourceSlot> = self.backlog.full.iter().copied().collect();
         for slot in full {
@@ -281,12 +283,15 @@ impl Writer {
         post.sources().iter().any(|source| self.world().sources.at(source.slot).outbox().contains(post.position))
     }
 
-    /// Records what the archive has of each outbox. Removes from memory the posts of a snapshot that were archived after it was taken.
+    /// Records what the archive has of each outbox, if it counts that or `lists_all` is true. Removes from memory the posts of a snapshot that
+    /// were archived after it was taken.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn note_archived_counts(&mut self) -> Result<(), ArchiveError> {
-        let Some(archive) = self.world().archive() else { return Ok(()) };
+    pub fn note_archived_counts(&mut self, lists_all: bool) -> Result<(), ArchiveError> {
+        let Some(archive) = self.world().archive().filter(|archive| lists_all || archive.counts_outboxes()) else {
+            return Ok(());
+        };
         for (id, archived_counts) in archive.archived_counts()? {
             let source = self.world().sources.intern(&id);
             source.change_outbox(|outbox| outbox.set_archived_counts(archived_counts));
@@ -312,7 +317,7 @@ impl Writer {
         if self.world().posts.bytes() <= self.backlog.load_bytes_max.max(most) {
             return Ok(());
         }
-        self.note_archived_counts()?;
+        self.note_archived_counts(false)?;
         // The remaining posts are not in the archive: without a margin all of them would be compared again after every batch.
         self.backlog.load_bytes_max = self.world().posts.bytes() + most / 8;
         Ok(())
@@ -364,6 +369,7 @@ impl Tiering {
             post.sources().iter().map(move |source| (source.id.clone(), at)).collect::<Vec<_>>()
         };
         Batch {
+            as_of: self.as_of,
             posts: (self.posts.iter().chain(&self.rewrites).map(post))
                 .chain(self.tombstoned.iter().map(tombstone))
                 .collect(),
@@ -373,8 +379,8 @@ impl Tiering {
     }
 }
 
-fn damaged(path: PathBuf, id: PostId, why: &str) -> ArchiveError {
-    ArchiveError::Damaged { path, what: format!("post {id}: {why}") }
+fn damaged(place: String, id: PostId, why: &str) -> ArchiveError {
+    ArchiveError::Damaged { place, what: format!("post {id}: {why}") }
 }
 
 /// Encodes a post for the archive: MessagePack, maps with named fields, followed by its CRC-32C, because the archive itself does not
@@ -455,8 +461,7 @@ impl World {
 
     /// Returns true if the archive may have something for an id. Does not block.
     pub fn may_have_archived(&self, id: PostId) -> bool {
-        // Most ids ascend, so that the ids of new posts are larger than all archived ones.
-        self.archive().is_some_and(|archive| archive.largest_id() >= Some(id))
+        self.archive().is_some_and(|archive| archive.may_have(id))
     }
 
     /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.

@@ -295,18 +295,25 @@ impl Writer {
     }
 
     /// Completes, in a replay, the publishing of a post that a snapshot or the archive already has. A snapshot taken while the post was
-    /// being applied may have it in only some of its outboxes. Entries in the archive stay there.
+    /// being applied may have it in only some of its outboxes. Entries in the archive stay there. If the archive does not count them, they are
+    /// in memory again as well: it is not known whether the counts of the snapshot include them, and they are counted when they are archived.
     fn complete(&mut self, post: Arc<Post>) -> Applied {
         self.note_repost(&post);
         let mut push = Vec::new();
         for member in post.sources() {
             let source = Arc::clone(self.world.sources.at(member.slot));
             let in_memory = source.outbox().route(post.position);
-            let kept = in_memory.or_else(|| self.archived_route(&source, post.position));
-            let route = kept.unwrap_or_else(|| {
-                self.world.posts.put(Arc::clone(&post));
-                self.place(&source, post.position)
-            });
+            let is_counted = self.world.archive().is_some_and(|archive| archive.counts_outboxes());
+            let archived = if in_memory.is_none() { self.archived_route(&source, post.position) } else { None };
+            let route = match in_memory.or(archived.filter(|_| is_counted)) {
+                Some(route) => route,
+                None => {
+                    self.world.posts.put(Arc::clone(&post));
+                    let route = archived.unwrap_or_else(|| self.world.route(&source));
+                    self.place_by(route, &source, post.position);
+                    route
+                }
+            };
             if route == Route::Push {
                 push.push(member.slot);
             }

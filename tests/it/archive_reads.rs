@@ -13,7 +13,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
-use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::observed_archive::{ObservedArchive, Read};
@@ -162,7 +162,27 @@ async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
     seen.publish("bob", 60).await;
     seen.settle().await;
     for _ in 0..2 {
-        assert_eq!(seen.archive.largest_id(), Some(PostId(u64::MAX - 1)));
+        assert!(seen.archive.may_have(PostId(u64::MAX - 1)) && !seen.archive.may_have(PostId(u64::MAX - 2)));
+        let looked_up = |seen: &Observed| seen.reads.posts.load(Ordering::SeqCst);
+        let before = looked_up(&seen);
+        seen.publish("cas", 200).await;
+        assert_eq!((looked_up(&seen) - before, seen.by_scribe()), (0, 0));
+        seen.reopen();
+    }
+    assert_eq!(seen.reads.lists.load(Ordering::SeqCst), 0);
+    seen.engine.shutdown();
+}
+
+#[tokio::test]
+async fn many_archived_ids_near_the_largest_are_listed_and_not_looked_up_one_by_one() {
+    let mut seen = Observed::new(Arc::new(SystemClock));
+    for nth in 0..LARGEST_IDS_MAX as u64 + 100 {
+        let large = Draft { id: Some(PostId(u64::MAX - 2 * nth)), ..draft("bob", "1") };
+        seen.engine.publish(large, false).await.unwrap();
+    }
+    seen.settle().await;
+    for _ in 0..2 {
+        assert!(seen.archive.may_have(PostId(u64::MAX / 2)), "too many to know each");
         let looked_up = |seen: &Observed| seen.reads.posts.load(Ordering::SeqCst);
         let before = looked_up(&seen);
         seen.publish("cas", 200).await;

@@ -1,7 +1,5 @@
 //! An archive whose reads a test watches: it may count them, delay them or make them fail.
 
-use std::path::PathBuf;
-
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
@@ -78,11 +76,15 @@ impl<A: Archive> Archive for ObservedArchive<A> {
 
     fn close(&self) {}
 
-    fn place(&self) -> PathBuf {
+    fn place(&self) -> String {
         self.archive.place()
     }
 
-    fn largest_id(&self) -> Option<PostId> {
-        self.archive.largest_id()
+    fn may_have(&self, id: PostId) -> bool {
+        self.archive.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.archive.is_empty()
     }
 }

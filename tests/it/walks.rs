@@ -123,7 +123,7 @@ impl Life {
     /// As the scribe does it: one round at a time.
     fn begin_round(&mut self) {
         if self.rounds.is_empty() {
-            let tiering = self.writer.collect_tiering();
+            let tiering = self.writer.collect_tiering(self.journal.last());
             self.rounds.push(Round { tiering, is_written: false });
         }
     }
@@ -171,7 +171,7 @@ impl Life {
         // The end of a snapshot, as the scribe and the archiver make it: rounds under way are written before its own.
         self.journal.sync().unwrap();
         let last = self.journal.last();
-        let tiering = self.writer.collect_tiering();
+        let tiering = self.writer.collect_tiering(self.journal.last());
         self.rounds.push(Round { tiering, is_written: false });
         for round in self.rounds.iter_mut().filter(|round| !round.is_written) {
             self.archive.write(&round.tiering.batch(&world)).unwrap();
@@ -204,7 +204,7 @@ impl Life {
             assert!(found == expected, "seed {seed} after {} events:\n{}", events.len(), difference(&expected, found));
         };
         all_is_there(&found);
-        let tiering = recovered.writer.collect_tiering();
+        let tiering = recovered.writer.collect_tiering(recovered.tail.last);
         archive.write(&tiering.batch(&recovered.world)).unwrap();
         recovered.writer.finish_tiering(tiering);
         all_is_there(&both_levels(&recovered.world, events, &|_| true));

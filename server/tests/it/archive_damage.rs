@@ -48,7 +48,8 @@ fn batch(nth: u64) -> Batch {
     };
     let source = id(SOURCES[nth as usize % SOURCES.len()]);
     let route = if nth.is_multiple_of(5) { Route::Pull } else { Route::Push };
-    Batch { posts: vec![(PostId(nth), kept)], placed: vec![(source, at, route)], removed: Vec::new() }
+    let (posts, placed) = (vec![(PostId(nth), kept)], vec![(source, at, route)]);
+    Batch { posts, placed, ..Batch::default() }
 }
 
 fn content(path: &Path) -> Result<Content, ArchiveError> {

@@ -139,9 +139,10 @@ fn rewrite(archive: &dyn Archive, users: &[SourceId]) -> Result<(), Error> {
 
 /// Converts an error of the archive into an error for callers.
 pub fn archive_failed(cause: &ArchiveError) -> Error {
-    match cause.is_full() {
-        true => Error::DiskFull(cause.with_sources()),
-        false => Error::ArchiveFailed(cause.with_sources()),
+    match cause {
+        cause if cause.is_full() => Error::DiskFull(cause.with_sources()),
+        ArchiveError::Unavailable { .. } => Error::ArchiveUnavailable(cause.to_string()),
+        cause => Error::ArchiveFailed(cause.with_sources()),
     }
 }
 

@@ -206,7 +206,9 @@ impl Snapshotter {
             cause if cause.is_full() => Error::DiskFull(cause.to_string()),
             cause => Error::SnapshotFailed(cause.to_string()),
         };
-        let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
+        let archive = self.shared.world.archive().map(|archive| &**archive);
+        let writer = SnapshotWriter::begin_beside(&*self.files, header, self.options.compress, archive);
+        let mut writer = writer.map_err(failed)?;
         let written = self.write(&mut writer, &mark, under_way).map_err(failed).and_then(|()| {
             // The traversal may have seen any change up to now, so all of these events must be available for replay.
             self.mark(true)

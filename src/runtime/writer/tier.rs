@@ -68,7 +68,7 @@ impl<J: Journal> Scribe<J> {
         match &mut self.archiver {
             // The mark is answered after the archive contains everything that it has to contain at this point.
             Some(archiver) if sync => {
-                let tiering = self.writer.collect_tiering();
+                let tiering = self.writer.collect_tiering(self.journal.last());
                 archiver.is_busy = true;
                 // Sending fails only if the archiver has ended.
                 let failures_known = archiver.failures;
@@ -91,7 +91,7 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, refusal);
         }
         let Some(archiver) = &mut self.archiver else { return drop(reply.send(Ok(()))) };
-        let tiering = self.writer.collect_tiering();
+        let tiering = self.writer.collect_tiering(self.journal.last());
         archiver.is_busy = true;
         let (persist, failures_known) = (Some(self.journal.last()), archiver.failures);
         // Sending fails only if the archiver has ended.
@@ -113,11 +113,13 @@ impl<J: Journal> Scribe<J> {
         archiver.rounds += 1;
         // The archive is persisted regularly, so that it can reuse the space of superseded data.
         let persist = archiver.rounds.is_multiple_of(TIERINGS_PER_PERSIST).then(|| self.journal.last());
-        if persist.is_some() && self.journal.sync().is_err() {
+        // A power loss takes back what an archive of this machine has not persisted, but nothing that another machine was sent.
+        let is_remote = self.writer.world().archive().is_some_and(|archive| archive.is_remote());
+        if (persist.is_some() || is_remote) && self.journal.sync().is_err() {
             // The next commit reports the error.
             return;
         }
-        let tiering = self.writer.collect_tiering();
+        let tiering = self.writer.collect_tiering(self.journal.last());
         if tiering.is_empty() {
             archiver.failed_at = None;
             return;

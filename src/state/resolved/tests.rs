@@ -15,6 +15,7 @@ use crate::state::resolved::{Needs, Resolved};
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, MemoryArchive};
+use crate::storage::journal::Sequence;
 
 fn ann() -> SourceId {
     SourceId::new("ann").unwrap()
@@ -48,7 +49,7 @@ fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
 
 /// Runs a round of tiering, whether or not it is due.
 fn run_tiering_round(writer: &mut Writer) {
-    let tiering = writer.collect_tiering();
+    let tiering = writer.collect_tiering(Sequence(1));
     writer.world().archive().unwrap().write(&tiering.batch(writer.world())).unwrap();
     writer.finish_tiering(tiering);
 }

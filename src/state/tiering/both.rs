@@ -1,20 +1,45 @@
 //! Reading an outbox from both tiers, memory and archive, as one.
 //!
 //! Responsible for:
-//! - merging the entries of both, and reporting what could not be read from the archive.
+//! - merging the entries of both, and reporting what could not be read from the archive;
+//! - telling a store across a network what is about to be read.
 //!
 //! Not responsible for:
 //! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
 
 use crate::feed::outbox::{OutboxQuery, ReadGap};
 use crate::feed::position::{Direction, Position};
-use crate::id::SourceSlot;
+use crate::id::{PostId, SourceSlot};
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
 use crate::state::world::World;
-use crate::storage::archive::Archive;
+use crate::storage::archive::{Archive, Wanted};
 
 impl World {
+    /// Returns true if the archive is across a network, so that reads are faster side by side.
+    pub fn has_remote_archive(&self) -> bool {
+        self.archive().is_some_and(|archive| archive.is_remote())
+    }
+
+    /// Tells the archive which of these posts are about to be looked up in it, if it is across a network.
+    pub fn prefetch_posts(&self, ids: impl Iterator<Item = PostId>) {
+        let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
+        let is_wanted = |id: &PostId| self.posts.stored(*id).is_none() && archive.may_have(*id);
+        archive.prefetch(&mut ids.filter(is_wanted).map(Wanted::Post));
+    }
+
+    /// The same for outboxes.
+    pub fn prefetch_outboxes(&self, asks: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {
+        let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
+        let mut in_memory = Vec::new();
+        let mut wanted = asks.filter_map(|(slot, ask)| {
+            let source = self.sources.at(slot);
+            in_memory.clear();
+            source.pull(ask, &mut in_memory).is_err().then(|| Wanted::Outbox(&source.id, ask))
+        });
+        archive.prefetch(&mut wanted);
+    }
+
     /// Appends to `into` the requested posts of an outbox, from memory and from the archive. Blocks on disk reads,
     /// unless the source is too slow for the `time` of a page.
     ///

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::Tiering;
 use crate::feed::post::Post;
@@ -17,6 +17,7 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::TIERING_WRITES_MAX;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
+use crate::storage::journal::Sequence;
 
 /// The result of writing a round.
 #[derive(Debug, Default)]
@@ -97,15 +98,17 @@ impl Tiering {
     /// Splits the round into parts that can be written alone: the entries of a source with their posts, one edited
     /// post, or one deleted post.
     fn units(self) -> Vec<Self> {
+        let as_of = self.as_of;
         let posts: FxHashMap<PostId, Arc<Post>> = self.posts.into_iter().map(|post| (post.id(), post)).collect();
         let mut by_source: FxHashMap<SourceSlot, Self> = FxHashMap::default();
         for entry in self.entries {
-            let unit = by_source.entry(entry.0).or_default();
+            let unit = by_source.entry(entry.0).or_insert_with(|| Self { as_of, ..Self::default() });
             unit.entries.push(entry);
             unit.posts.extend(posts.get(&entry.1.id).cloned());
         }
-        let rewrites = self.rewrites.into_iter().map(|post| Self { rewrites: vec![post], ..Self::default() });
-        let tombstoned = self.tombstoned.into_iter().map(|post| Self { tombstoned: vec![post], ..Self::default() });
+        let rewrites = self.rewrites.into_iter().map(|post| Self { as_of, rewrites: vec![post], ..Self::default() });
+        let tombstoned =
+            self.tombstoned.into_iter().map(|post| Self { as_of, tombstoned: vec![post], ..Self::default() });
         // Posts that cannot be written are tried again each round. Where there are more of them than writes, each round begins elsewhere, and
         // the deleted ones come first: their tombstones need fewer pages.
         let (mut rewrites, mut tombstoned): (Vec<_>, Vec<_>) = (rewrites.collect(), tombstoned.collect());
@@ -123,6 +126,7 @@ impl Tiering {
     }
 
     fn append(&mut self, mut other: Self) {
+        self.as_of = self.as_of.max(other.as_of);
         self.entries.append(&mut other.entries);
         self.posts.append(&mut other.posts);
         self.rewrites.append(&mut other.rewrites);
@@ -158,6 +162,11 @@ impl RoundOutcome {
 }
 
 impl Writer {
+    /// Returns true if posts take no more bytes than they ever may.
+    fn is_within_store(&self) -> bool {
+        self.backlog.limits.is_none_or(|limits| self.world().posts.bytes() <= limits.posts_bytes / 7 * 8)
+    }
+
     /// Removes from memory what the archive has now, and returns to the backlog what must be tried again.
     ///
     /// # Errors
@@ -170,18 +179,23 @@ impl Writer {
         Err(cause)
     }
 
-    /// Keeps memory within its limits while a replay adds far more than fits into it.
+    /// Keeps memory within its limits while a replay adds far more than fits into it. `as_of` is the last event that was applied.
     ///
     /// # Errors
-    /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again.
-    pub fn archive_replayed(&mut self) -> Result<(), ArchiveError> {
+    /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again. Neither is a store that is
+    /// unavailable, until memory has more than it ever may.
+    pub fn archive_replayed(&mut self, as_of: Sequence) -> Result<(), ArchiveError> {
         while self.is_tiering_due() {
-            let tiering = self.collect_tiering();
+            let tiering = self.collect_tiering(as_of);
             let world = self.world();
             let Some(archive) = world.archive().filter(|_| !tiering.is_empty()) else { break };
             let written = tiering.write(world, &**archive);
             match self.finish_round(written) {
                 Err(ArchiveError::Damaged { .. }) => break,
+                Err(cause) if cause.is_unavailable() && self.is_within_store() => {
+                    warn!("{cause}; the replay goes on, and it is tried again");
+                    break;
+                }
                 written => written?,
             }
         }

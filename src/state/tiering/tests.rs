@@ -18,6 +18,7 @@ use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
+use crate::storage::journal::Sequence;
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
@@ -63,17 +64,17 @@ fn what_is_edited_while_it_is_being_written_is_written_again() {
     let (world, mut writer) = world(1, usize::MAX);
     (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
     assert!(writer.is_tiering_due());
-    let slow = writer.collect_tiering();
+    let slow = writer.collect_tiering(Sequence(1));
     let body = Some(Body::new("2").unwrap());
     writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9) });
     writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9) });
-    let next = writer.collect_tiering();
+    let next = writer.collect_tiering(Sequence(1));
     let ids: Vec<PostId> = next.batch(&world).posts.into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, [PostId(1)], "the first is on its way to the archive, the last is not");
     writer.finish_tiering(slow);
     writer.finish_tiering(next);
     writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9) });
-    assert!(writer.collect_tiering().is_empty());
+    assert!(writer.collect_tiering(Sequence(1)).is_empty());
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
     (0..400).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 4), None))));
     (400..440).for_each(|time| drop(writer.apply(&published(time, &format!("b{time}"), None))));
     while writer.is_tiering_due() {
-        let tiering = writer.collect_tiering();
+        let tiering = writer.collect_tiering(Sequence(1));
         assert!(!tiering.is_empty());
         writer.finish_tiering(tiering);
     }
@@ -109,7 +110,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
         for time in nth * 1_000..nth * 1_000 + 200 {
             writer.apply(&published(time, &author(nth), None));
             while writer.is_tiering_due() {
-                let tiering = writer.collect_tiering();
+                let tiering = writer.collect_tiering(Sequence(1));
                 archive.write(&tiering.batch(&walked)).unwrap();
                 writer.finish_tiering(tiering);
             }
@@ -135,7 +136,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
         most = most.max(restored.posts.bytes());
     }
     assert!(all_bytes > 3 * LIMIT && most <= LIMIT / 8 * 10, "{most} bytes at most, of {all_bytes} in all");
-    writer.note_archived_counts().unwrap();
+    writer.note_archived_counts(false).unwrap();
     for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
         assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
     }
@@ -152,7 +153,7 @@ fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_o
         let mut rounds = 0;
         while writer.is_tiering_due() {
             archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
-            let written = writer.collect_tiering().write(&world, &archive);
+            let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
             let failed = writer.finish_round(written).is_err();
             assert!(archive.counts().writes <= 1 + 2 * TIERING_WRITES_MAX as u64, "{:?}", archive.counts());
             rounds += 1;
@@ -174,13 +175,13 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
     let damaged = vec![SourceId::new("ann").unwrap()];
     let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
     for _ in 0..3 {
-        let written = writer.collect_tiering().write(&world, &archive);
+        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
         assert_eq!(written.failed.as_ref().map(|(failed, _)| failed.batch(&world).placed.len()), Some(3));
         writer.finish_round(written).unwrap_err();
     }
     assert!(has(&world, "ann", 1) && writer.is_tiering_due());
     (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
-    let written = writer.collect_tiering().write(&world, &archive);
+    let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
     writer.finish_round(written).unwrap();
     assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(ArchivedRecord::Deleted)));
 }

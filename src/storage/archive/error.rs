@@ -1,13 +1,13 @@
 //! Errors of opening, reading or writing an archive.
 //!
 //! Responsible for:
-//! - naming the file in the message and, where possible, the action that solves the problem.
+//! - naming the place in the message and, where possible, the action that solves the problem;
+//! - telling errors that pass from those that last.
 //!
 //! Not responsible for:
 //! - the reaction of the engine to an error.
 
 use std::error::Error;
-use std::path::PathBuf;
 
 use crate::storage::files::is_full;
 
@@ -16,51 +16,61 @@ use crate::storage::files::is_full;
 #[non_exhaustive]
 pub enum ArchiveError {
     /// The file is not an archive.
-    #[error("{} is no archive: {why}; move it away or name another file", path.display())]
+    #[error("{place} is no archive: {why}; move it away or name another file")]
     NotAnArchive {
-        /// Path of the file.
-        path: PathBuf,
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
         /// The evidence for it.
         why: &'static str,
     },
     /// A newer version wrote the file.
     #[error(
-        "the archive {} has format {found}, and this version knows formats up to {known}; \
-        open it with the version that wrote it or a newer one",
-        path.display()
+        "the archive {place} has format {found}, and this version knows formats up to {known}; \
+        open it with the version that wrote it or a newer one"
     )]
     NewerFormat {
-        /// Path of the file.
-        path: PathBuf,
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
         /// The format of the file.
         found: u64,
         /// The newest format that this version can read.
         known: u64,
     },
     /// Another process, or another engine in this process, has the file open.
-    #[error("the archive {} is in use; stop the process that has it open or name another file", path.display())]
+    #[error("the archive {place} is in use; stop the process that has it open or name another file")]
     Locked {
-        /// Path of the file.
-        path: PathBuf,
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
     },
     /// The file contains data that no version writes.
-    #[error("the archive {} is damaged: {what}; put back the whole data directory from a backup, or start with --repair", path.display())]
+    #[error(
+        "the archive {place} is damaged: {what}; put back the whole data directory from a backup, or start with --repair"
+    )]
     Damaged {
-        /// Path of the file.
-        path: PathBuf,
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
         /// Description of the damage.
         what: String,
     },
     /// An operation of the system failed. After a failed write the archive rejects all writes until it is opened again, unless the disk was
     /// full.
-    #[error("failed to {action} the archive {}", path.display())]
+    #[error("failed to {action} the archive {place}")]
     Failed {
         /// The operation that was attempted, as a verb for the message.
         action: &'static str,
-        /// Path of the file.
-        path: PathBuf,
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
         /// The cause of the failure.
         source: Box<dyn Error + Send + Sync>,
+    },
+    /// The store did not answer in time, or refuses for now. It may have written what it was to write, or may still do so: writing the same
+    /// again is safe. A later attempt may succeed.
+    #[error("the archive {place} is unavailable: {why}")]
+    Unavailable {
+        /// The place of the archive: the path of its file, or its address.
+        place: String,
+        /// What was attempted and why it failed.
+        why: String,
     },
 }
 
@@ -73,6 +83,16 @@ impl ArchiveError {
             Some(_) => false,
             None => source.downcast_ref().is_some_and(is_full),
         }
+    }
+
+    /// Returns true if the store is not available now. The archive itself is not known to have a fault.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Returns true if the same operation may succeed later although nothing is repaired: the store was unavailable, or the disk full.
+    pub fn is_temporary(&self) -> bool {
+        self.is_unavailable() || self.is_full()
     }
 
     /// Returns the text of the error and of all its causes.

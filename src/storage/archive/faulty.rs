@@ -1,7 +1,6 @@
 //! An archive that fails by a plan, for tests.
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use parking_lot::Mutex;
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use crate::storage::archive::{
+    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite, Wanted,
+};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
@@ -37,6 +38,12 @@ pub struct Plan {
     pub is_full: bool,
     /// Duration of every write.
     pub write_takes: Duration,
+    /// Duration of every look-up of a post and every read of an outbox.
+    pub read_takes: Duration,
+    /// True if the store is unavailable where an operation fails, so that the error is temporary. Otherwise the disk fails.
+    pub is_temporary: bool,
+    /// True if the writes that fail are written nevertheless: only the answer is lost.
+    pub loses_answers: bool,
 }
 
 /// The number of operations of each kind.
@@ -54,6 +61,10 @@ pub struct Counts {
     pub copies: u64,
     /// Listings of ids.
     pub ids: u64,
+    /// Listings of the counts of all outboxes.
+    pub archived_counts: u64,
+    /// Reads that were announced.
+    pub prefetched: u64,
 }
 
 /// An archive with injected faults.
@@ -61,12 +72,18 @@ pub struct Counts {
 pub struct FaultyArchive<A> {
     archive: A,
     state: Mutex<(Plan, Counts)>,
+    is_remote: bool,
 }
 
 impl<A: Archive> FaultyArchive<A> {
     /// Wraps `archive` so that it fails by `plan`.
     pub fn new(archive: A, plan: Plan) -> Self {
-        Self { archive, state: Mutex::new((plan, Counts::default())) }
+        Self { archive, state: Mutex::new((plan, Counts::default())), is_remote: false }
+    }
+
+    /// The same, as a store across a network, which does not count outboxes.
+    pub fn remote(archive: A, plan: Plan) -> Self {
+        Self { is_remote: true, ..Self::new(archive, plan) }
     }
 
     /// Replaces the plan, and restarts all counts from 1.
@@ -96,25 +113,51 @@ impl<A: Archive> FaultyArchive<A> {
         if !planned(plan).contains(count) {
             return Ok(());
         }
+        let place = self.archive.place();
+        if plan.is_temporary {
+            return Err(ArchiveError::Unavailable { place, why: format!("it did not answer in time to {action} it") });
+        }
         let source = std::io::Error::other("the disk failed").into();
-        Err(ArchiveError::Failed { action, path: self.archive.place(), source })
+        Err(ArchiveError::Failed { action, place, source })
+    }
+
+    fn read_slowly(&self) {
+        pause(self.state.lock().0.read_takes);
+    }
+}
+
+fn pause(takes: Duration) {
+    if !takes.is_zero() {
+        #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
+        std::thread::sleep(takes);
     }
 }
 
 impl<A: Archive> Archive for FaultyArchive<A> {
+    fn is_remote(&self) -> bool {
+        self.is_remote || self.archive.is_remote()
+    }
+
+    fn counts_outboxes(&self) -> bool {
+        !self.is_remote && self.archive.counts_outboxes()
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let fails = self.fails("write to", |counts| &mut counts.writes, |plan| &plan.fail_writes);
-        let takes = self.state.lock().0.write_takes;
-        if !takes.is_zero() {
-            #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
-            std::thread::sleep(takes);
+        let (takes, loses_answers) = {
+            let plan = &self.state.lock().0;
+            (plan.write_takes, plan.loses_answers)
+        };
+        pause(takes);
+        if fails.is_err() && loses_answers {
+            self.archive.write(batch)?;
         }
         fails?;
         let mut touched =
             batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
         let damaged = self.state.lock().0.damaged.clone();
         if touched.any(|source| damaged.contains(source)) {
-            return Err(ArchiveError::Damaged { path: self.archive.place(), what: "a page".to_owned() });
+            return Err(ArchiveError::Damaged { place: self.archive.place(), what: "a page".to_owned() });
         }
         self.archive.write(batch)
     }
@@ -141,6 +184,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
+        self.read_slowly();
         self.fails("read", |counts| &mut counts.posts, |plan| &plan.fail_posts)?;
         if self.state.lock().0.lost_post == Some(id) {
             return Ok(None);
@@ -157,8 +201,15 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         max: usize,
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
+        self.read_slowly();
         self.fails("read", |counts| &mut counts.copies, |plan| &plan.fail_copies)?;
         self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        if self.is_remote() {
+            self.state.lock().1.prefetched += wanted.count() as u64;
+        }
     }
 
     fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
@@ -167,6 +218,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
     }
 
     fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.state.lock().1.archived_counts += 1;
         self.archive.archived_counts()
     }
 
@@ -192,7 +244,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
             return self.archive.catch_up();
         }
         let source = std::io::Error::from(std::io::ErrorKind::StorageFull).into();
-        Err(ArchiveError::Failed { action: "write to", path: self.archive.place(), source })
+        Err(ArchiveError::Failed { action: "write to", place: self.archive.place(), source })
     }
 
     fn stop_waiting(&self) {
@@ -203,11 +255,15 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.close();
     }
 
-    fn place(&self) -> PathBuf {
+    fn place(&self) -> String {
         self.archive.place()
     }
 
-    fn largest_id(&self) -> Option<PostId> {
-        self.archive.largest_id()
+    fn may_have(&self, id: PostId) -> bool {
+        self.archive.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.archive.is_empty()
     }
 }

@@ -14,7 +14,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, Rewrite};
+use crate::storage::archive::{
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, LargestIds, Rewrite,
+};
 use crate::storage::journal::Sequence;
 
 /// An archive that is lost when its process ends. Its operations never fail.
@@ -22,6 +24,7 @@ use crate::storage::journal::Sequence;
 pub struct MemoryArchive {
     contents: RwLock<Contents>,
     persisted: Mutex<Persisted>,
+    ids: LargestIds,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,13 +54,16 @@ impl MemoryArchive {
     pub fn survived(&self) -> Self {
         let now = self.persisted.lock();
         let persisted = Persisted { contents: now.contents.clone(), unpersisted: Vec::new(), through: now.through };
-        Self { contents: RwLock::new(now.contents.clone()), persisted: Mutex::new(persisted) }
+        let ids = LargestIds::default();
+        ids.note(now.contents.posts.keys().copied());
+        Self { contents: RwLock::new(now.contents.clone()), persisted: Mutex::new(persisted), ids }
     }
 }
 
 impl Archive for MemoryArchive {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         self.persisted.lock().unpersisted.push(batch.clone());
+        self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         self.contents.write().write(batch);
         Ok(())
     }
@@ -123,12 +129,16 @@ impl Archive for MemoryArchive {
 
     fn close(&self) {}
 
-    fn place(&self) -> std::path::PathBuf {
+    fn place(&self) -> String {
         "memory".into()
     }
 
-    fn largest_id(&self) -> Option<PostId> {
-        self.contents.read().posts.last_key_value().map(|(id, _)| *id)
+    fn may_have(&self, id: PostId) -> bool {
+        self.ids.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
     }
 }
 

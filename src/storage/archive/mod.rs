@@ -13,19 +13,20 @@
 mod contract;
 mod error;
 pub mod faulty;
+mod largest_ids;
 mod memory;
 mod redb;
 
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use error::ArchiveError;
+pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
 pub use memory::MemoryArchive;
 pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in};
 
 use std::fmt::Debug;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::feed::outbox::{Part, Route};
+use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::identity::Identity;
@@ -40,9 +41,13 @@ pub enum ArchivedRecord {
     Deleted,
 }
 
-/// Changes that are written atomically. Writing a batch twice leaves the same posts and entries as writing it once.
+/// Changes that are written together. Writing a batch twice leaves the same posts and entries as writing it once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
+    /// The last journal event whose effects the changes contain. It ascends from batch to batch, except that a replay begins again with
+    /// earlier ones. A store across a network writes with it as the time: what a replay, or a write that was overtaken, writes late does
+    /// not replace anything newer.
+    pub as_of: Sequence,
     /// Posts and tombstones to insert or replace. Of several with the same id, the last one is stored.
     pub posts: Vec<(PostId, ArchivedRecord)>,
     /// Entries to add to outboxes. An entry that exists already keeps its first route.
@@ -86,12 +91,34 @@ pub trait ArchiveView: Debug + Send + Sync {
     fn chunks(&self, each: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), ArchiveError>;
 }
 
-/// Stores posts and outbox entries. Any number of threads can read while one writes.
+/// A read that is about to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted<'a> {
+    /// A part of the outbox of a source.
+    Outbox(&'a SourceId, OutboxQuery),
+    /// A post.
+    Post(PostId),
+}
+
+/// Stores posts and outbox entries. Any number of threads can read while one writes. Every operation may block, except where its description
+/// says that it is answered from memory.
 pub trait Archive: Send + Sync + 'static {
-    /// Writes a batch. Readers see it immediately; it is durable after [`Archive::persist`].
+    /// Returns true if the store is across a network: a power loss of this machine takes back nothing that was written, and a list of all
+    /// that it has takes long.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Returns true if [`Archive::archived_counts`] is exact and takes little time. Otherwise snapshots have these counts.
+    fn counts_outboxes(&self) -> bool {
+        true
+    }
+
+    /// Writes a batch. Readers see it as soon as this returns; it is durable after [`Archive::persist`].
     ///
     /// # Errors
-    /// Fails if the batch could not be written; then readers see none of it. After a full disk the same write succeeds once there is space.
+    /// Fails if the batch could not be written. Then readers see none of it, except that a store across a network may have written any part.
+    /// Writing the same again is safe, and succeeds later if the error is temporary.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
 
     /// Replaces the files of the archive by new ones that contain the current data without the removed data. Nothing else is in the new
@@ -144,13 +171,20 @@ pub trait Archive: Send + Sync + 'static {
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError>;
 
-    /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`.
+    /// Says that these reads follow at once. A store across a network may make them side by side, and keep the results for the calls that
+    /// follow, within a time limit of its own. What it could not read by then fails in those calls, as unavailable.
+    fn prefetch(&self, _wanted: &mut dyn Iterator<Item = Wanted<'_>>) {}
+
+    /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`. It is called only while [`Archive::may_have`] is
+    /// true for `from`, an id that may be issued next.
     ///
     /// # Errors
-    /// Fails if the archive could not be read.
+    /// Fails if the archive could not be read, or has no such list. Then no ids are issued until it has.
     fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError>;
 
-    /// Returns a summary of every outbox that ever had an archived entry, by source id. It is read once, at the start of the engine.
+    /// Returns a summary of every outbox that ever had an archived entry, by source id. It is read once, at the start of the engine. If the
+    /// archive does not count outboxes, this lists everything; it is called only if the snapshot has no counts, because another archive had
+    /// them.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
@@ -194,15 +228,13 @@ pub trait Archive: Send + Sync + 'static {
     /// Closes the file, so that it can be opened again. Later operations fail.
     fn close(&self);
 
-    /// Path of the archive file, for messages.
-    fn place(&self) -> PathBuf;
+    /// The place of the archive, for messages: the path of its file, or its address.
+    fn place(&self) -> String;
 
-    /// An upper bound of the ids of posts and tombstones: a larger id need not be looked up. It is read from memory, and is never smaller
-    /// than an id that a reader could find.
-    fn largest_id(&self) -> Option<PostId>;
+    /// Returns false if the archive surely has neither a post nor a tombstone under an id. It is answered from memory, and never false while
+    /// a reader could find one.
+    fn may_have(&self, id: PostId) -> bool;
 
-    /// Returns true if no post and no tombstone was ever written. It is read from memory, and is never true while a reader could find one.
-    fn is_empty(&self) -> bool {
-        self.largest_id().is_none()
-    }
+    /// Returns true if no post and no tombstone was ever written. It is answered from memory, and never true while a reader could find one.
+    fn is_empty(&self) -> bool;
 }

@@ -30,7 +30,6 @@ pub use read_only::{ReadOnlyArchive, Totals, identity_in};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, WriteTransaction};
@@ -38,7 +37,9 @@ use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, Write
 use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use crate::storage::archive::{
+    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, LargestIds, Rewrite,
+};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
@@ -51,9 +52,7 @@ pub struct RedbArchive {
     /// The file of the database. A rewrite replaces it.
     file: RwLock<SummedFile>,
     path: PathBuf,
-    has_posts: AtomicBool,
-    /// The largest id of a post or tombstone. No stored id is larger.
-    largest_id: AtomicU64,
+    ids: LargestIds,
 }
 
 impl RedbArchive {
@@ -70,16 +69,13 @@ impl RedbArchive {
     }
 
     fn of(database: Database, file: SummedFile, path: &Path) -> Result<Self, ArchiveError> {
-        let largest = open::check_tables(&database, path)?;
-        let has_posts = AtomicBool::new(largest.is_some());
-        let largest_id = AtomicU64::new(largest.map_or(0, |id| id.0));
+        let ids = open::check_tables(&database, path)?;
         file.set_waits_for_space(true);
         Ok(Self {
             database: RwLock::new(Some(Arc::new(database))),
             file: RwLock::new(file),
             path: path.to_owned(),
-            has_posts,
-            largest_id,
+            ids,
         })
     }
 
@@ -106,12 +102,8 @@ impl RedbArchive {
             transaction.set_durability(Durability::None)?;
             write::batch(transaction, batch)
         })?;
-        if let Some(largest) = batch.posts.iter().map(|(id, _)| id.0).max() {
-            // This is before the commit: a thread that can find the post must not see an older `largest_id` and conclude that there is no
-            // such post.
-            self.largest_id.fetch_max(largest, Ordering::Release);
-            self.has_posts.store(true, Ordering::Release);
-        }
+        // This is before the commit, which makes them visible.
+        self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         Ok(transaction.commit()?)
     }
 
@@ -255,13 +247,16 @@ impl Archive for RedbArchive {
         }
     }
 
-    fn place(&self) -> std::path::PathBuf {
-        self.path.clone()
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
-    fn largest_id(&self) -> Option<PostId> {
-        let has_posts = self.has_posts.load(Ordering::Acquire);
-        has_posts.then(|| PostId(self.largest_id.load(Ordering::Acquire)))
+    fn may_have(&self, id: PostId) -> bool {
+        self.ids.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
     }
 }
 
@@ -273,15 +268,15 @@ fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Res
             Some(DamagedPage { offset_bytes }) => format!("the page at byte {offset_bytes} is not what was written"),
             None => "a page of it is invalid".to_owned(),
         };
-        Err(ArchiveError::Damaged { path: path.to_owned(), what })
+        Err(ArchiveError::Damaged { place: path.display().to_string(), what })
     })
 }
 
 fn cannot(action: &'static str, path: &Path, error: Error) -> ArchiveError {
-    let path = path.to_owned();
+    let place = path.display().to_string();
     match error {
-        Error::Corrupted(what) => ArchiveError::Damaged { path, what },
-        error => ArchiveError::Failed { action, path, source: error.into() },
+        Error::Corrupted(what) => ArchiveError::Damaged { place, what },
+        error => ArchiveError::Failed { action, place, source: error.into() },
     }
 }
 

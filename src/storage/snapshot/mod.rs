@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Taken, UnixMicros};
 use crate::id::PostId;
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
+use crate::storage::archive::Archive;
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
 use crate::storage::frame::pack;
@@ -38,10 +39,14 @@ const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 /// The format of a snapshot of a server on one machine.
 const FORMAT_OF_ONE_MACHINE: u16 = 2;
 
-/// The format of a snapshot of a node of a cluster, and the latest format that can be read. It has the section [`Section::Cluster`].
-pub const SNAPSHOT_FORMAT: u16 = 3;
+/// The format of a snapshot of a node of a cluster. It has the section [`Section::Cluster`].
+const FORMAT_OF_NODE: u16 = 3;
 
-/// Bytes of the header in formats 2 and 3, the longest one.
+/// The latest format that can be read: that of a snapshot, of either kind, that relies on an archive which does not count its outboxes. It
+/// has the section [`Section::ArchivedCounts`], which may be empty.
+pub const SNAPSHOT_FORMAT: u16 = 4;
+
+/// Bytes of the header in all formats but the first, the longest one.
 pub const SNAPSHOT_HEADER_BYTES_MAX: usize = HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
@@ -75,12 +80,14 @@ pub enum Section {
     Inboxes,
     /// The block contains one [`crate::cluster::followed::Followed`]: how far a node of a cluster has read the log. It is the first one.
     Cluster,
+    /// The block contains [`crate::state::records::ArchivedCountsRecord`].
+    ArchivedCounts,
     /// The block contains one [`EndRecord`].
     End,
 }
 
 impl Section {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Sources,
         Self::Edges,
         Self::Preferences,
@@ -91,6 +98,7 @@ impl Section {
         Self::UnderWay,
         Self::Inboxes,
         Self::Cluster,
+        Self::ArchivedCounts,
         Self::End,
     ];
 
@@ -106,6 +114,7 @@ impl Section {
             Self::Reposts => 8,
             Self::Revocations => 9,
             Self::Cluster => 10,
+            Self::ArchivedCounts => 11,
             Self::End => 255,
         }
     }
@@ -123,6 +132,7 @@ impl Section {
             Self::UnderWay => "under way",
             Self::Inboxes => "inboxes",
             Self::Cluster => "cluster",
+            Self::ArchivedCounts => "archived counts",
             Self::End => "end",
         }
     }
@@ -245,6 +255,19 @@ impl<'a> SnapshotWriter<'a> {
     /// # Errors
     /// Fails if the file cannot be created or written.
     pub fn begin(files: &'a dyn Files, header: SnapshotHeader, compress: bool) -> Result<Self, StorageError> {
+        Self::begin_beside(files, header, compress, None)
+    }
+
+    /// Starts a snapshot of a state that relies on this archive.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created or written.
+    pub fn begin_beside(
+        files: &'a dyn Files,
+        header: SnapshotHeader,
+        compress: bool,
+        archive: Option<&dyn Archive>,
+    ) -> Result<Self, StorageError> {
         let unfinished = name(header.sequence) + UNFINISHED;
         let place = files.place(&unfinished);
         // A process that died while it wrote a snapshot may have left this file.
@@ -268,8 +291,10 @@ impl<'a> SnapshotWriter<'a> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
         let identity = files.identity();
+        let has_counts = archive.is_some_and(|archive| !archive.counts_outboxes());
         let format = identity.map_or(1, |identity| match identity.cluster() {
-            Some(_) => SNAPSHOT_FORMAT,
+            _ if has_counts => SNAPSHOT_FORMAT,
+            Some(_) => FORMAT_OF_NODE,
             None => FORMAT_OF_ONE_MACHINE,
         });
         bytes.extend(format.to_le_bytes());

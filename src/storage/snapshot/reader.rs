@@ -126,6 +126,11 @@ impl SnapshotReader {
         self.identity
     }
 
+    /// Returns true if the file has the counts of archived posts: it relies on an archive that does not have them.
+    pub fn has_archived_counts(&self) -> bool {
+        self.format >= SNAPSHOT_FORMAT
+    }
+
     /// The format of the file.
     pub fn format(&self) -> u16 {
         self.format

@@ -1,7 +1,6 @@
 //! Parts that are late or cannot be read: the rest is shown, and what is missing is said.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,7 +53,7 @@ impl Troubles {
             }
             Some(Trouble::Fails) => {
                 let source = std::io::Error::other("the disk failed").into();
-                Err(ArchiveError::Failed { action: "read", path: PathBuf::from("memory"), source })
+                Err(ArchiveError::Failed { action: "read", place: "memory".to_owned(), source })
             }
         }
     }

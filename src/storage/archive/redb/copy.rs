@@ -142,7 +142,7 @@ impl ArchiveFromChunks {
     /// # Errors
     /// Fails if the bytes are not a chunk, or the archive cannot be written.
     pub fn add(&self, chunk: &[u8]) -> Result<(), ArchiveError> {
-        let rows = decompress(chunk).map_err(|what| ArchiveError::Damaged { path: self.archive.place(), what })?;
+        let rows = decompress(chunk).map_err(|what| ArchiveError::Damaged { place: self.archive.place(), what })?;
         self.archive.run("write to", || {
             self.archive.file().catch_up()?;
             let transaction = self.archive.transact(|transaction| {

@@ -13,15 +13,15 @@ use std::path::Path;
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend,
-    StorageError,
+    Builder, Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageBackend, StorageError,
 };
 
 use super::buffered_file::BufferedFile;
 use super::sums::SummedFile;
-use super::{cannot, layout, rewrite};
+use super::{cannot, guarded, layout, rewrite};
 use crate::id::PostId;
-use crate::storage::archive::ArchiveError;
+use crate::storage::archive::{ArchiveError, LARGEST_IDS_MAX, LargestIds};
 use crate::storage::files::guard;
 
 /// Opens the database in the file `path`, checks that this version knows its format, and returns the database and the file.
@@ -86,7 +86,7 @@ fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError>
         return Ok(());
     }
     let what = "what is in it does not match the checksums in it".to_owned();
-    Err(ArchiveError::Damaged { path: path.to_owned(), what })
+    Err(ArchiveError::Damaged { place: path.display().to_string(), what })
 }
 
 /// The number of rows per table, and the event with which the archive was persisted last.
@@ -110,16 +110,27 @@ fn seal(database: &Database, file: &SummedFile, sums_path: &Path) -> Result<(), 
     Ok(std::fs::rename(&unfinished, sums_path)?)
 }
 
-/// Checks that all tables exist, so that no later operation has to. Returns the largest id of a post or tombstone.
-pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<Option<PostId>, ArchiveError> {
+/// Checks that all tables exist, so that no later operation has to. Returns the largest ids of posts and
+/// tombstones.
+pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<LargestIds, ArchiveError> {
     let check = || {
         let snapshot = database.begin_read()?;
         snapshot.open_table(layout::OUTBOXES)?;
         snapshot.open_table(layout::OUTBOX_COUNTS)?;
         let largest = snapshot.open_table(layout::POSTS)?.last()?.map(|(id, _)| PostId(id.value()));
-        Ok(largest)
+        Ok((snapshot, largest))
     };
-    check().map_err(|error| not_an_archive(path, error))
+    let (snapshot, largest) = check().map_err(|error| not_an_archive(path, error))?;
+    let list = || largest_ids(&snapshot).map_err(|error| cannot("read", path, error));
+    // If a page of them is damaged, one bound is known, and the reads that need the page fail.
+    Ok(guarded(path, list).unwrap_or_else(|_| LargestIds::restored([], largest)))
+}
+
+fn largest_ids(snapshot: &ReadTransaction) -> Result<LargestIds, Error> {
+    let posts = snapshot.open_table(layout::POSTS)?;
+    let mut largest = posts.iter()?.rev().map(|row| row.map(|(id, _)| PostId(id.value())));
+    let known = largest.by_ref().take(LARGEST_IDS_MAX).collect::<Result<Vec<_>, _>>()?;
+    Ok(LargestIds::restored(known, largest.next().transpose()?))
 }
 
 /// Opens `file`, or creates it. Errors name `path`.
@@ -131,7 +142,7 @@ pub(super) fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError
             let file = guard::open(OpenOptions::new().read(true).write(true), file).map_err(failed)?;
             // redb would initialise an empty file as a new database. But an archive that lost its content must not be treated as a new one.
             if file.metadata().is_ok_and(|file| file.len() == 0) {
-                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+                return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it is empty" });
             }
             file
         }
@@ -154,12 +165,12 @@ pub(super) fn open(file: impl StorageBackend, path: &Path, cache_bytes: usize) -
 /// Converts a redb error of opening a file.
 pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
     match error {
-        DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { path: path.to_owned() },
+        DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { place: path.display().to_string() },
         DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            ArchiveError::NotAnArchive { path: path.to_owned(), why: "it does not start as one" }
+            ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it does not start as one" }
         }
         DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            ArchiveError::Damaged { path: path.to_owned(), what: "its end is missing".into() }
+            ArchiveError::Damaged { place: path.display().to_string(), what: "its end is missing".into() }
         }
         error => cannot("open", path, error.into()),
     }
@@ -198,9 +209,9 @@ pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Res
     match format().map_err(|error| not_an_archive(path, error))? {
         Some(1..=layout::FORMAT) => Ok(()),
         Some(found) if found > layout::FORMAT => {
-            Err(ArchiveError::NewerFormat { path: path.to_owned(), found, known: layout::FORMAT })
+            Err(ArchiveError::NewerFormat { place: path.display().to_string(), found, known: layout::FORMAT })
         }
-        _ => Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it names no format" }),
+        _ => Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it names no format" }),
     }
 }
 
@@ -210,9 +221,10 @@ fn not_an_archive(path: &Path, error: Error) -> ArchiveError {
         Error::TableDoesNotExist(_)
         | Error::TableTypeMismatch { .. }
         | Error::TableIsMultimap(_)
-        | Error::TypeDefinitionChanged { .. } => {
-            ArchiveError::NotAnArchive { path: path.to_owned(), why: "its tables are those of something else" }
-        }
+        | Error::TypeDefinitionChanged { .. } => ArchiveError::NotAnArchive {
+            place: path.display().to_string(),
+            why: "its tables are those of something else",
+        },
         error => cannot("open", path, error),
     }
 }

@@ -60,7 +60,7 @@ impl ReadOnlyArchive {
             let refused = |error| match error {
                 DatabaseError::RepairAborted => ArchiveError::Failed {
                     action: "read",
-                    path: path.to_owned(),
+                    place: path.display().to_string(),
                     source: "it was not closed in order; the next start of a server on it repairs it".into(),
                 },
                 error => open::refused(error, path),
@@ -70,7 +70,7 @@ impl ReadOnlyArchive {
             let read = |error: io::Error| cannot("read", path, error.into());
             let ((_, is_open), is_empty) = (file.database_header().map_err(read)?, file.len().map_err(read)? == 0);
             if is_empty {
-                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+                return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it is empty" });
             }
             let mut builder = Builder::new();
             builder.set_cache_size(cache_bytes).set_repair_callback(redb::RepairSession::abort);
@@ -185,7 +185,7 @@ pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
         let file = file.map_err(|error| cannot("open", path, error.into()))?;
         let file = SummedFile::new(overlaid(file, path)?);
         if file.len().map_err(|error| cannot("read", path, error.into()))? == 0 {
-            return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+            return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it is empty" });
         }
         compare(&file, path)?;
         let database = open::open(file, path, IDENTITY_CACHE_BYTES)?;

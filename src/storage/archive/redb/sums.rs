@@ -67,7 +67,10 @@ impl SummedFile {
     /// `sums_path`.
     pub(super) fn compare_with(&self, sums: BufferedFile, path: &Path, sums_path: &Path) -> Result<(), ArchiveError> {
         let failed = |cause: io::Error| super::cannot("read", sums_path, cause.into());
-        let damaged = |path: &Path, what: &str| ArchiveError::Damaged { path: path.to_owned(), what: what.to_owned() };
+        let damaged = |path: &Path, what: &str| ArchiveError::Damaged {
+            place: path.display().to_string(),
+            what: what.to_owned(),
+        };
         let mut header = [0; HEADER_BYTES];
         if sums.len().map_err(failed)? >= HEADER_BYTES as u64 {
             sums.read(0, &mut header).map_err(failed)?;
@@ -79,7 +82,7 @@ impl SummedFile {
         let format = u16::from_le_bytes([header[8], header[9]]);
         if format > FORMAT {
             let (found, known) = (format.into(), FORMAT.into());
-            return Err(ArchiveError::NewerFormat { path: sums_path.to_owned(), found, known });
+            return Err(ArchiveError::NewerFormat { place: sums_path.display().to_string(), found, known });
         }
         let closed_with = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
         let (found, _) = self.database_header().map_err(|cause| super::cannot("read", path, cause.into()))?;

@@ -1,0 +1,73 @@
+//! The record of what an archive that does not count its outboxes has of one of them.
+//!
+//! The record is written after all posts, and posts are archived meanwhile. So a post may be in the snapshot and counted here as well; it is
+//! counted again when it is archived again. The other way round, a post that neither has would be lost: where it cannot be known whether a
+//! post was counted, it is counted. The counts of such an archive are upper bounds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::feed::outbox::{ArchivedCounts, RouteCount};
+use crate::feed::position::Position;
+use crate::id::SourceSlot;
+use crate::state::records::{InvalidRecordError, RecordTraversal, invalid};
+use crate::state::world::Writer;
+
+/// The archived posts of one outbox.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchivedCountsRecord {
+    /// The index of the source.
+    pub source: u32,
+    /// The newest post that was pushed and archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed_newest: Option<Position>,
+    /// The number of archived posts that were pushed.
+    #[serde(default)]
+    pub pushed: u64,
+    /// The newest post that was left to be pulled and was archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pulled_newest: Option<Position>,
+    /// The number of archived posts that were left to be pulled.
+    #[serde(default)]
+    pub pulled: u64,
+}
+
+impl<'a> RecordTraversal<'a> {
+    /// Returns the counts of all outboxes with archived posts; nothing if the archive counts them itself, or there is none.
+    pub fn archived_counts(self) -> impl Iterator<Item = ArchivedCountsRecord> + use<'a> {
+        let is_wanted = self.world.archive().is_some_and(|archive| !archive.counts_outboxes());
+        self.readers().filter(move |_| is_wanted).filter_map(|source| {
+            let ArchivedCounts { pushed, pulled } = source.outbox().archived_counts();
+            let record = ArchivedCountsRecord {
+                source: source.slot.0,
+                pushed_newest: pushed.newest,
+                pushed: pushed.posts,
+                pulled_newest: pulled.newest,
+                pulled: pulled.posts,
+            };
+            (pushed.newest.is_some() || pulled.newest.is_some()).then_some(record)
+        })
+    }
+}
+
+impl Writer {
+    /// Restores the counts of one outbox, unless the archive counts for itself.
+    ///
+    /// # Errors
+    /// Fails if the source is unknown.
+    pub fn restore_archived_counts(&mut self, record: &ArchivedCountsRecord) -> Result<(), InvalidRecordError> {
+        if record.source as usize >= self.world().sources.len() {
+            return invalid(format!("the counts of source {} are of nobody", record.source));
+        }
+        if self.world().archive().is_some_and(|archive| !archive.counts_outboxes()) {
+            let counts = ArchivedCounts {
+                pushed: RouteCount { newest: record.pushed_newest, posts: record.pushed },
+                pulled: RouteCount { newest: record.pulled_newest, posts: record.pulled },
+            };
+            let source = self.world().sources.at(SourceSlot(record.source));
+            source.change_outbox(|outbox| outbox.set_archived_counts(counts));
+            self.world().renew_pulled_epoch();
+        }
+        Ok(())
+    }
+}
