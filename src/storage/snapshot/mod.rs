@@ -15,6 +15,7 @@
 
 mod reader;
 mod received;
+mod section;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
 pub use received::{Checks, ReceiveError, receive};
+pub use section::Section;
 
 /// Bytes of a snapshot that are written between two syncs.
 const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
@@ -56,87 +58,6 @@ const BLOCK_HEADER_BYTES: usize = 22;
 
 /// The compression level of zstd. A level above 1 needs much more time and saves little space on such records.
 const ZSTD_LEVEL: i32 = 1;
-
-/// The kind of the records in a block.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Section {
-    /// The block contains [`crate::state::records::SourceRecord`], in the order of their numbers.
-    Sources,
-    /// The block contains [`crate::state::records::EdgesRecord`].
-    Edges,
-    /// The block contains [`crate::state::records::PreferencesRecord`].
-    Preferences,
-    /// The block contains [`crate::state::records::RepostsRecord`].
-    Reposts,
-    /// The block contains [`crate::state::records::RevocationsRecord`].
-    Revocations,
-    /// The block contains [`crate::feed::record::PostRecord`].
-    Posts,
-    /// The block contains [`crate::state::records::DeletedRecord`].
-    Deleted,
-    /// The block contains [`crate::state::records::UnderWayRecord`].
-    UnderWay,
-    /// The block contains [`crate::state::records::InboxRecord`].
-    Inboxes,
-    /// The block contains one [`crate::cluster::followed::Followed`]: how far a node of a cluster has read the log. It is the first one.
-    Cluster,
-    /// The block contains [`crate::state::records::ArchivedCountsRecord`].
-    ArchivedCounts,
-    /// The block contains one [`EndRecord`].
-    End,
-}
-
-impl Section {
-    const ALL: [Self; 12] = [
-        Self::Sources,
-        Self::Edges,
-        Self::Preferences,
-        Self::Reposts,
-        Self::Revocations,
-        Self::Posts,
-        Self::Deleted,
-        Self::UnderWay,
-        Self::Inboxes,
-        Self::Cluster,
-        Self::ArchivedCounts,
-        Self::End,
-    ];
-
-    fn byte(self) -> u8 {
-        match self {
-            Self::Sources => 1,
-            Self::Edges => 2,
-            Self::Posts => 3,
-            Self::Deleted => 4,
-            Self::UnderWay => 5,
-            Self::Inboxes => 6,
-            Self::Preferences => 7,
-            Self::Reposts => 8,
-            Self::Revocations => 9,
-            Self::Cluster => 10,
-            Self::ArchivedCounts => 11,
-            Self::End => 255,
-        }
-    }
-
-    /// Name of the section, for the output of tools.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sources => "sources",
-            Self::Edges => "edges",
-            Self::Preferences => "choices",
-            Self::Reposts => "reposts",
-            Self::Revocations => "revocations",
-            Self::Posts => "posts",
-            Self::Deleted => "deleted",
-            Self::UnderWay => "under way",
-            Self::Inboxes => "inboxes",
-            Self::Cluster => "cluster",
-            Self::ArchivedCounts => "archived counts",
-            Self::End => "end",
-        }
-    }
-}
 
 /// The last record of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
