@@ -6,6 +6,7 @@ mod archive_faults;
 mod archive_held_back;
 mod archive_races;
 mod archive_reads;
+mod archive_remote;
 mod bounds;
 mod clock;
 mod cluster;

@@ -65,6 +65,8 @@ pub struct Counts {
     pub archived_counts: u64,
     /// Reads that were announced.
     pub prefetched: u64,
+    /// The last event of all batches that were written.
+    pub as_of: Sequence,
 }
 
 /// An archive with injected faults.
@@ -143,6 +145,10 @@ impl<A: Archive> Archive for FaultyArchive<A> {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        {
+            let counts = &mut self.state.lock().1;
+            counts.as_of = counts.as_of.max(batch.as_of);
+        }
         let fails = self.fails("write to", |counts| &mut counts.writes, |plan| &plan.fail_writes);
         let (takes, loses_answers) = {
             let plan = &self.state.lock().0;

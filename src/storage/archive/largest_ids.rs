@@ -139,8 +139,7 @@ mod tests {
     #[test]
     fn no_order_hides_an_id() {
         let shuffled: Vec<u64> = (0..MANY).map(|nth| nth * 7_919 % MANY * 2).collect();
-        for ids in [shuffled, (0..MANY).map(|id| 2 * id).collect(), (0..MANY).rev().map(|id| 2 * id).collect()]
-        {
+        for ids in [shuffled, (0..MANY).map(|id| 2 * id).collect(), (0..MANY).rev().map(|id| 2 * id).collect()] {
             let largest = noted(ids.clone());
             assert!(ids.into_iter().all(|id| largest.may_have(PostId(id))));
             // The largest ids are exact, and those above the others are listed.

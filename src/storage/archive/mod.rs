@@ -96,7 +96,7 @@ pub trait ArchiveView: Debug + Send + Sync {
 pub enum Wanted<'a> {
     /// A part of the outbox of a source.
     Outbox(&'a SourceId, OutboxQuery),
-    /// A post.
+    /// The post under an id.
     Post(PostId),
 }
 

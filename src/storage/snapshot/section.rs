@@ -30,7 +30,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// All kinds.
+    /// All kinds of sections.
     pub(super) const ALL: [Self; 12] = [
         Self::Sources,
         Self::Edges,

@@ -1,0 +1,287 @@
+//! An archive across a network: it may not answer for a while, it is not listed at a start, and no power loss takes back what it has.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::{SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::outbox::Part;
+use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::PostId;
+use tidewire::state::reader::PageRequest;
+use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::{Durability, Sequence};
+
+use crate::kept::{open_before, storage};
+use crate::oracle::Expected;
+use crate::world::{above, draft, edge, id, some, whole_feed};
+
+type Remote = FaultyArchive<MemoryArchive>;
+
+/// Ann follows bob and cas, most of whose posts are in a store across a network. Cas is a celebrity.
+struct Town {
+    files: MemoryFiles,
+    archive: Arc<Remote>,
+    durability: Durability,
+    engine: Engine,
+}
+
+fn open(files: &MemoryFiles, archive: Arc<dyn Archive>, durability: Durability) -> (Engine, u64) {
+    let config =
+        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..EngineConfig::default() };
+    let storage: StorageConfig = storage(durability, 1 << 20);
+    let (engine, report) = open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock)).unwrap();
+    (engine, report.events)
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+impl Town {
+    async fn new(durability: Durability) -> Self {
+        let (files, archive) =
+            (MemoryFiles::default(), Arc::new(Remote::remote(MemoryArchive::default(), Plan::default())));
+        let engine = open(&files, archive.clone(), durability).0;
+        engine.follow(vec![edge("ann", "bob"), edge("ann", "cas"), edge("dan", "cas")]).await.unwrap();
+        let town = Self { files, archive, durability, engine };
+        town.publish(40).await;
+        town.settle().await;
+        town
+    }
+
+    /// Publishes as many posts of bob and of cas.
+    async fn publish(&self, count: usize) {
+        for nth in 0..count {
+            self.engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
+            self.engine.publish(draft("cas", &nth.to_string()), true).await.unwrap();
+        }
+    }
+
+    async fn late(&self, author: &str, at: i64) -> PostId {
+        let late = Draft { published_at: Some(UnixMicros(at)), ..draft(author, "\"late\"") };
+        self.engine.publish(late, true).await.unwrap().post.id()
+    }
+
+    fn in_memory(&self) -> usize {
+        self.engine.shared().world.sources.iter().map(|source| source.outbox().in_memory()).max().unwrap_or(0)
+    }
+
+    async fn settle(&self) {
+        until(|| self.in_memory() <= 8).await;
+    }
+
+    async fn feed(&self) -> Vec<Expected> {
+        whole_feed(&self.engine, "ann", 20).await
+    }
+
+    async fn shows(&self, feed: &[Expected], round: i64) {
+        let now = self.feed().await;
+        let differs = |one: &[Expected], other: &[Expected]| -> Vec<String> {
+            one.iter().filter(|entry| !other.contains(entry)).map(|entry| format!("{entry:?}")).collect()
+        };
+        assert!(now == feed, "{round}: lacks {:?}, has {:?}", differs(feed, &now), differs(&now, feed));
+    }
+
+    /// Goes on with what the disk has when the process is killed. The store has all that it was sent.
+    fn kill(&mut self) {
+        let files = self.files.forked();
+        self.engine.shutdown();
+        self.files = files;
+        let _ = self.open();
+    }
+
+    /// Starts again, and returns the number of events that were replayed.
+    fn open(&mut self) -> u64 {
+        self.archive.set_plan(Plan::default());
+        let (engine, replayed) = open(&self.files, self.archive.clone(), self.durability);
+        self.engine = engine;
+        replayed
+    }
+
+    /// Checks that nothing was listed since the start.
+    fn nothing_was_listed(&self) {
+        assert_eq!((self.archive.counts().archived_counts, self.archive.counts().ids), (0, 0));
+    }
+}
+
+fn temporary() -> Plan {
+    Plan { is_temporary: true, ..Plan::default() }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_writes_loses_nothing_and_is_tried_again() {
+    for loses_answers in [false, true] {
+        let mut town = Town::new(Durability::Always).await;
+        town.archive.set_plan(Plan {
+            fail_writes: 1..u64::MAX,
+            fail_persists: 1..u64::MAX,
+            loses_answers,
+            ..temporary()
+        });
+        town.publish(20).await;
+        until(|| town.archive.counts().writes > 0).await;
+        assert_eq!(town.feed().await.len(), 120);
+        let refused = town.engine.snapshot().await.unwrap_err();
+        assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
+        assert!(town.in_memory() > 8);
+        town.archive.set_plan(Plan::default());
+        // Nobody writes anything that would remind it.
+        town.settle().await;
+        assert_eq!(town.feed().await.len(), 120);
+        town.engine.snapshot().await.unwrap();
+        town.kill();
+        assert_eq!(town.feed().await.len(), 120);
+        town.nothing_was_listed();
+        town.engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn pages_are_partial_while_a_store_does_not_answer_and_whole_afterwards() {
+    let town = Town::new(Durability::Always).await;
+    let feed = town.feed().await;
+    let all = u64::MAX;
+    let oldest = town.engine.own_page(&id("bob"), PageRequest::newest(100)).await.unwrap().page.items[39].0.id;
+    for plan in [
+        Plan { fail_copies: 1..all, ..temporary() },
+        Plan { fail_posts: 1..all, ..temporary() },
+        Plan { fail_posts: 1..all, fail_copies: 1..all, fail_writes: 1..all, ..temporary() },
+    ] {
+        let fails_posts = plan.fail_posts.contains(&1);
+        town.archive.set_plan(plan);
+        let page = town.engine.own_page(&id("bob"), PageRequest::newest(100)).await.unwrap();
+        assert!(page.page.items.len() < 40 && !page.page.is_complete);
+        assert!(page.partial == [id("bob")] || !page.page.unreadable.is_empty());
+        if fails_posts {
+            let refused = town.engine.post(oldest).await.unwrap_err();
+            assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
+            let refused = town.engine.edit(oldest, None, Some(true)).await.unwrap_err();
+            assert_eq!(refused.code(), "archive_unavailable");
+        }
+        // Posts are published as ever.
+        let post = town.engine.publish(draft("eve", "1"), true).await.unwrap().post.id();
+        assert_eq!(town.engine.post(post).await.unwrap().id(), post);
+        town.archive.set_plan(Plan::default());
+        assert_eq!(town.feed().await, feed);
+    }
+    assert!(town.engine.edit(oldest, None, Some(true)).await.unwrap().hidden);
+    town.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_start_finds_all_that_was_archived_and_lists_nothing() {
+    let mut town = Town::new(Durability::Always).await;
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..6 {
+        let own = town.engine.own_page(&id("cas"), PageRequest::newest(100)).await.unwrap().page;
+        let posts: Vec<PostId> = own.items.iter().map(|(at, _)| at.id).collect();
+        town.engine.delete(posts[random.usize(10..posts.len())]).await.unwrap();
+        let edited = posts[random.usize(..10)];
+        town.engine.edit(edited, Some(Body::new(&round.to_string()).unwrap()), None).await.unwrap();
+        if round % 2 == 0 {
+            town.engine.snapshot().await.unwrap();
+        }
+        // What is archived after the snapshot: late posts, deleted ones, and others.
+        town.late("cas", 5 + round).await;
+        let gone = town.late("bob", 5 + round).await;
+        town.publish(10).await;
+        town.settle().await;
+        town.engine.delete(gone).await.unwrap();
+        town.publish(10).await;
+        town.settle().await;
+        let feed = town.feed().await;
+        match round % 3 {
+            0 => town.kill(),
+            1 => {
+                town.engine.shutdown();
+                let _ = town.open();
+            }
+            _ => {}
+        }
+        town.shows(&feed, round).await;
+        town.settle().await;
+        town.shows(&feed, round).await;
+        town.nothing_was_listed();
+    }
+    let counted = town.engine.shared().world.sources.get(&id("cas")).unwrap().outbox().len();
+    let own = town.engine.own_page(&id("cas"), PageRequest::newest(1_000)).await.unwrap();
+    assert!(counted >= own.page.items.len(), "{counted} are an upper bound");
+    town.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_next_does_not() {
+    let (files, here) = (MemoryFiles::default(), Arc::new(FaultyArchive::<MemoryArchive>::default()));
+    let engine = open(&files, here.clone(), Durability::Always).0;
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    for nth in 0..50 {
+        engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
+    }
+    until(|| engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory() <= 8).await;
+    engine.snapshot().await.unwrap();
+    engine.shutdown();
+    // The contents of the one archive are copied into the other.
+    let archive = Arc::new(Remote::remote(here.inner().survived(), Plan::default()));
+    for listed in [1, 1] {
+        let engine = open(&files, archive.clone(), Durability::Always).0;
+        assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 50);
+        assert_eq!(archive.counts().archived_counts, listed);
+        engine.snapshot().await.unwrap();
+        engine.shutdown();
+    }
+    // Back: the counts of the snapshot are ignored.
+    let here = Arc::new(FaultyArchive::new(archive.inner().survived(), Plan::default()));
+    let engine = open(&files, here.clone(), Durability::Always).0;
+    assert_eq!((whole_feed(&engine, "ann", 20).await.len(), here.counts().archived_counts), (50, 1));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
+    for seed in 0..8 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut town = Town::new(Durability::Never).await;
+        let mut as_of = town.archive.counts().as_of;
+        if seed % 2 == 0 {
+            // The replay of what was not synced writes to the store.
+            town.kill();
+        }
+        town.publish(random.usize(..20)).await;
+        town.settle().await;
+        as_of = as_of.max(town.archive.counts().as_of);
+        assert!(as_of > Sequence(40));
+        let left = town.files.forked();
+        left.lose_power(&mut random);
+        town.engine.shutdown();
+        town.files = left;
+        let replayed = town.open();
+        assert!(replayed >= as_of.0, "{seed}: {replayed} events are left of {as_of}");
+        let (mut archived, span, part) = (Vec::<Position>::new(), Span::ALL, Part::Whole);
+        town.archive.copy(&id("bob"), part, span, Direction::Newer, usize::MAX, &mut archived).unwrap();
+        for position in archived {
+            assert!(town.engine.post(position.id).await.is_ok());
+        }
+        town.engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn a_page_announces_what_it_is_about_to_read() {
+    let town = Town::new(Durability::Always).await;
+    town.archive.set_plan(Plan::default());
+    let whole = town.engine.feed(&id("ann"), PageRequest::newest(60)).await.unwrap();
+    assert_eq!(whole.page.items.len(), 60);
+    let counts = town.archive.counts();
+    let (read, announced) = (counts.posts + counts.copies, counts.prefetched);
+    assert!(announced >= counts.posts && read > 40, "{counts:?}");
+    town.engine.shutdown();
+}
