@@ -37,7 +37,7 @@ impl Reads {
         match read {
             Read::Post => self.posts.fetch_add(1, Ordering::SeqCst),
             Read::Ids => self.lists.fetch_add(1, Ordering::SeqCst),
-            Read::Outbox(_) => 0,
+            Read::Outbox(_) | Read::Nothing(_) => 0,
         };
     }
 }

@@ -1,6 +1,6 @@
 //! An archive across a network: it may not answer for a while, it is not listed at a start, and no power loss takes back what it has.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidewire::clock::{SystemClock, UnixMicros};
@@ -17,6 +17,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Sequence};
 
 use crate::kept::{open_before, storage};
+use crate::observed_archive::{ObservedArchive, Read};
 use crate::oracle::Expected;
 use crate::world::{above, draft, edge, id, some, whole_feed};
 
@@ -272,6 +273,47 @@ async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
         }
         town.engine.shutdown();
     }
+}
+
+#[tokio::test]
+async fn a_power_loss_in_the_middle_of_a_replay_leaves_nothing_in_the_store_that_the_journal_lacks() {
+    let town = Town::new(Durability::Never).await;
+    let left = town.files.forked();
+    town.engine.shutdown();
+    let at_first_write = Arc::new(Mutex::new(None));
+    let (files, first) = (left.clone(), Arc::clone(&at_first_write));
+    let empty = Remote::remote(MemoryArchive::default(), Plan::default());
+    let observed = ObservedArchive::new(empty, move |read| {
+        if let Read::Nothing(batch) = read {
+            first.lock().unwrap().get_or_insert_with(|| {
+                let lost = files.forked();
+                lost.lose_power(&mut fastrand::Rng::with_seed(3));
+                (lost, batch.as_of)
+            });
+        }
+        Ok(())
+    });
+    open(&left, Arc::new(observed), Durability::Never).0.shutdown();
+    let (lost, as_of) = at_first_write.lock().unwrap().take().expect("the replay has written");
+    let (engine, replayed) = open(&lost, Arc::new(MemoryArchive::default()), Durability::Never);
+    assert!(replayed >= as_of.0, "{replayed} events are left of {as_of}");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn posts_that_are_archived_after_a_snapshot_below_older_ones_are_counted_after_a_crash() {
+    let mut town = Town::new(Durability::Always).await;
+    town.engine.snapshot().await.unwrap();
+    for nth in 0..30 {
+        town.late("cas", 5 + nth).await;
+    }
+    town.publish(10).await;
+    town.settle().await;
+    town.kill();
+    let counted = town.engine.shared().world.sources.get(&id("cas")).unwrap().outbox().len();
+    assert!(counted >= 80, "{counted}");
+    assert_eq!(town.engine.own_page(&id("cas"), PageRequest::newest(100)).await.unwrap().page.items.len(), 80);
+    town.engine.shutdown();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! An archive whose reads a test watches: it may count them, delay them or make them fail.
+//! An archive that a test watches: it may count what is read, delay it or make it fail, and see what is about to be written.
 
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
@@ -6,7 +6,7 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use tidewire::storage::journal::Sequence;
 
-/// What is about to be read.
+/// What is about to be read or written.
 pub enum Read<'a> {
     /// One post.
     Post,
@@ -14,11 +14,13 @@ pub enum Read<'a> {
     Outbox(&'a SourceId),
     /// A list of ids.
     Ids,
+    /// Nothing: this batch is about to be written.
+    Nothing(&'a Batch),
 }
 
 type BeforeRead = dyn Fn(&Read<'_>) -> Result<(), ArchiveError> + Send + Sync;
 
-/// An archive in front of which every read is shown to `before`.
+/// An archive in front of which every read and every write is shown to `before`.
 pub struct ObservedArchive<A> {
     pub archive: A,
     before: Box<BeforeRead>,
@@ -31,7 +33,16 @@ impl<A> ObservedArchive<A> {
 }
 
 impl<A: Archive> Archive for ObservedArchive<A> {
+    fn is_remote(&self) -> bool {
+        self.archive.is_remote()
+    }
+
+    fn counts_outboxes(&self) -> bool {
+        self.archive.counts_outboxes()
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        (self.before)(&Read::Nothing(batch))?;
         self.archive.write(batch)
     }
 
