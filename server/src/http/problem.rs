@@ -18,6 +18,9 @@ const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 /// The detail for clients other than the server's owner: the cause may contain file names and other internal data.
 const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
 
+/// The detail while the archive of old posts is unavailable.
+const ARCHIVE_UNAVAILABLE: &str = "the archive of old posts does not answer now; try again";
+
 /// An error response. The fields are boxed to keep the size of `Result` small for successful requests.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<ProblemFields>);
@@ -245,6 +248,7 @@ impl From<Error> for Problem {
             | Error::NotSequencer
             | Error::LogUnavailable(_)
             | Error::OutcomeUnknown
+            | Error::ArchiveUnavailable(_)
             | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
             // The enum is non-exhaustive. Every new error kind should get a line above.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -255,6 +259,10 @@ impl From<Error> for Problem {
             | Error::OutOfFiles(_)
             | Error::SnapshotFailed(_)
             | Error::ArchiveFailed(_) => Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string()),
+            // The cause names an address that is not for everybody.
+            Error::ArchiveUnavailable(_) => {
+                Self::new(status, error.code(), ARCHIVE_UNAVAILABLE).because(error.to_string())
+            }
             _ => Self::new(status, error.code(), error.to_string()),
         };
         problem.0.retry_after_seconds = match &error {

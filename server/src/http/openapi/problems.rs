@@ -59,7 +59,7 @@ pub(super) fn of_kind(needs: Needs, work: WorkKind, handled_by: HandledBy) -> Re
     if matches!(work, WorkKind::Write | WorkKind::BulkWrite) {
         refusals.add(500, &["archive_failed"]);
         refusals.add(409, &["being_erased"]);
-        refusals.add(503, &["journal_failed", "out_of_files"]);
+        refusals.add(503, &["archive_unavailable", "journal_failed", "out_of_files"]);
         refusals.add(507, &["disk_full", "store_full"]);
     }
     if needs != Needs::Nothing {

@@ -90,12 +90,12 @@ impl Documentation {
 
     /// Adds the refusals of operations that may read a page from the archive.
     fn reads_archive(self) -> Self {
-        self.refuses(500, &["archive_failed"])
+        self.refuses(500, &["archive_failed"]).refuses(503, &["archive_unavailable"])
     }
 
     /// Adds the refusals of operations that call a reader's actor.
     fn asks_reader(self) -> Self {
-        self.refuses(500, &["archive_failed", "reader_crashed"]).refuses(503, &["quarantined"])
+        self.refuses(500, &["archive_failed", "reader_crashed"]).refuses(503, &["archive_unavailable", "quarantined"])
     }
 
     /// Adds the refusals of operations that may name an unknown source.

@@ -91,7 +91,7 @@ fn take_snapshot() -> Documentation {
         .refuses(409, &["no_data_directory"])
         .refuses(500, &["archive_failed", "snapshot_failed"])
         .refuses(507, &["disk_full"])
-        .refuses(503, &["journal_failed"])
+        .refuses(503, &["archive_unavailable", "journal_failed"])
 }
 
 fn erase_user() -> Documentation {
