@@ -29,8 +29,10 @@ pub struct MemoryArchive {
 
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    posts: BTreeMap<PostId, ArchivedRecord>,
+    posts: BTreeMap<PostId, (Sequence, ArchivedRecord)>,
     outboxes: BTreeMap<SourceId, Outbox>,
+    /// True if what is older replaces nothing that is newer.
+    is_ordered: bool,
 }
 
 /// The data that survives a crash.
@@ -44,11 +46,22 @@ struct Persisted {
 
 #[derive(Clone, Debug, Default)]
 struct Outbox {
-    entries: BTreeMap<Position, Route>,
+    entries: BTreeMap<Position, (Sequence, Route)>,
+    /// When entries were removed, if writes are ordered.
+    removed: BTreeMap<Position, Sequence>,
     archived_counts: ArchivedCounts,
 }
 
 impl MemoryArchive {
+    /// Creates an archive that orders writes by the events as of which they were collected, like a store that several machines share. It
+    /// keeps what is newer, and the largest event with which it was persisted.
+    #[must_use]
+    pub fn ordered() -> Self {
+        let archive = Self::default();
+        archive.contents.write().is_ordered = true;
+        archive
+    }
+
     /// Returns the archive that a start would find if the process crashed now.
     #[must_use]
     pub fn survived(&self) -> Self {
@@ -71,7 +84,7 @@ impl Archive for MemoryArchive {
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         let persisted = &mut *self.persisted.lock();
         persisted.unpersisted.drain(..).for_each(|batch| persisted.contents.write(&batch));
-        persisted.through = through;
+        persisted.through = if self.contents.read().is_ordered { through.max(persisted.through) } else { through };
         Ok(())
     }
 
@@ -89,7 +102,7 @@ impl Archive for MemoryArchive {
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
-        Ok(self.contents.read().posts.get(&id).cloned())
+        Ok(self.contents.read().posts.get(&id).map(|(_, record)| record.clone()))
     }
 
     fn copy(
@@ -110,7 +123,7 @@ impl Archive for MemoryArchive {
             return Ok(());
         }
         let inside = outbox.entries.range((Excluded(span.above), Excluded(span.below)));
-        let wanted = inside.filter(|(_, route)| is_in(**route, part)).map(|(position, _)| *position);
+        let wanted = inside.filter(|(_, (_, route))| is_in(*route, part)).map(|(position, _)| *position);
         match direction {
             Direction::Older => into.extend(wanted.rev().take(max)),
             Direction::Newer => into.extend(wanted.take(max)),
@@ -144,14 +157,32 @@ impl Archive for MemoryArchive {
 
 impl Contents {
     fn write(&mut self, batch: &Batch) {
-        self.posts.extend(batch.posts.iter().cloned());
+        let (as_of, is_ordered) = (batch.as_of, self.is_ordered);
+        for (id, record) in &batch.posts {
+            if !is_ordered || self.posts.get(id).is_none_or(|(kept, _)| *kept <= as_of) {
+                self.posts.insert(*id, (as_of, record.clone()));
+            }
+        }
         for (source, position, route) in &batch.placed {
-            self.outboxes.entry(source.clone()).or_default().place(*position, *route);
+            let outbox = self.outboxes.entry(source.clone()).or_default();
+            if !is_ordered || outbox.removed.get(position).is_none_or(|removed| *removed < as_of) {
+                outbox.place(*position, *route, as_of);
+            }
         }
         for (source, position) in &batch.removed {
-            if let Some(outbox) = self.outboxes.get_mut(source) {
-                outbox.remove(*position);
+            let outbox = match is_ordered {
+                true => Some(self.outboxes.entry(source.clone()).or_default()),
+                false => self.outboxes.get_mut(source),
+            };
+            let Some(outbox) = outbox else { continue };
+            if is_ordered {
+                let removed = outbox.removed.entry(*position).or_default();
+                *removed = as_of.max(*removed);
+                if outbox.entries.get(position).is_some_and(|(placed, _)| *placed > as_of) {
+                    continue;
+                }
             }
+            outbox.remove(*position);
         }
     }
 }
@@ -159,7 +190,7 @@ impl Contents {
 impl Contents {
     fn rewrite(&mut self, rewrite: &Rewrite<'_>) {
         self.outboxes.retain(|source, _| !rewrite.without.contains(source));
-        for kept in self.posts.values_mut() {
+        for (_, kept) in self.posts.values_mut() {
             let ArchivedRecord::Post(bytes) = kept else { continue };
             match (rewrite.fate)(bytes) {
                 Fate::Keep => {}
@@ -171,15 +202,16 @@ impl Contents {
 }
 
 impl Outbox {
-    fn place(&mut self, position: Position, route: Route) {
-        self.entries.entry(position).or_insert_with(|| {
+    fn place(&mut self, position: Position, route: Route, as_of: Sequence) {
+        let entry = self.entries.entry(position).or_insert_with(|| {
             self.archived_counts.of_route_mut(route).add(position);
-            route
+            (as_of, route)
         });
+        entry.0 = as_of.max(entry.0);
     }
 
     fn remove(&mut self, position: Position) {
-        if let Some(route) = self.entries.remove(&position) {
+        if let Some((_, route)) = self.entries.remove(&position) {
             self.archived_counts.of_route_mut(route).posts -= 1;
         }
     }
