@@ -16,6 +16,16 @@ pub enum JoinError {
     /// The data directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The archive belongs to another cluster, or to a server on one machine.
+    #[error("the archive {place} belongs to {found}, not to cluster {cluster}; name the archive of this cluster")]
+    OtherArchive {
+        /// The address of the archive.
+        place: String,
+        /// What it belongs to.
+        found: String,
+        /// The cluster that this node takes part in.
+        cluster: ClusterId,
+    },
     /// The log is empty.
     #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
     Empty(String),

@@ -1,18 +1,21 @@
 //! An engine that is a node of a cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tracing::info;
 
 use crate::clock::Clock;
 use crate::cluster::journal::{ClusterJournal, JoinError, NodeOptions};
-use crate::cluster::placement::Placement;
+use crate::cluster::placement::{Place, Placement};
+use crate::cluster::record::ClusterId;
 use crate::cluster::view::ClusterView;
 use crate::config::EngineConfig;
-use crate::engine::Engine;
 use crate::engine::changes::ChangeLog;
-use crate::engine::start::{Foundation, start};
+use crate::engine::start::{Foundation, start, tiering_limits};
+use crate::engine::{Engine, Inner};
 use crate::feed::followers::Sharding;
 use crate::id::SourceSlot;
 use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode, SnapshotPeers};
@@ -21,7 +24,10 @@ use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::message::Command;
 use crate::state::digest::Digest;
 use crate::state::world::World;
+use crate::storage::archive::{Archive, ArchiveBehindLog};
+use crate::storage::error::StorageError;
 use crate::storage::files::Files;
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use crate::storage::lock::DirectoryLock;
 use crate::storage::log::SharedLog;
@@ -55,6 +61,8 @@ pub struct Joining<'a> {
     pub view: Arc<ClusterView>,
     /// The place of its snapshots. Without one the node reads the whole log at each start.
     pub storage: Option<NodeStorage>,
+    /// The archive that all nodes share. Without one all posts stay in memory.
+    pub archive: Option<Arc<dyn Archive>>,
     /// The way to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
     /// The clock of the engine.
@@ -69,7 +77,8 @@ impl Engine {
     pub fn digest(&self, placement: &dyn Placement) -> Option<(Sequence, Digest)> {
         (0..DIGEST_TRIES).find_map(|_| {
             let before = placement.settled()?;
-            let digest = self.inner.shared.world.digest();
+            let world = &self.inner.shared.world;
+            let digest = if world.archive().is_some() { world.digest_without_posts() } else { world.digest() };
             (placement.settled() == Some(before)).then_some((before, digest))
         })
     }
@@ -88,7 +97,8 @@ impl Engine {
         let view = Arc::new(ClusterView::new(options.name.clone(), Arc::clone(&clock), options.session));
         let progress = &RecoveryProgress::default();
         let joined = Arc::clone(&view);
-        let joining = Joining { config, log, options, view, storage: None, peers: &NoPeers, clock, progress };
+        let (storage, archive, peers) = (None, None, &NoPeers);
+        let joining = Joining { config, log, options, view, storage, archive, peers, clock, progress };
         joining.run().map(|(engine, _)| (engine, joined))
     }
 
@@ -121,16 +131,28 @@ impl Joining<'_> {
     /// Fails if the log cannot be used or is not the log of a cluster; if the directory is of another cluster, or of a server on one machine;
     /// or if the log no longer has the records after the newest snapshot.
     pub fn run(self) -> Result<(Engine, RecoveryReport), JoinError> {
-        let Self { config, log, options, view, storage, peers, clock, progress } = self;
+        let Self { config, log, options, view, storage, archive, peers, clock, progress } = self;
         let began = Instant::now();
         let log = &PatientLog::new(log, ANSWER_MAX);
-        let make_world = || World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let archive = archive.map(ArchiveBehindLog::new).transpose().map_err(StorageError::from)?;
+        let archive = archive.map(|archive| Arc::new(archive) as Arc<dyn Archive>);
+        let make_world = || {
+            let archive = archive.clone().map(|archive| (archive, tiering_limits(&config)));
+            World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
+        };
         let (files, lock, snapshots) = match storage {
             Some(NodeStorage { files, lock, snapshots }) => (Some(files), lock, Some(snapshots)),
             None => (None, None, None),
         };
         let recovery = NodeRecovery { log, options: &options, files, peers, make_world: &make_world, progress };
         let RecoveredNode { state, followed, from, files } = recovery.run()?;
+        if let Some(archive) = &archive {
+            claim_archive(&**archive, followed.membership.cluster())?;
+        }
+        let is_writer = {
+            let view = Arc::clone(&view);
+            Box::new(move || view.is_ready() && view.sequencer() == Place::Here)
+        };
         let changes = Some(ChangeLog::Shared(log.to_read(), from));
         let journal = ClusterJournal::open(log, followed, options, view, Arc::clone(&clock))?;
         let figures = journal.figures();
@@ -139,6 +161,7 @@ impl Joining<'_> {
         let (config, last_instant) = (Arc::new(config), Some(last));
         let (engine, _) =
             start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
+        engine.start_archive_copier(is_writer);
         let report = state.report;
         if let (Some(files), Some(snapshots)) = (files, snapshots) {
             let snapshots = SnapshotOptions { inboxes: false, ..snapshots };
@@ -150,5 +173,28 @@ impl Joining<'_> {
         info!("caught up with the log from {from} and {} events after it in {:.1?}", report.events, began.elapsed());
         progress.finish();
         Ok((engine, report))
+    }
+}
+
+impl Inner {
+    /// Makes the copier end, and returns its thread.
+    pub(super) fn stop_copier(&self) -> Option<JoinHandle<()>> {
+        let (stopping, thread) = self.archive_copier.lock().take()?;
+        stopping.store(true, Ordering::Relaxed);
+        thread.thread().unpark();
+        Some(thread)
+    }
+}
+
+/// Makes an archive that belongs to nobody that of this cluster.
+fn claim_archive(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {
+    let ours = Identity::of_cluster(cluster.0);
+    match archive.identity().map_err(StorageError::from)? {
+        None => Ok(archive.set_identity(ours).map_err(StorageError::from)?),
+        Some(found) if found == ours => Ok(()),
+        Some(found) => {
+            let (place, found) = (archive.place(), found.to_string());
+            Err(JoinError::OtherArchive { place, found, cluster })
+        }
     }
 }

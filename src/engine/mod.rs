@@ -91,6 +91,8 @@ struct Inner {
     threads: Mutex<Option<Threads>>,
     snapshotter: Mutex<Option<SnapshotterHandle>>,
     eraser: Mutex<Option<erase::EraserHandle>>,
+    /// The thread that copies changes to the archive of a cluster, and what makes it end.
+    archive_copier: Mutex<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
     /// True if the journal is the log of a cluster.
     follows_shared_log: bool,
     /// The log that changes are read from, if there is one.
@@ -427,6 +429,7 @@ impl Engine {
         if let Some(archiver) = threads.archive_thread {
             let _ = archiver.join();
         }
+        self.inner.stop_copier().into_iter().for_each(|copier| drop(copier.join()));
         if let Some(archive) = self.inner.shared.world.archive() {
             archive.close();
         }
@@ -484,6 +487,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.stop_waiting();
+        self.stop_copier();
         self.shared.watchers.stop();
         // The last handle is dropped. The threads end on their own, since no caller is left to join them.
         if let Some(threads) = self.threads.get_mut().take() {

@@ -27,6 +27,7 @@ use crate::limits::{
 };
 use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
 use crate::runtime::abort_on_exit::AbortOnExit;
+use crate::runtime::background::archive_copier::ArchiveCopier;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
 use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
@@ -192,8 +193,7 @@ impl Engine {
         let identity = establish(&*files, archive.map(|archive| &**archive))?;
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
-        let limits =
-            TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+        let limits = tiering_limits(&config);
         let make_world = || {
             let archive = archive.map(|archive| (Arc::clone(archive), limits));
             World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
@@ -272,6 +272,16 @@ impl Engine {
         }
     }
 
+    /// Starts the thread that copies changes to the archive of a cluster, if there is one.
+    pub(super) fn start_archive_copier(&self, is_writer: Box<dyn Fn() -> bool + Send>) {
+        let world = Arc::clone(&self.shared().world);
+        let Some(archive) = world.behind_log() else { return };
+        archive.set_followed();
+        let stopping = Arc::<AtomicBool>::default();
+        let copier = ArchiveCopier { world: Arc::clone(&world), is_writer, stopping: Arc::clone(&stopping) };
+        *self.inner.archive_copier.lock() = Some((stopping, copier.start().expect(THREADS)));
+    }
+
     /// Starts the snapshotter. With a journal of its own, the engine takes a snapshot when it stops.
     pub(super) fn start_snapshotter(
         &self,
@@ -305,6 +315,11 @@ impl Engine {
         *self.inner.snapshotter.lock() =
             Some(super::SnapshotterHandle { requests, thread, figures, files, stopping, without_pauses });
     }
+}
+
+/// Returns how much is kept in memory beside an archive.
+pub(super) fn tiering_limits(config: &EngineConfig) -> TieringLimits {
+    TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 }
 }
 
 /// Establishes the identity of a data directory. Refuses an archive of another directory, and gives an archive
@@ -371,6 +386,7 @@ pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQue
         threads,
         snapshotter: Mutex::new(None),
         eraser: Mutex::new(None),
+        archive_copier: Mutex::new(None),
         follows_shared_log,
         changes,
         collect_statistics: tokio::sync::Mutex::default(),

@@ -226,6 +226,9 @@ impl NodeRecovery<'_> {
 
     fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
         self.progress.enter("reading the log");
+        if let Some(archive) = state.world.behind_log() {
+            archive.begin(from.sequence);
+        }
         state.writer.update_celebrities();
         state.writer.set_replaying(true);
         let (followed, bytes, events) = replayed(state, self.progress, |events| self.read(from, last, &events))?;

@@ -9,6 +9,7 @@ use crate::clock::Taken;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
 use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
+use crate::state::tiering::changed_post;
 use crate::state::world::Applied;
 use crate::storage::error::StorageError;
 use crate::storage::journal::Sequence;
@@ -40,7 +41,10 @@ pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
         let mut outcome = Ok(());
         for (batch, through) in taken {
             progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            batch.into_iter().for_each(|event| apply(state, event));
+            batch.into_iter().for_each(|event| apply(state, event, through));
+            if let Some(archive) = state.world.behind_log() {
+                archive.note_applied(through);
+            }
             outcome = state
                 .writer
                 .check_replay()
@@ -71,8 +75,13 @@ impl From<Event> for Prepared {
     }
 }
 
-fn apply(state: &mut Recovered, event: Prepared) {
+/// Applies an event up to `through`.
+fn apply(state: &mut Recovered, event: Prepared, through: Sequence) {
     let lead_us = state.last_instant.lead_us;
+    let changed = match &event {
+        Prepared::Post(post) => Some(post.id()),
+        Prepared::Other(event) => changed_post(event),
+    };
     let (applied, taken) = match event {
         Prepared::Post(post) => {
             let instant = post.accepted_at;
@@ -80,6 +89,9 @@ fn apply(state: &mut Recovered, event: Prepared) {
         }
         Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };
+    if let (Some(archive), Some(id)) = (state.world.behind_log(), changed) {
+        archive.note_change(through, id);
+    }
     // The last instant of the snapshot is later than those of the first replayed events.
     let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
     state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);

@@ -107,16 +107,27 @@ impl Fact {
 
 struct Sum<'a> {
     world: &'a World,
+    has_posts: bool,
     sum: u128,
 }
 
 impl World {
     /// Computes the digest of this world. It visits all of it, so it is not for a thread that others wait for.
     pub fn digest(&self) -> Digest {
-        let mut sum = Sum { world: self, sum: 0 };
+        self.digest_with(true)
+    }
+
+    /// Computes the digest without posts and tombstones: beside an archive, nodes have different ones in memory.
+    pub fn digest_without_posts(&self) -> Digest {
+        self.digest_with(false)
+    }
+
+    fn digest_with(&self, has_posts: bool) -> Digest {
+        let mut sum = Sum { world: self, has_posts, sum: 0 };
         sum.add(Fact::new(Kind::Lead).instant(UnixMicros(self.arrivals.ahead_us())));
         (0..self.sources.len()).for_each(|slot| sum.add_source(self.sources.at(SourceSlot(slot as u32))));
-        self.posts.deleted().for_each(|PostId(id)| sum.add(Fact::new(Kind::Tombstone).number(id)));
+        let deleted = self.posts.deleted().filter(|_| has_posts);
+        deleted.for_each(|PostId(id)| sum.add(Fact::new(Kind::Tombstone).number(id)));
         self.reposts.origins().into_iter().for_each(|origin| sum.add_reposts(origin));
         let traversal = RecordTraversal { world: self, sources: 0 };
         for (user, not_before) in traversal.revocations().flat_map(|record| record.users) {
@@ -156,7 +167,9 @@ impl Sum<'_> {
         if let Some(preferences) = source.own_preferences() {
             self.add_preferences(source, &preferences);
         }
-        self.add_outbox(source);
+        if self.has_posts {
+            self.add_outbox(source);
+        }
     }
 
     fn add_preferences(&mut self, source: &Source, preferences: &Preferences) {

@@ -105,6 +105,15 @@ impl Posts {
         self.by_id.iter().take(max).map(|post| post.position).collect()
     }
 
+    /// Returns the ids of all posts, in no order. One that is published or deleted meanwhile may or may not be included.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "rare: each shard is locked while its ids are copied, some milliseconds"
+    )]
+    pub(super) fn ids(&self) -> Vec<PostId> {
+        self.by_id.iter().map(|entry| *entry.key()).collect()
+    }
+
     /// Returns the ids of deleted posts, in no order. An id that is deleted meanwhile may or may not be included.
     pub fn deleted(&self) -> impl Iterator<Item = PostId> {
         self.deleted.iter().map(|id| *id)

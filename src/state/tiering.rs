@@ -3,7 +3,8 @@
 //! Responsible for:
 //! - noticing which outboxes have too many posts in memory, and whether all posts together take too many bytes;
 //! - choosing what is written to the archive together, and removing it from memory once it is written;
-//! - reading both tiers as one (outboxes: `state::tiering::both`), and writing around damaged pages (`state::tiering::parts`).
+//! - reading both tiers as one (outboxes: `state::tiering::both`, posts: `state::tiering::look_up`), writing around damaged pages
+//!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::behind_log`).
 //!
 //! Not responsible for:
 //! - the format of the archive (`storage::archive`), the thread that writes it (`runtime::background::archiver`).
@@ -12,9 +13,12 @@
 //! in both, and a reader of both uses the version in memory. So nothing is missing at any moment, and writing the same data again after a
 //! crash changes nothing.
 
+mod behind_log;
 mod both;
+mod look_up;
 mod parts;
 
+pub use behind_log::{Copied, changed_post};
 pub use parts::RoundOutcome;
 
 use std::collections::VecDeque;
@@ -24,11 +28,10 @@ use rustc_hash::FxHashSet;
 
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
-use crate::feed::post::{Membership, Post};
+use crate::feed::post::Post;
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, TOMBSTONES_IN_MEMORY_MAX};
-use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
@@ -88,6 +91,8 @@ pub struct Tiering {
     posts: Vec<Arc<Post>>,
     rewrites: Vec<Arc<Post>>,
     tombstoned: Vec<Arc<Post>>,
+    /// The number of tombstones in memory that the archive has once this is written.
+    tombstones: usize,
 }
 
 impl UnwrittenChanges {
@@ -161,6 +166,7 @@ impl Writer {
         let rewrites = std::mem::take(&mut self.backlog.rewrites);
         tiering.rewrites = rewrites.into_iter().filter_map(|id| self.world().posts.get(id)).collect();
         tiering.tombstoned = std::mem::take(&mut self.backlog.tombstoned);
+        tiering.tombstones = self.backlog.tombstones.len();
         self.backlog.in_flight.extend(tiering.ids());
         tiering
     }
@@ -239,10 +245,11 @@ impl Writer {
                 self.free_ids.note(id);
             }
         }
+        let archived = tiering.tombstones + tiering.tombstoned.len();
         for post in tiering.tombstoned {
             self.backlog.tombstones.push_back(post.id());
         }
-        for _ in TOMBSTONES_IN_MEMORY_MAX..self.backlog.tombstones.len() {
+        for _ in TOMBSTONES_IN_MEMORY_MAX..self.backlog.tombstones.len().min(archived) {
             match self.backlog.tombstones.pop_front() {
                 Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
                 Some(oldest) => {
@@ -415,39 +422,6 @@ pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
 }
 
 impl World {
-    /// Returns what the archive has for an id. Blocks on disk reads.
-    ///
-    /// # Errors
-    /// Fails if the archive cannot be read.
-    pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
-        self.archived_by(id, |source| self.sources.known(source))
-    }
-
-    /// Returns the same, with sources looked up by `source`.
-    pub(super) fn archived_by(
-        &self,
-        id: PostId,
-        source: impl Fn(&SourceId) -> Option<Arc<Source>>,
-    ) -> Result<Option<Stored>, ArchiveError> {
-        let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
-        match archive.post(id)? {
-            None => Ok(None),
-            Some(ArchivedRecord::Deleted) => Ok(Some(Stored::Deleted)),
-            Some(ArchivedRecord::Post(bytes)) => {
-                let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
-                let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
-                // Tags and topics may be unknown if their events are lost. The author is the first source, and every post has one.
-                let sources: Box<[Membership]> = record.sources.iter().filter_map(member).collect();
-                let (first, author) = (sources.first().map(|first| &first.id), record.sources.first());
-                if author.is_none() || first != author {
-                    return Err(damaged(archive.place(), id, "its author is not a known source"));
-                }
-                let answered = record.answered.as_ref().and_then(member);
-                Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources, answered)))))
-            }
-        }
-    }
-
     /// Records that the archive lacks a post that is named by an outbox or inbox.
     pub(super) fn note_missing(&self, id: PostId) {
         if let Some(archive) = self.archive() {
@@ -462,18 +436,6 @@ impl World {
     /// Returns true if the archive may have something for an id. Does not block.
     pub fn may_have_archived(&self, id: PostId) -> bool {
         self.archive().is_some_and(|archive| archive.may_have(id))
-    }
-
-    /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.
-    ///
-    /// # Errors
-    /// Fails if the archive cannot be read.
-    pub fn find(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
-        match self.posts.stored(id) {
-            Some(stored) => Ok(Some(stored)),
-            // Memory is checked again: an edit may have brought the post back meanwhile.
-            None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
-        }
     }
 
     /// Returns true if an outbox has archived a post. Blocks on disk reads.

@@ -393,9 +393,16 @@ impl Writer {
         let in_memory = self.world.posts.stored(id);
         let is_archived = in_memory.is_none();
         // A tombstone in memory takes precedence over a post that the archive still has.
-        let Some(post) = in_memory.or_else(|| self.found(id, found)).and_then(Stored::live) else {
-            return Applied::Done;
-        };
+        let known = in_memory.or_else(|| self.found(id, found));
+        if let (None, Some(archive)) = (&known, self.world.behind_log()) {
+            // Only the archive may have the post, and the copier writes the edit there.
+            archive.keep_edit(id, body, hidden, at);
+        }
+        let Some(mut post) = known.and_then(Stored::live) else { return Applied::Done };
+        if is_archived && let Some(kept) = self.world.behind_log().and_then(|archive| archive.edit(id)) {
+            // It may have been looked up before this node applied its last edits.
+            post = Arc::new(kept.applied_to(&post));
+        }
         let edited = Arc::new(post.edited(body, hidden, at));
         // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
         // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
@@ -424,7 +431,8 @@ impl Writer {
         let Some(Stored::Live(post)) = known else {
             self.world.posts.write_tombstone(id);
             self.world.reposts.forget_id(id, repost_of);
-            if known.is_some() {
+            // A node of a cluster that has not judged the deletion did not look the post up.
+            if known.is_some() || self.world.behind_log().is_some() {
                 self.backlog.note_tombstone(id);
             }
             return Applied::Done;
@@ -445,8 +453,11 @@ impl Writer {
         Applied::Deleted { post, reposters }
     }
 
-    /// Returns the route of a post that an outbox has archived.
+    /// Returns the route of a post that an outbox has archived, unless the archive is that of a cluster, which has no routes.
     fn archived_route(&mut self, source: &Source, position: Position) -> Option<Route> {
+        if self.world.behind_log().is_some() {
+            return None;
+        }
         let routes = [(Part::Pushed, Route::Push), (Part::Pulled, Route::Pull)];
         let is_archived = |part| self.world.is_archived(source, part, position);
         let mut found = routes.into_iter().map(|(part, route)| Ok(is_archived(part)?.then_some(route)));
@@ -466,9 +477,10 @@ impl Writer {
     }
 
     /// Returns, in a replay, what the archive has for an id. A damaged post counts as absent and is marked to be rewritten: if the event
-    /// that published it is replayed too, it becomes whole again.
+    /// that published it is replayed too, it becomes whole again. The archive of a cluster may be newer than what is replayed, and has all
+    /// of it once that leaves memory, so it is not asked.
     fn archived(&mut self, id: PostId) -> Option<Stored> {
-        if !self.is_replaying {
+        if !self.is_replaying || self.world.behind_log().is_some() {
             return None;
         }
         // If the replay began before the post was archived, its sources may not be known yet.

@@ -31,11 +31,15 @@ struct Town {
     engine: Engine,
 }
 
-fn open(files: &MemoryFiles, archive: Arc<dyn Archive>, durability: Durability) -> (Engine, u64) {
+fn shared<A: Archive>(archive: &Arc<A>) -> Arc<dyn Archive> {
+    Arc::clone(archive) as Arc<dyn Archive>
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>, durability: Durability) -> (Engine, u64) {
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..EngineConfig::default() };
     let storage: StorageConfig = storage(durability, 1 << 20);
-    let (engine, report) = open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock)).unwrap();
+    let (engine, report) = open_before(config, files.clone(), Some(archive), &storage, Arc::new(SystemClock)).unwrap();
     (engine, report.events)
 }
 
@@ -51,7 +55,7 @@ impl Town {
     async fn new(durability: Durability) -> Self {
         let (files, archive) =
             (MemoryFiles::default(), Arc::new(Remote::remote(MemoryArchive::default(), Plan::default())));
-        let engine = open(&files, archive.clone(), durability).0;
+        let engine = open(&files, &shared(&archive), durability).0;
         engine.follow(vec![edge("ann", "bob"), edge("ann", "cas"), edge("dan", "cas")]).await.unwrap();
         let town = Self { files, archive, durability, engine };
         town.publish(40).await;
@@ -103,7 +107,7 @@ impl Town {
     /// Starts again, and returns the number of events that were replayed.
     fn open(&mut self) -> u64 {
         self.archive.set_plan(Plan::default());
-        let (engine, replayed) = open(&self.files, self.archive.clone(), self.durability);
+        let (engine, replayed) = open(&self.files, &shared(&self.archive), self.durability);
         self.engine = engine;
         replayed
     }
@@ -222,7 +226,7 @@ async fn a_start_finds_all_that_was_archived_and_lists_nothing() {
 #[tokio::test]
 async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_next_does_not() {
     let (files, here) = (MemoryFiles::default(), Arc::new(FaultyArchive::<MemoryArchive>::default()));
-    let engine = open(&files, here.clone(), Durability::Always).0;
+    let engine = open(&files, &shared(&here), Durability::Always).0;
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     for nth in 0..50 {
         engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
@@ -233,7 +237,7 @@ async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_n
     // The contents of the one archive are copied into the other.
     let archive = Arc::new(Remote::remote(here.inner().survived(), Plan::default()));
     for listed in [1, 1] {
-        let engine = open(&files, archive.clone(), Durability::Always).0;
+        let engine = open(&files, &shared(&archive), Durability::Always).0;
         assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 50);
         assert_eq!(archive.counts().archived_counts, listed);
         engine.snapshot().await.unwrap();
@@ -241,7 +245,7 @@ async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_n
     }
     // Back: the counts of the snapshot are ignored.
     let here = Arc::new(FaultyArchive::new(archive.inner().survived(), Plan::default()));
-    let engine = open(&files, here.clone(), Durability::Always).0;
+    let engine = open(&files, &shared(&here), Durability::Always).0;
     assert_eq!((whole_feed(&engine, "ann", 20).await.len(), here.counts().archived_counts), (50, 1));
     engine.shutdown();
 }
@@ -293,9 +297,9 @@ async fn a_power_loss_in_the_middle_of_a_replay_leaves_nothing_in_the_store_that
         }
         Ok(())
     });
-    open(&left, Arc::new(observed), Durability::Never).0.shutdown();
+    open(&left, &shared(&Arc::new(observed)), Durability::Never).0.shutdown();
     let (lost, as_of) = at_first_write.lock().unwrap().take().expect("the replay has written");
-    let (engine, replayed) = open(&lost, Arc::new(MemoryArchive::default()), Durability::Never);
+    let (engine, replayed) = open(&lost, &shared(&Arc::new(MemoryArchive::default())), Durability::Never);
     assert!(replayed >= as_of.0, "{replayed} events are left of {as_of}");
     engine.shutdown();
 }

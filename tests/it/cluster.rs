@@ -1,5 +1,6 @@
 //! Engines that share a log: one judges, all apply, and faults of the log and of nodes lose and double nothing.
 
+mod archive;
 mod changes;
 mod edges;
 mod faulty_log;

@@ -109,8 +109,18 @@ impl NodeStart {
         let Self { log, options, view, storage, peers } = self;
         let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
         let join = || {
-            Joining { config, log: &*log, options, view, storage, peers: &peers, clock, progress: cell.progress() }
-                .run()
+            Joining {
+                config,
+                log: &*log,
+                options,
+                view,
+                storage,
+                archive: None,
+                peers: &peers,
+                clock,
+                progress: cell.progress(),
+            }
+            .run()
         };
         let mut started = Some(recovering::reported(cell, join)??);
         while started.is_some() && !joined.has_failed() {

@@ -12,12 +12,13 @@ use tracing::{error, info, warn};
 
 use crate::error::Error;
 use crate::feed::event::Event;
-use crate::id::SourceSlot;
+use crate::id::{PostId, SourceSlot};
 use crate::limits::ERASURES_MAX;
 use crate::runtime::message::{Command, Sleep};
 use crate::runtime::writer::queue::Received;
 use crate::runtime::writer::{Accepted, Scribe, Then};
-use crate::storage::journal::{Journal, ReadBack, SharedJournal};
+use crate::state::tiering::changed_post;
+use crate::storage::journal::{Journal, ReadBack, Sequence, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
 
 /// Maximum time between two looks at what is due.
@@ -126,17 +127,23 @@ impl<J: Journal> Scribe<J> {
     fn read_back(&mut self, records: Result<Vec<LogRecord>, LogError>) {
         let mut read = Vec::new();
         if let Some(shared) = self.journal.shared() {
-            shared.read(records, &mut |_, back| read.push(back));
+            shared.read(records, &mut |at, back| read.push((at, back)));
         }
-        for back in read {
+        for (at, back) in read {
             match back {
                 ReadBack::Own => {
                     if let Some(accepted) = self.group.take_sent(Instant::now()) {
+                        let changed = changed_post(&accepted.event);
                         self.note_taken(&accepted.event);
                         self.apply(accepted);
+                        self.note_changed(at, changed);
                     }
                 }
-                ReadBack::Other(event) => self.apply_other(event),
+                ReadBack::Other(event) => {
+                    let changed = changed_post(&event);
+                    self.apply_other(event);
+                    self.note_changed(at, changed);
+                }
                 ReadBack::Promoted => {
                     info!("this node takes writes from now on");
                     self.monotonic_clock.resume(self.last_taken);
@@ -153,8 +160,18 @@ impl<J: Journal> Scribe<J> {
                 }
             }
         }
+        if let Some(archive) = self.writer.world().behind_log() {
+            archive.note_applied(self.journal.last());
+        }
         // Last, so that who sees this sequence also sees its effect.
         self.journal.shared().into_iter().for_each(SharedJournal::note_applied);
+    }
+
+    /// Notes a post that is changed now, for the archive of the cluster.
+    fn note_changed(&self, at: Sequence, changed: Option<PostId>) {
+        if let (Some(archive), Some(id)) = (self.writer.world().behind_log(), changed) {
+            archive.note_change(at, id);
+        }
     }
 
     /// Applies an event that another node has accepted.

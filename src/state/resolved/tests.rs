@@ -14,7 +14,7 @@ use crate::state::posts::Stored;
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
-use crate::storage::archive::{Archive, MemoryArchive};
+use crate::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
 use crate::storage::journal::Sequence;
 
 fn ann() -> SourceId {
@@ -109,10 +109,11 @@ fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
 #[test]
 fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
     let (world, mut writer) = archived_world(9);
-    publish(&mut writer, 1, 700);
-    (10..20).for_each(|time| publish(&mut writer, time, time as u64));
+    // More ids above it than are known one by one.
+    let many = 700..701 + LARGEST_IDS_MAX as i64;
+    many.for_each(|time| publish(&mut writer, time - 10_000, time as u64));
     run_tiering_round(&mut writer);
-    assert!(world.may_have_archived(PostId(700)));
+    assert!(world.may_have_archived(PostId(500)));
     let resolved = look_up(&world, &[500], None);
     assert!(resolved.stored(&world, PostId(500)).is_none());
     publish(&mut writer, 1, 500);

@@ -8,7 +8,7 @@
 //! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
 
 use crate::feed::outbox::{OutboxQuery, ReadGap};
-use crate::feed::position::{Direction, Position};
+use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceSlot};
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
@@ -35,7 +35,8 @@ impl World {
         let mut wanted = asks.filter_map(|(slot, ask)| {
             let source = self.sources.at(slot);
             in_memory.clear();
-            source.pull(ask, &mut in_memory).is_err().then(|| Wanted::Outbox(&source.id, ask))
+            source.pull(ask, &mut in_memory).err()?;
+            Some(Wanted::Outbox(&source.id, OutboxQuery { span: archived_span(source, ask), ..ask }))
         });
         archive.prefetch(&mut wanted);
     }
@@ -93,7 +94,8 @@ impl World {
         time: Option<&PageTime<'_>>,
         into: &mut Vec<Position>,
     ) -> Result<(), ReadGap> {
-        let mut copy = || archive.copy(&source.id, ask.part, ask.span, ask.direction, ask.max, into);
+        let span = archived_span(source, ask);
+        let mut copy = || archive.copy(&source.id, ask.part, span, ask.direction, ask.max, into);
         let copied = match time {
             Some(time) => time.read(&self.slow_sources, source.slot, copy).ok_or(ReadGap::Late)?,
             None => copy(),
@@ -103,4 +105,10 @@ impl World {
             ReadGap::Unreadable
         })
     }
+}
+
+/// Returns the span in which an outbox may lack entries in memory. Above it the archive of a cluster may have the same ones.
+fn archived_span(source: &Source, ask: OutboxQuery) -> Span {
+    let below = source.outbox().archived(ask.part).map_or(Position::MIN, Position::next_up);
+    Span { below: below.min(ask.span.below), ..ask.span }
 }

@@ -13,11 +13,12 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{HELD_BACK_SOURCES_MAX, TIERING_WRITES_MAX};
+use crate::state::posts::Stored;
 use crate::state::records::RecordTraversal;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
-use crate::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
+use crate::storage::archive::{Archive, ArchiveBehindLog, ArchivedRecord, MemoryArchive};
 use crate::storage::journal::Sequence;
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
@@ -184,4 +185,43 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
     let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
     writer.finish_round(written).unwrap();
     assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(ArchivedRecord::Deleted)));
+}
+
+#[test]
+fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only_the_archive_has() {
+    let store = MemoryArchive::ordered();
+    let limits = TieringLimits { outbox_posts: 4, posts_bytes: usize::MAX };
+    let archive: Arc<dyn Archive> = Arc::new(ArchiveBehindLog::new(Arc::new(store)).unwrap());
+    let policy = CelebrityPolicy::PushAll;
+    let (world, mut writer) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
+    let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("0").unwrap());
+    for id in [7, 8] {
+        let position = at(id as i64, id);
+        writer.apply(&Event::Published { position, draft: draft.clone(), accepted_at: position.published_at });
+    }
+    let copied = world.copied(&[PostId(7), PostId(8)], Sequence(2)).unwrap();
+    let behind = world.behind_log().unwrap();
+    behind.shared().write(&copied.rest).unwrap();
+    let slot = world.sources.get(&SourceId::new("bob").unwrap()).unwrap().slot;
+    for id in [7, 8] {
+        world.sources.at(slot).change_outbox(|outbox| outbox.move_to_archive(at(id as i64, id)));
+        world.posts.forget(PostId(id));
+    }
+    let edited = |body: Option<&str>, hidden| {
+        let body = body.map(|body| Body::new(body).unwrap());
+        Event::Edited { id: PostId(7), body, hidden, at: UnixMicros(9) }
+    };
+    let looked_up = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
+    writer.apply(&edited(Some("1"), None));
+    writer.apply(&edited(None, Some(true)));
+    writer.apply(&Event::Deleted { id: PostId(8), repost_of: None });
+    assert!(world.posts.get(PostId(7)).is_none(), "only the archive has it");
+    let shown = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
+    assert_eq!((shown.body(), shown.hidden), ("1", true));
+    assert!(matches!(world.find(PostId(8)).unwrap(), Some(Stored::Deleted)));
+    assert_eq!(writer.backlog.tombstones, [PostId(8)], "it leaves memory some day");
+    // This node becomes the sequencer, and judges an edit of what it has looked up before.
+    writer.apply_validated(&edited(Some("2"), None), Some(&looked_up));
+    let shown = world.posts.get(PostId(7)).unwrap();
+    assert_eq!((shown.body(), shown.hidden), ("2", true));
 }

@@ -9,6 +9,7 @@
 //! - the encoding of a post: its bytes are opaque to the archive;
 //! - posts that were never archived: they are stored in the journal.
 
+mod behind_log;
 #[cfg(test)]
 mod contract;
 mod error;
@@ -18,6 +19,7 @@ mod memory;
 mod redb;
 
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
+pub use behind_log::{ArchiveBehindLog, Due, PendingEdit};
 pub use error::ArchiveError;
 pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
 pub use memory::MemoryArchive;
@@ -114,6 +116,12 @@ pub trait Archive: Send + Sync + 'static {
         true
     }
 
+    /// Returns the archive as that of a node of a cluster, if it is one: then it may have anything that the log has, and not only what has left
+    /// memory.
+    fn behind_log(&self) -> Option<&ArchiveBehindLog> {
+        None
+    }
+
     /// Writes a batch. Readers see it as soon as this returns; it is durable after [`Archive::persist`].
     ///
     /// # Errors
@@ -130,7 +138,8 @@ pub trait Archive: Send + Sync + 'static {
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError>;
 
     /// Makes all previous writes survive a power loss, if the archive is durable at all. If the disk becomes full, this waits for space.
-    /// `through` is the last journal event whose effects were written; it is stored, too.
+    /// `through` is the last journal event whose effects were written; it is stored, too. A store across a network keeps the larger one if it
+    /// has one.
     ///
     /// # Errors
     /// Fails if it is not certain that the writes are durable.

@@ -64,7 +64,8 @@ fn start(
     let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..EngineConfig::default() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (progress, joined) = (&RecoveryProgress::default(), Arc::clone(&view));
-    let (engine, report) = Joining { config, log, options, view, storage, peers, clock, progress }.run()?;
+    let (engine, report) =
+        Joining { config, log, options, view, storage, archive: None, peers, clock, progress }.run()?;
     Ok((Node { engine, view: joined }, report))
 }
 

@@ -59,7 +59,7 @@ pub(super) fn start_with(
     let storage = Some(storage.claim().unwrap().for_node(storage.snapshots));
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (config, progress, joined) = (EngineConfig::default(), &RecoveryProgress::default(), Arc::clone(&view));
-    let (engine, _) = Joining { config, log, options, view, storage, peers, clock, progress }.run()?;
+    let (engine, _) = Joining { config, log, options, view, storage, archive: None, peers, clock, progress }.run()?;
     Ok(Node { engine, view: joined })
 }
 

@@ -1,0 +1,101 @@
+//! The state of a node beside the archive of its cluster, which one node copies behind the log.
+//!
+//! Responsible for:
+//! - noting which posts the events change;
+//! - what the archive has of a post, as it is in memory.
+//!
+//! Not responsible for:
+//! - the design, and how far the archive has come (`storage::archive::behind_log`), writing (`runtime::background::archive_copier`).
+
+use super::{decode, encode_record};
+use crate::feed::event::Event;
+use crate::feed::outbox::Route;
+use crate::feed::post::{Membership, Post};
+use crate::id::PostId;
+use crate::state::posts::Stored;
+use crate::state::records;
+use crate::state::world::World;
+use crate::storage::archive::{ArchiveBehindLog, ArchiveError, ArchivedRecord, Batch};
+use crate::storage::journal::Sequence;
+
+/// Returns the post that an event changes.
+pub fn changed_post(event: &Event) -> Option<PostId> {
+    match event {
+        Event::Published { position, .. } => Some(position.id),
+        Event::Edited { id, .. } | Event::Deleted { id, .. } => Some(*id),
+        _ => None,
+    }
+}
+
+/// Changes of posts, as batches for the archive of a cluster.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// Written first: a deleted post, while the archive has it, tells which entries to remove.
+    pub removed: Batch,
+    /// Written after that.
+    pub rest: Batch,
+}
+
+impl World {
+    /// Returns the archive of the cluster, if this is the world of a node that has one.
+    pub fn behind_log(&self) -> Option<&ArchiveBehindLog> {
+        self.archive().and_then(|archive| archive.behind_log())
+    }
+
+    /// Returns the present state of posts that the events up to `as_of` have changed. Blocks on reads of the archive.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read. A post that is damaged there is left out, as reads of it fail.
+    pub fn copied(&self, ids: &[PostId], as_of: Sequence) -> Result<Copied, ArchiveError> {
+        let mut copied = Copied::default();
+        (copied.removed.as_of, copied.rest.as_of) = (as_of, as_of);
+        for id in ids {
+            match self.posts.stored(*id) {
+                Some(Stored::Live(post)) => self.copy(&post, &mut copied.rest),
+                Some(Stored::Deleted) => self.copy_deleted(*id, &mut copied)?,
+                // It was edited, and only the archive has it. Its entries are there.
+                None => match self.archived(*id) {
+                    Ok(Some(Stored::Live(post))) => copied.rest.posts.push((*id, self.archived_form(&post))),
+                    Ok(Some(Stored::Deleted) | None) => {}
+                    Err(cause) if cause.is_temporary() => return Err(cause),
+                    Err(cause) => self.read_failures.note(&cause),
+                },
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Returns all posts and tombstones in memory, and the edited ones that only the archive has.
+    pub fn all_to_copy(&self) -> Vec<PostId> {
+        let edited = self.behind_log().map(ArchiveBehindLog::edited).unwrap_or_default();
+        self.posts.ids().into_iter().chain(self.posts.deleted()).chain(edited).collect()
+    }
+
+    fn copy(&self, post: &Post, batch: &mut Batch) {
+        batch.posts.push((post.id(), self.archived_form(post)));
+        let entry = |source: &Membership| (source.id.clone(), post.position, Route::Pull);
+        batch.placed.extend(post.sources().iter().map(entry));
+    }
+
+    fn copy_deleted(&self, id: PostId, copied: &mut Copied) -> Result<(), ArchiveError> {
+        let known = self.archive().map_or(Ok(None), |archive| archive.post(id))?;
+        // If its record is damaged, the tombstone is enough: nobody is shown an entry of a deleted post.
+        if let Some(ArchivedRecord::Post(bytes)) = known
+            && let Ok(record) = decode(&bytes)
+        {
+            copied.removed.removed.extend(record.sources.into_iter().map(|source| (source, record.at)));
+        }
+        copied.rest.posts.push((id, ArchivedRecord::Deleted));
+        Ok(())
+    }
+
+    /// Encodes a post without what differs between nodes.
+    fn archived_form(&self, post: &Post) -> ArchivedRecord {
+        let mut record = records::record(self, post, |source| source.id.clone());
+        (record.pulled, record.archived) = (0, 0);
+        if post.answered.as_ref().is_some_and(|answered| self.sources.at(answered.slot).is_erased()) {
+            record.answered = None;
+        }
+        ArchivedRecord::Post(encode_record(&record))
+    }
+}

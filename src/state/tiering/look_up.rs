@@ -1,0 +1,90 @@
+//! Looking up posts in the archive.
+//!
+//! Responsible for:
+//! - restoring a post from its archived bytes, with the edits that the archive of a cluster does not have yet.
+//!
+//! Not responsible for:
+//! - outboxes (`state::tiering::both`).
+
+use std::sync::Arc;
+
+use super::{damaged, decode};
+use crate::feed::post::{Membership, Post};
+use crate::id::{PostId, SourceId};
+use crate::state::posts::Stored;
+use crate::state::sources::Source;
+use crate::state::world::World;
+use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord};
+
+/// Maximum number of times that a post is read again because its edits have changed meanwhile.
+const REREADS_MAX: usize = 8;
+
+impl World {
+    /// Returns what the archive has for an id. Blocks on disk reads.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
+        self.archived_by(id, |source| self.sources.known(source))
+    }
+
+    /// Returns the same, with sources looked up by `source`.
+    pub(in crate::state) fn archived_by(
+        &self,
+        id: PostId,
+        source: impl Fn(&SourceId) -> Option<Arc<Source>>,
+    ) -> Result<Option<Stored>, ArchiveError> {
+        let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
+        let Some(behind) = archive.behind_log() else { return read(&**archive, id, source) };
+        // Kept edits end when the archive has them. So the ones that count are those before and after the read.
+        let mut edit = behind.edit(id);
+        for _ in 0..REREADS_MAX {
+            let stored = read(&**archive, id, &source)?;
+            let now = behind.edit(id);
+            if now == edit {
+                return Ok(stored.map(|stored| match (stored, &edit) {
+                    (Stored::Live(post), Some(edit)) => Stored::Live(Arc::new(edit.applied_to(&post))),
+                    (stored, _) => stored,
+                }));
+            }
+            edit = now;
+        }
+        let why = format!("post {id} was edited again and again while it was read");
+        Err(ArchiveError::Unavailable { place: archive.place(), why })
+    }
+
+    /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn find(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
+        match self.posts.stored(id) {
+            Some(stored) => Ok(Some(stored)),
+            // Memory is checked again: an edit may have brought the post back meanwhile.
+            None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
+        }
+    }
+}
+
+fn read(
+    archive: &dyn Archive,
+    id: PostId,
+    source: impl Fn(&SourceId) -> Option<Arc<Source>>,
+) -> Result<Option<Stored>, ArchiveError> {
+    match archive.post(id)? {
+        None => Ok(None),
+        Some(ArchivedRecord::Deleted) => Ok(Some(Stored::Deleted)),
+        Some(ArchivedRecord::Post(bytes)) => {
+            let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
+            let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
+            // Tags and topics may be unknown if their events are lost. The author is the first source, and every post has one.
+            let sources: Box<[Membership]> = record.sources.iter().filter_map(member).collect();
+            let (first, author) = (sources.first().map(|first| &first.id), record.sources.first());
+            if author.is_none() || first != author {
+                return Err(damaged(archive.place(), id, "its author is not a known source"));
+            }
+            let answered = record.answered.as_ref().and_then(member);
+            Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources, answered)))))
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! The archive of a cluster: one for all nodes, and a function of their log.
+//!
+//! Responsible for:
+//! - which changes of posts the archive does not have yet, in the order of the log, on every node;
+//! - how far the archive has come, and letting a round of tiering wait for that.
+//!
+//! Not responsible for:
+//! - writing the changes (`runtime::background::archive_copier`), and which node does it (`cluster`).
+//!
+//! # Design
+//!
+//! One node, the sequencer's, copies every post behind the log, and every edit and deletion, whether it leaves memory or not. Each batch
+//! contains everything up to the record that it names (`as_of`). Then the *progress* of the archive is stored in it: the last record
+//! up to which it has all effects. So the archive follows from the log alone, whatever the memory of the node that writes it has.
+//!
+//! *Leaving memory.* A round of tiering on any node names the last record that it contains. Writing it means to wait until the progress has
+//! reached that record; then the archive has all of it, and it leaves memory. If the progress stands still, the store counts as unavailable:
+//! nothing leaves memory, and the round is tried again.
+//!
+//! *Takeover.* Each node has applied the same records, and lists which posts changed after the progress. So the next sequencer goes on from
+//! there. What it writes a second time is the same, or newer and follows in the log anyway. Whatever a deposed one still writes names an
+//! older record: the store orders writes by the records that they name, and keeps the larger progress.
+//!
+//! *Start.* The end of a snapshot waits until the progress has reached it, so a node starts from a snapshot that the archive has, and the
+//! replay lists what comes after. Otherwise the list is not complete: the archive is new to the cluster, or the log began with a state.
+//! Nothing after the progress has left the memory of any node, so the copier then writes all posts and tombstones in memory.
+//!
+//! *Routes* differ between nodes, since each decides by the costs of its own readers. The archive has every entry as left to be pulled. So a
+//! reader on any node who pulls a source gets all of its archived posts; those that were pushed on that node are in the reader's inbox as
+//! well, or below its floor, where whole outboxes are merged.
+//!
+//! *Edits and deletions of posts that only the archive has* are applied by nodes that did not judge them, and so did not look the post up.
+//! Their edits are kept here until the archive has them, and are applied to what is read from it. Deletions leave a tombstone in memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+
+use crate::clock::UnixMicros;
+use crate::feed::outbox::Part;
+use crate::feed::position::{Direction, Position, Span};
+use crate::feed::post::{Body, Post};
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, Rewrite, Wanted,
+};
+use crate::storage::identity::Identity;
+use crate::storage::journal::Sequence;
+
+/// Maximum number of changes that are listed: 64 MB. If there are more, all of memory is written instead.
+const CHANGES_MAX: usize = 4 << 20;
+
+/// Time for which a round waits for the archive before it is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Edits of a post that only the archive has, as one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PendingEdit {
+    /// The last body, and the time of that edit.
+    body: Option<(Body, UnixMicros)>,
+    hidden: Option<bool>,
+    /// The record of the last one. None while it is being applied.
+    at: Option<Sequence>,
+}
+
+impl PendingEdit {
+    /// Returns the post after these edits.
+    pub fn applied_to(&self, post: &Post) -> Post {
+        let (body, at) = self.body.as_ref().map_or((None, post.accepted_at), |(body, at)| (Some(body), *at));
+        post.edited(body, self.hidden, at)
+    }
+}
+
+/// What the copier has to write next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// These posts: all that changed up to the record, and maybe some that changed later. May be empty.
+    Changed(Vec<PostId>, Sequence),
+    /// All posts and tombstones in memory, since it is not known what changed.
+    Everything(Sequence),
+}
+
+#[derive(Default)]
+struct State {
+    /// The posts that changed after `progress`, each with a record at or after that of its change, ascending.
+    changes: VecDeque<(Sequence, PostId)>,
+    /// Every change after this record is listed.
+    listed_after: Sequence,
+    /// The last record that was applied.
+    applied: Sequence,
+    /// The archive has everything up to here.
+    progress: Sequence,
+    edits: FxHashMap<PostId, PendingEdit>,
+    /// The number of threads that wait for progress.
+    waiting: usize,
+    /// True while a copier makes or follows the progress.
+    is_followed: bool,
+    is_ending: bool,
+}
+
+/// The archive of a cluster, as one node sees it.
+pub struct ArchiveBehindLog {
+    archive: Arc<dyn Archive>,
+    /// The ids that have left the memory of this node.
+    ids: LargestIds,
+    state: Mutex<State>,
+    progressed: Condvar,
+    /// Held while this node writes to the archive.
+    writing: Mutex<()>,
+}
+
+impl ArchiveBehindLog {
+    /// Wraps the archive that all nodes share.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn new(archive: Arc<dyn Archive>) -> Result<Self, ArchiveError> {
+        let state = State { progress: archive.through()?, ..State::default() };
+        let (ids, progressed, writing) = (LargestIds::default(), Condvar::new(), Mutex::new(()));
+        Ok(Self { archive, ids, state: Mutex::new(state), progressed, writing })
+    }
+
+    /// Begins with a state after this record: what changed up to it is not listed.
+    pub fn begin(&self, after: Sequence) {
+        let mut state = self.state.lock();
+        state.changes.clear();
+        state.edits.clear();
+        (state.listed_after, state.applied) = (after, after);
+    }
+
+    /// Notes that a post has changed by the record `at`, or by an earlier one. The change is applied already: from here on the copier may read
+    /// the post.
+    pub fn note_change(&self, at: Sequence, id: PostId) {
+        let mut state = self.state.lock();
+        if let Some(edit) = state.edits.get_mut(&id) {
+            edit.at = Some(at);
+        }
+        state.changes.push_back((at, id));
+        if state.changes.len() > CHANGES_MAX {
+            state.changes.clear();
+            state.listed_after = at;
+        }
+    }
+
+    /// Keeps an edit of a post that memory does not have, unless the archive surely lacks it, too.
+    pub fn keep_edit(&self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) {
+        if !self.may_have(id) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let edit = state.edits.entry(id).or_default();
+        if let Some(body) = body {
+            edit.body = Some((body.clone(), at));
+        }
+        (edit.hidden, edit.at) = (hidden.or(edit.hidden), None);
+    }
+
+    /// Returns the edits of a post that the archive may not have.
+    pub fn edit(&self, id: PostId) -> Option<PendingEdit> {
+        self.state.lock().edits.get(&id).cloned()
+    }
+
+    /// Returns the posts with such edits.
+    pub fn edited(&self) -> Vec<PostId> {
+        self.state.lock().edits.keys().copied().collect()
+    }
+
+    /// Notes that all records up to this one are applied, and their changes noted.
+    pub fn note_applied(&self, through: Sequence) {
+        self.state.lock().applied = through;
+    }
+
+    /// The last record whose effects the archive has, as far as this node knows.
+    pub fn progress(&self) -> Sequence {
+        self.state.lock().progress
+    }
+
+    /// Returns the number of changes that the archive does not have yet, as far as they are listed.
+    pub fn behind(&self) -> usize {
+        self.state.lock().changes.len()
+    }
+
+    /// Returns what to write next, about `max` changes. None if the archive has everything.
+    pub fn due(&self, max: usize) -> Option<Due> {
+        let state = self.state.lock();
+        if state.progress >= state.applied {
+            return None;
+        }
+        if state.progress < state.listed_after {
+            return Some(Due::Everything(state.applied));
+        }
+        // Changes of one record, and those of a batch that was replayed, stay together.
+        let through = state.changes.get(max.max(1) - 1).map_or(state.applied, |(at, _)| *at);
+        let through = through.min(state.applied);
+        let mut ids: Vec<PostId> =
+            state.changes.iter().take_while(|(at, _)| *at <= through).map(|(_, id)| *id).collect();
+        drop(state);
+        ids.sort_unstable();
+        ids.dedup();
+        Some(Due::Changed(ids, through))
+    }
+
+    /// Returns true if a round waits for progress.
+    pub fn is_awaited(&self) -> bool {
+        self.state.lock().waiting > 0
+    }
+
+    /// Keeps other writes of this node away, while this one is made.
+    pub fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
+    }
+
+    /// The archive that all nodes share.
+    pub fn shared(&self) -> &Arc<dyn Archive> {
+        &self.archive
+    }
+
+    /// Stores that the archive has everything up to a record.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be written.
+    pub fn advance(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.archive.persist(through)?;
+        self.set_progress(through);
+        Ok(())
+    }
+
+    /// Reads how far another node has come.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn refresh(&self) -> Result<(), ArchiveError> {
+        self.set_progress(self.archive.through()?);
+        Ok(())
+    }
+
+    fn set_progress(&self, through: Sequence) {
+        let mut state = self.state.lock();
+        if through <= state.progress {
+            return;
+        }
+        state.progress = through;
+        let passed = state.changes.partition_point(|(at, _)| *at <= through);
+        state.changes.drain(..passed);
+        state.edits.retain(|_, edit| edit.at.is_none_or(|at| at > through));
+        drop(state);
+        self.progressed.notify_all();
+    }
+
+    /// Says that from here on a copier makes or follows the progress, so that rounds wait for it.
+    pub fn set_followed(&self) {
+        self.state.lock().is_followed = true;
+    }
+
+    /// Waits until the archive has everything up to a record. Before there is a copier, it looks once.
+    fn wait_for(&self, through: Sequence) -> Result<(), ArchiveError> {
+        let mut state = self.state.lock();
+        if !state.is_followed && state.progress < through {
+            drop(state);
+            self.refresh()?;
+            state = self.state.lock();
+        }
+        let until = Instant::now() + if state.is_followed { PATIENCE } else { Duration::ZERO };
+        state.waiting += 1;
+        while state.progress < through && !state.is_ending && !self.progressed.wait_until(&mut state, until).timed_out()
+        {
+        }
+        state.waiting -= 1;
+        match state.progress >= through {
+            true => Ok(()),
+            false => {
+                let why = format!("it has come to record {}, and record {through} is needed", state.progress);
+                Err(ArchiveError::Unavailable { place: self.archive.place(), why })
+            }
+        }
+    }
+}
+
+impl Archive for ArchiveBehindLog {
+    fn is_remote(&self) -> bool {
+        self.archive.is_remote()
+    }
+
+    fn behind_log(&self) -> Option<&ArchiveBehindLog> {
+        Some(self)
+    }
+
+    /// What this node has counted is what has left its memory.
+    fn counts_outboxes(&self) -> bool {
+        false
+    }
+
+    /// Waits until the archive has the batch.
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        self.wait_for(batch.as_of)?;
+        // Before it leaves memory, which makes it visible in the archive.
+        self.ids.note(batch.posts.iter().map(|(id, _)| *id));
+        Ok(())
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let _writing = self.writing();
+        self.archive.rewrite(rewrite)
+    }
+
+    /// Waits until the archive has everything up to a record.
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.wait_for(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.through()
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
+        self.archive.post(id)
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        self.archive.prefetch(wanted);
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        self.archive.ids_from(from, max)
+    }
+
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.archive.archived_counts()
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        self.archive.identity()
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        self.archive.set_identity(identity)
+    }
+
+    fn stop_waiting(&self) {
+        self.state.lock().is_ending = true;
+        self.progressed.notify_all();
+        self.archive.stop_waiting();
+    }
+
+    fn close(&self) {
+        self.archive.close();
+    }
+
+    fn place(&self) -> String {
+        self.archive.place()
+    }
+
+    fn may_have(&self, id: PostId) -> bool {
+        self.ids.may_have(id) || self.archive.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.archive.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::archive::MemoryArchive;
+
+    fn ids(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
+        ids.into_iter().map(PostId).collect()
+    }
+
+    fn changed(posts: impl IntoIterator<Item = u64>, through: u64) -> Option<Due> {
+        Some(Due::Changed(ids(posts), Sequence(through)))
+    }
+
+    fn behind(after: u64, through: u64) -> ArchiveBehindLog {
+        let store = MemoryArchive::ordered();
+        store.persist(Sequence(through)).unwrap();
+        let archive = ArchiveBehindLog::new(Arc::new(store)).unwrap();
+        archive.begin(Sequence(after));
+        archive
+    }
+
+    #[test]
+    fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
+        let archive = behind(0, 0);
+        assert_eq!(archive.due(9), None);
+        for (at, id) in [(3, 8), (4, 7), (4, 6), (4, 8), (7, 5)] {
+            archive.note_change(Sequence(at), PostId(id));
+        }
+        archive.note_applied(Sequence(9));
+        // What one record has changed is never torn apart.
+        assert_eq!(archive.due(1), changed([8], 3));
+        assert_eq!(archive.due(2), changed([6, 7, 8], 4));
+        assert_eq!(archive.due(9), changed([5, 6, 7, 8], 9));
+        archive.advance(Sequence(4)).unwrap();
+        assert_eq!((archive.due(9), archive.behind()), (changed([5], 9), 1));
+        archive.advance(Sequence(9)).unwrap();
+        assert_eq!((archive.due(9), archive.behind()), (None, 0));
+        // Without a change, only the progress is due.
+        archive.note_applied(Sequence(10));
+        assert_eq!(archive.due(9), changed([], 10));
+    }
+
+    #[test]
+    fn everything_is_due_if_the_archive_is_behind_the_list() {
+        for (after, progress, is_listed) in [(5, 0, false), (5, 4, false), (5, 5, true), (5, 8, true), (0, 0, true)] {
+            let archive = behind(after, progress);
+            archive.note_change(Sequence(9), PostId(1));
+            archive.note_applied(Sequence(9));
+            let expected = if is_listed { changed([1], 9) } else { Some(Due::Everything(Sequence(9))) };
+            assert_eq!(archive.due(9), expected, "{after} {progress}");
+        }
+    }
+
+    #[test]
+    fn a_round_waits_until_the_archive_has_it() {
+        let archive = behind(0, 0);
+        let batch = Batch { as_of: Sequence(3), posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() };
+        let refused = archive.write(&batch).unwrap_err();
+        assert!(refused.is_temporary() && !archive.may_have(PostId(7)), "{refused}");
+        archive.set_followed();
+        std::thread::scope(|threads| {
+            let round = threads.spawn(|| archive.write(&batch));
+            while !archive.is_awaited() {
+                std::thread::yield_now();
+            }
+            archive.advance(Sequence(2)).unwrap();
+            assert!(archive.is_awaited());
+            archive.advance(Sequence(3)).unwrap();
+            round.join().unwrap().unwrap();
+        });
+        assert!(archive.may_have(PostId(7)) && !archive.is_empty());
+        archive.stop_waiting();
+        assert!(archive.persist(Sequence(4)).is_err());
+    }
+
+    #[test]
+    fn edits_are_kept_until_the_archive_has_the_last_of_them() {
+        let archive = behind(0, 0);
+        let body = |text: &str| Body::new(text).unwrap();
+        archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(1));
+        assert_eq!(archive.edit(PostId(7)), None, "the archive has no such post");
+        archive
+            .shared()
+            .write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() })
+            .unwrap();
+        for (at, text, hidden) in [(3, Some("2"), None), (5, None, Some(true))] {
+            archive.keep_edit(PostId(7), text.map(body).as_ref(), hidden, UnixMicros(at));
+            archive.note_change(Sequence(at as u64), PostId(7));
+        }
+        archive.note_applied(Sequence(5));
+        archive.advance(Sequence(3)).unwrap();
+        let kept = PendingEdit { body: Some((body("2"), UnixMicros(3))), hidden: Some(true), at: Some(Sequence(5)) };
+        assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
+        archive.advance(Sequence(5)).unwrap();
+        assert_eq!(archive.edit(PostId(7)), None);
+    }
+}
