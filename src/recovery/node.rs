@@ -12,6 +12,7 @@ use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, replayed};
 use crate::state::world::{World, Writer};
+use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::identity::{self, Identified};
@@ -227,7 +228,7 @@ impl NodeRecovery<'_> {
     fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
         self.progress.enter("reading the log");
         if let Some(archive) = state.world.behind_log() {
-            archive.begin(from.sequence);
+            archive.begin(from.sequence).map_err(StorageError::from)?;
         }
         state.writer.update_celebrities();
         state.writer.set_replaying(true);

@@ -124,17 +124,28 @@ impl ArchiveBehindLog {
     }
 
     /// Begins with a state after this record: what changed up to it is not listed.
-    pub fn begin(&self, after: Sequence) {
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn begin(&self, after: Sequence) -> Result<(), ArchiveError> {
+        self.archive.learn_ids()?;
+        self.refresh()?;
         let mut state = self.state.lock();
         state.changes.clear();
         state.edits.clear();
         (state.listed_after, state.applied) = (after, after);
+        Ok(())
     }
 
     /// Notes that a post has changed by the record `at`, or by an earlier one. The change is applied already: from here on the copier may read
     /// the post.
     pub fn note_change(&self, at: Sequence, id: PostId) {
         let mut state = self.state.lock();
+        if at <= state.progress {
+            // Another node has copied it already.
+            state.edits.remove(&id);
+            return;
+        }
         if let Some(edit) = state.edits.get_mut(&id) {
             edit.at = Some(at);
         }
@@ -391,7 +402,7 @@ mod tests {
         let store = MemoryArchive::ordered();
         store.persist(Sequence(through)).unwrap();
         let archive = ArchiveBehindLog::new(Arc::new(store)).unwrap();
-        archive.begin(Sequence(after));
+        archive.begin(Sequence(after)).unwrap();
         archive
     }
 
@@ -469,5 +480,9 @@ mod tests {
         assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
         archive.advance(Sequence(5)).unwrap();
         assert_eq!(archive.edit(PostId(7)), None);
+        // This node applies later what another one has copied.
+        archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(4));
+        archive.note_change(Sequence(4), PostId(7));
+        assert_eq!((archive.edit(PostId(7)), archive.behind()), (None, 0));
     }
 }

@@ -160,6 +160,15 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if the archive could not be read.
     fn through(&self) -> Result<Sequence, ArchiveError>;
 
+    /// Learns which ids other machines have written until now, for [`Archive::may_have`]. A node of a cluster calls it before it replays the log:
+    /// it may start from the snapshot of another node, from whose memory posts have left meanwhile.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn learn_ids(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
     /// Returns the post or tombstone that is stored under an id.
     ///
     /// # Errors
