@@ -127,6 +127,7 @@ impl Outline {
             RecordBatch::Reposts(_)
             | RecordBatch::UnfinishedFanout(_)
             | RecordBatch::Inboxes(_)
+            | RecordBatch::ArchivedCounts(_)
             | RecordBatch::Cluster(_) => {}
         }
         Ok(())

@@ -75,6 +75,9 @@ impl Loading {
                 writer.restore_deleted(record);
                 Ok::<_, String>(())
             }),
+            RecordBatch::ArchivedCounts(records) => {
+                each_record("archived counts", &records, |record| writer.restore_archived_counts(record))
+            }
             RecordBatch::Cluster(_) => Ok(()),
             RecordBatch::UnfinishedFanout(records) => {
                 each_record("posts under way", &records, |record| whole(&record.posts, 16))
