@@ -116,18 +116,18 @@ pub mod fuzzing;
 pub use clock::{Clock, SystemClock, TimeError, UnixMicros};
 pub use config::EngineConfig;
 pub use engine::{
-    Engine, Erasing, FeedPage, Listed, QueueDepth, RouteCost, SnapshotOptions, SourceInfo, StorageConfig, Unread,
-    Watcher,
+    Changes, ChangesError, Engine, Erasing, FeedPage, Listed, QueueDepth, RouteCost, SnapshotOptions, SourceInfo,
+    StorageConfig, Unread, Watcher,
 };
 pub use error::{Error, FollowRefusal};
 pub use feed::body::BodyError;
 pub use feed::celebrity::{CelebrityPolicy, CostModel, RouteBasis};
-pub use feed::event::{MuteOrBlock, NewEdge};
+pub use feed::event::{Event, MuteOrBlock, NewEdge};
 pub use feed::outbox::Route;
 pub use feed::page::{Page, Range, Reach};
 pub use feed::position::Position;
 pub use feed::post::{Body, Draft, Kind, Post};
-pub use feed::resume::Resume;
+pub use feed::resume::{Resume, Settled};
 pub use feed::rules::{Replies, Rules, RulesPatch};
 pub use feed::stream::{Epoch, StreamLimits, StreamPosition};
 pub use id::{ListName, PostId, PostIdError, SourceId, SourceIdError};
@@ -140,8 +140,9 @@ pub use state::feed_view::Entry;
 pub use state::reader::PageRequest;
 pub use state::verify::Verdict;
 pub use storage::error::StorageError;
-pub use storage::journal::Durability;
 pub use storage::journal::writer::JournalOptions;
+pub use storage::journal::{Durability, Sequence};
+pub use storage::log::LogError;
 
 /// The examples of the README compile.
 #[cfg(doctest)]

@@ -87,6 +87,16 @@ pub const RESPONSE_STALL_MAX: Duration = Duration::from_secs(30);
 /// client may receive a response that fits into the buffer at any rate.
 pub const RESPONSE_STALL_BYTES_MIN: usize = 256 * 1024;
 
+/// Maximum number of streams of changes that are open at the same time. Each reads the journal by itself, on a thread of its own most of the
+/// time.
+pub const CHANGE_STREAMS_MAX: usize = 16;
+
+/// Number of events that a request for changes returns if it gives no limit and does not stay connected.
+pub const CHANGES_DEFAULT: u64 = 1_000;
+
+/// The maximum number of events that a request for changes may ask for.
+pub const CHANGES_MAX: u64 = 100_000;
+
 /// Maximum number of operator requests in progress.
 pub const OPERATIONS_MAX: usize = 64;
 

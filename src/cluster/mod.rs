@@ -5,7 +5,8 @@
 //!   to the same result;
 //! - what a node has to append so that the cluster goes on ([`presence`]);
 //! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]);
-//! - how far a node has read the log, for its snapshots ([`followed`]), and which other nodes could give one ([`peers`]).
+//! - how far a node has read the log, for its snapshots ([`followed`]), from where it can read the log again ([`start_points`]), and which
+//!   other nodes could give a snapshot ([`peers`]).
 //!
 //! Not responsible for:
 //! - storing records (`storage::log`), the effect of events (`state::world`).
@@ -23,4 +24,5 @@ pub mod peers;
 pub mod placement;
 pub mod presence;
 pub mod record;
+pub mod start_points;
 pub mod view;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::followed::Followed;
 use crate::cluster::membership::Counted;
+use crate::cluster::start_points::StartPoints;
 use crate::engine::Engine;
 use crate::feed::event::Event;
 use crate::recovery::event;
@@ -15,8 +16,17 @@ use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
 pub(super) enum ChangeLog {
     /// The journal of one machine. All its records are events.
     Own(Box<dyn ReadLog>),
-    /// The log of a cluster, and the states from which a reader can decide which records count, oldest first.
-    Shared(Arc<dyn ReadLog>, Vec<Followed>),
+    /// The log of a cluster, and the states from which a reader can decide which records count.
+    Shared(Arc<dyn ReadLog>, Arc<StartPoints>),
+}
+
+impl ChangeLog {
+    fn range(&self) -> Result<LogRange, LogError> {
+        match self {
+            Self::Own(log) => log.range(),
+            Self::Shared(log, _) => log.range(),
+        }
+    }
 }
 
 /// The reason why changes could not be read.
@@ -45,44 +55,67 @@ pub struct Changes {
     followed: Option<Followed>,
     /// Events up to this one are not delivered.
     after: Sequence,
+    /// The last record that was read.
+    read: Sequence,
+    /// The last event of the log when reading began.
+    end: Sequence,
     /// The error at which reading ended. The events before it were delivered.
     failed: Option<ChangesError>,
 }
 
 impl Engine {
-    /// Returns a reader of all accepted events after the sequence `after`, 0 for all. An event is delivered once it is committed, which may be
-    /// just before reads show it. With [`Durability`](crate::storage::journal::Durability) other than `always`, a power loss may destroy events
-    /// that were delivered. Blocks for a moment: the start of the segment is searched, or in a cluster the log is asked.
+    /// Returns the sequence of the last event that [`Engine::changes`] can deliver now: `changes` with it delivers what is accepted from now
+    /// on. Blocks for a moment, as that does.
     ///
-    /// A node of a cluster delivers only what counts. It reads from the snapshot with which it has started, or else from the first record of the
-    /// log if the log had it then, and refuses what is older.
+    /// # Errors
+    /// Fails if the engine has no journal, or the log does not answer.
+    pub fn last_change(&self) -> Result<Sequence, ChangesError> {
+        Ok(self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?.range()?.last)
+    }
+
+    /// Returns a reader of all accepted events after the sequence `after`, 0 for all. An event is delivered once it is committed, which may be
+    /// just before reads show it; with [`Durability::EverySecond`](crate::storage::journal::Durability) once it is synced. With
+    /// [`Durability::Never`](crate::storage::journal::Durability) a power loss may destroy events that were delivered. Blocks for a moment: the
+    /// start of the segment is searched, or in a cluster the log is asked.
+    ///
+    /// A node of a cluster delivers only what counts. To know that, it reads from a snapshot of its own before `after`, or from the first record
+    /// of the log. It refuses what is older than these, even if the log still has it.
     ///
     /// # Errors
     /// Fails if the engine has no journal, the log does not have the event after `after` any more, or it ends before `after`.
     pub fn changes(&self, after: Sequence) -> Result<Changes, ChangesError> {
         let changes = self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?;
+        let LogRange { first, last } = changes.range()?;
         let (reader, followed) = match changes {
             ChangeLog::Own(log) => (log.reader(after)?, None),
-            ChangeLog::Shared(log, states) => {
-                let LogRange { first, last } = log.range()?;
+            ChangeLog::Shared(log, points) => {
                 if after > last {
                     return Err(LogError::Shorter { wanted: after, last }.into());
                 }
-                let is_followed = |state: &&Followed| state.sequence.next() >= first;
-                // The first record of a log is no event.
-                let is_early = |state: &&Followed| state.sequence <= after.max(Sequence(1));
-                let Some(state) = states.iter().rev().filter(is_followed).find(is_early) else {
-                    let first = states.iter().find(is_followed).map_or(last, |state| state.sequence).next();
-                    return Err(LogError::Deleted { wanted: after.next(), first }.into());
-                };
-                (log.reader(state.sequence)?, Some(state.clone()))
+                let state = points.before(after, first).map_err(|first| {
+                    let first = first.unwrap_or(last.next());
+                    LogError::Deleted { wanted: after.next(), first }
+                })?;
+                (log.reader(state.sequence)?, Some(state))
             }
         };
-        Ok(Changes { reader, followed, after, failed: None })
+        let read = followed.as_ref().map_or(after, |state| state.sequence);
+        Ok(Changes { reader, followed, after, read, end: last, failed: None })
     }
 }
 
 impl Changes {
+    /// Returns the sequence up to which everything was delivered: [`Engine::changes`] with it continues there. It also counts records that
+    /// are no events, so it may be after the last delivered event.
+    pub fn sequence(&self) -> Sequence {
+        self.read.max(self.after)
+    }
+
+    /// Returns the last record of the log when this reader was created.
+    pub fn end(&self) -> Sequence {
+        self.end
+    }
+
     /// Returns the next events with their sequences, at most some thousand. Waits for the first of them up to `wait`; returns an empty list if there is none
     /// by then.
     ///
@@ -106,6 +139,7 @@ impl Changes {
                         break;
                     }
                 }
+                self.read = record.sequence;
             }
             let is_over = self.failed.is_none() && Instant::now() >= until;
             if !events.is_empty() || is_over {

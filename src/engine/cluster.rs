@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::cluster::journal::{ClusterJournal, JoinError, NodeOptions};
 use crate::cluster::placement::{Place, Placement};
 use crate::cluster::record::ClusterId;
+use crate::cluster::start_points::StartPoints;
 use crate::cluster::view::ClusterView;
 use crate::config::EngineConfig;
 use crate::engine::changes::ChangeLog;
@@ -153,7 +154,7 @@ impl Joining<'_> {
             let view = Arc::clone(&view);
             Box::new(move || view.is_ready() && view.sequencer() == Place::Here)
         };
-        let changes = Some(ChangeLog::Shared(log.to_read(), from));
+        let changes = Some(ChangeLog::Shared(log.to_read(), Arc::new(StartPoints::new(from))));
         let journal = ClusterJournal::open(log, followed, options, view, Arc::clone(&clock))?;
         let figures = journal.figures();
         let (world, writer, last) = (state.world, state.writer, state.last_instant);

@@ -100,6 +100,11 @@ impl Engine {
         Ok(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, subscriber, key })
     }
 
+    /// Returns true once live connections are closed for good.
+    pub fn is_live_stopped(&self) -> bool {
+        self.inner.shared.watchers.is_stopped()
+    }
+
     /// Closes all live connections, and admits no more. This is the first step of a shutdown.
     pub fn stop_live(&self) {
         self.inner.shared.watchers.stop();

@@ -294,6 +294,10 @@ impl Engine {
         let (stopping, without_pauses) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
+        let start_points = match &self.inner.changes {
+            Some(ChangeLog::Shared(_, points)) => Some(Arc::clone(points)),
+            _ => None,
+        };
         let snapshotter = Snapshotter {
             files: Arc::clone(&files),
             options,
@@ -302,6 +306,7 @@ impl Engine {
             couriers,
             figures: Arc::clone(&figures),
             requests: receiver,
+            start_points,
             replayed_bytes,
             stopping: Arc::clone(&stopping),
             without_pauses: Arc::clone(&without_pauses),

@@ -209,6 +209,11 @@ impl Watchers {
         subscribers.iter().map(|subscriber| subscriber.bytes()).sum()
     }
 
+    /// Returns true once all connections are closed for good.
+    pub fn is_stopped(&self) -> bool {
+        self.connections.lock().stopping
+    }
+
     /// Closes all connections, and admits no more.
     pub fn stop(&self) {
         let mut connections = self.connections.lock();

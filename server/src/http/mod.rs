@@ -10,6 +10,7 @@
 pub mod admission;
 mod answer;
 pub mod auth;
+mod changes;
 mod client;
 #[cfg(feature = "cluster")]
 pub mod cluster;

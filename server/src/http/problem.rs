@@ -41,6 +41,8 @@ struct ProblemFields {
     closes: bool,
     authenticate: Option<&'static str>,
     retry_after_seconds: Option<u64>,
+    /// Further members of the document.
+    members: Vec<(&'static str, Value)>,
 }
 
 impl Problem {
@@ -58,6 +60,7 @@ impl Problem {
             closes: false,
             authenticate: None,
             retry_after_seconds: None,
+            members: Vec::new(),
         }))
     }
 
@@ -70,6 +73,13 @@ impl Problem {
     #[must_use]
     pub fn of_field(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
+        self
+    }
+
+    /// Adds a member to the document, for programs.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: Value) -> Self {
+        self.0.members.push((name, value));
         self
     }
 
@@ -184,6 +194,7 @@ impl Problem {
         if !self.0.errors.is_empty() {
             document.insert("errors".to_owned(), Value::Array(self.0.errors.clone()));
         }
+        document.extend(self.0.members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         Value::Object(document)
     }
 }

@@ -20,7 +20,7 @@ use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
-use crate::http::{live, openapi};
+use crate::http::{changes, live, openapi};
 use tidewire::feed::event::MuteOrBlock;
 
 const fn operation(
@@ -104,6 +104,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
     operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
     operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster)),
+    operation("read_changes", GET, "/v1/changes", SERVER_READ, || web::to(changes::changes)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
     operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WORK_ON_FEED, || web::to(server::verify)),
     operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WORK_ON_FEED, || web::to(server::rebuild)),

@@ -14,6 +14,7 @@ use actix_web::web::{Data, ServiceConfig};
 use crate::backup::figures::BackupFigures;
 use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::Access;
+use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
@@ -53,6 +54,8 @@ pub struct HttpState {
     pub connections: Arc<Connections>,
     /// The rate limits of paths that need no credentials.
     pub open_paths: Arc<OpenPaths>,
+    /// The open streams of changes.
+    pub changes: Arc<ChangeStreams>,
     /// The figures of backups.
     pub backups: Arc<BackupFigures>,
     /// The node of a cluster that this server is, if it is one.
@@ -76,6 +79,7 @@ impl HttpState {
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
+            changes: Arc::default(),
             backups: Arc::default(),
             #[cfg(feature = "cluster")]
             cluster: None,
@@ -102,6 +106,7 @@ impl HttpState {
             .app_data(Data::from(Arc::clone(&self.access)))
             .app_data(Data::from(Arc::clone(&self.admission)))
             .app_data(Data::from(Arc::clone(&self.backups)))
+            .app_data(Data::from(Arc::clone(&self.changes)))
             .app_data(Data::from(Arc::clone(&self.connections)))
             .app_data(Data::from(Arc::clone(&self.requests)))
             .app_data(Data::new(pipeline));

@@ -78,7 +78,12 @@ pub fn check(method: &str, path: &str, sent: &[u8], answer: &Answer) {
         None => assert_eq!(answer.text, "", "{what}: no body is described"),
         Some(_) => assert!(content.is_object(), "{what}: {content_type:?} is not described"),
     }
-    if content_type.ends_with("json") && method != "HEAD" {
+    if content_type == "application/x-ndjson" && method != "HEAD" {
+        for line in answer.text.lines() {
+            let line: Value = serde_json::from_str(line).unwrap_or_else(|cause| panic!("{what}: {line:?}: {cause}"));
+            assert_eq!(faults(&content["x-messages"], &line), [""; 0], "{what}: {line}");
+        }
+    } else if content_type.ends_with("json") && method != "HEAD" {
         assert_eq!(faults(&content["schema"], &answer.json()), [""; 0], "{what}");
     }
     if content_type == "application/problem+json" && method != "HEAD" {

@@ -22,8 +22,10 @@ use serde::Serialize;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tracing::{info, warn};
 
+use crate::cluster::start_points::StartPoints;
 use crate::error::Error;
 use crate::limits::SNAPSHOTS_KEPT;
+use crate::recovery::rebuilt::followed_in;
 use crate::recovery::{Records, write_world};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::snapshotter::due::Since;
@@ -75,6 +77,8 @@ pub struct Snapshotter {
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
     pub(crate) requests: Receiver<Reply<CompletedSnapshot>>,
+    /// The places at which a shared log can be read, to which each snapshot adds one.
+    pub(crate) start_points: Option<Arc<StartPoints>>,
     /// Bytes of journal that the start had to replay after the newest snapshot.
     pub(crate) replayed_bytes: u64,
     /// Set when the engine is about to end: a snapshot in progress is then aborted.
@@ -151,11 +155,21 @@ impl Snapshotter {
     pub(crate) fn list(&self) {
         snapshot::remove_unfinished(&*self.files);
         let there = snapshot::snapshots(&*self.files).unwrap_or_default();
+        there.iter().for_each(|(file, _)| self.note_start_point(file));
         let describe = |(file, sequence): (String, Sequence)| {
             let reader = SnapshotReader::open(&*self.files, &file).ok()?;
             Some(SnapshotTaken { file, sequence, bytes: reader.file_bytes(), taken_at: reader.header().taken_at })
         };
         *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
+    }
+
+    /// Lets a shared log be read from this snapshot on.
+    fn note_start_point(&self, file: &str) {
+        let Some(points) = &self.start_points else { return };
+        match followed_in(&*self.files, file) {
+            Ok(followed) => points.add(followed),
+            Err(cause) => warn!("changes cannot be read from this snapshot on: {cause}"),
+        }
     }
 
     /// Returns the state at the newest snapshot, which an earlier process may have taken. So a process that is often
@@ -233,6 +247,7 @@ impl Snapshotter {
             Ok(()) => {}
         }
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
+        self.note_start_point(&taken.file);
         self.shared.counters.snapshots.add(1);
         let mut kept = self.shared.snapshots.lock();
         kept.retain(|older| older.sequence != taken.sequence);

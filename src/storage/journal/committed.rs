@@ -24,7 +24,7 @@ impl CommittedMark {
         Sequence(self.last.load(Ordering::SeqCst))
     }
 
-    /// Sets the mark, and wakes all threads that wait for it. Only the writer of the journal calls it.
+    /// Sets the mark, and wakes all threads that wait for it. The caller makes sure that the mark never moves back.
     pub fn publish(&self, last: Sequence) {
         // Both sides write first and read the other's value then, in one order for all: so one of them sees the other.
         self.last.store(last.0, Ordering::SeqCst);

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::latency::Latency;
 use crate::storage::files::AppendFile;
 use crate::storage::journal::Sequence;
+use crate::storage::journal::committed::CommittedMark;
 
 /// Time between two syncs.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -30,6 +31,8 @@ pub(super) struct SyncState {
     changed: Condvar,
     /// Duration of the syncs.
     pub(super) latency: Latency,
+    /// The last event that is known to survive a power loss, for threads that wait for the next.
+    pub(super) durable: CommittedMark,
 }
 
 #[derive(Default)]
@@ -78,7 +81,11 @@ impl SyncState {
         let mut state = self.state.lock();
         state.syncing = None;
         match &outcome {
-            Ok(()) => state.synced = state.synced.max(written),
+            Ok(()) => {
+                state.synced = state.synced.max(written);
+                // Under the lock, since two threads sync: the mark must not move back.
+                self.durable.publish(state.synced);
+            }
             Err(cause) => state.failed = Some(cause.to_string()),
         }
         self.changed.notify_all();

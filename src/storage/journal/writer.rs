@@ -59,9 +59,17 @@ pub struct JournalFigures {
     /// The number of groups committed since the start.
     pub commits: AtomicU64,
     sync: Arc<SyncState>,
+    /// True if events are committed before a later sync, which is certain to come.
+    is_synced_later: bool,
 }
 
 impl JournalFigures {
+    /// Returns the mark up to which others may be told of events: the committed ones. If these are synced once a second, only those that
+    /// are synced, since a power loss destroys the others.
+    pub fn tellable(&self) -> &CommittedMark {
+        if self.is_synced_later { &self.sync.durable } else { &self.committed }
+    }
+
     /// Returns the reason why the journal no longer accepts events, or none if it does.
     pub fn failure(&self) -> Option<String> {
         self.sync.failure()
@@ -133,7 +141,9 @@ impl SegmentJournal {
             }
             Durability::Always | Durability::Never => None,
         };
-        let figures = Arc::new(JournalFigures { sync: Arc::clone(&sync), ..JournalFigures::default() });
+        let is_synced_later = options.durability == Durability::EverySecond;
+        let figures =
+            Arc::new(JournalFigures { sync: Arc::clone(&sync), is_synced_later, ..JournalFigures::default() });
         figures.committed.publish(tail.last);
         let marked = tail.last;
         let mark_unsynced = false;

@@ -1,7 +1,8 @@
 //! The segment files of a journal, read as a log while the journal is written.
 //!
 //! Responsible for:
-//! - delivering the committed events from any sequence on, once, in order, in pieces of bounded size;
+//! - delivering the committed events from any sequence on, once, in order, in pieces of bounded size. With the durability `everysec` an event
+//!   is delivered after it is synced;
 //! - noticing segments that were deleted, and damage.
 //!
 //! Not responsible for:
@@ -62,7 +63,7 @@ impl ReadLog for SegmentLog {
     fn range(&self) -> Result<LogRange, LogError> {
         let first = self.first()?;
         // Second, since events are committed only to segments that exist.
-        let last = self.figures.committed.last();
+        let last = self.figures.tellable().last();
         Ok(LogRange { first: first.unwrap_or(last.next()), last })
     }
 
@@ -210,7 +211,7 @@ impl SegmentReader {
 
 impl LogReader for SegmentReader {
     fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
-        let committed = self.log.figures.committed.wait_for(self.next, wait);
+        let committed = self.log.figures.tellable().wait_for(self.next, wait);
         let mut records = Vec::new();
         if committed >= self.next {
             self.advance(committed, &mut records)?;

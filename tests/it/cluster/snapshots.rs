@@ -51,7 +51,7 @@ fn take(engine: &Engine) -> Result<SnapshotTaken, Error> {
     std::thread::scope(|scope| scope.spawn(taking).join().unwrap())
 }
 
-fn start(
+pub(super) fn start(
     log: &MemoryLog,
     name: &str,
     files: Option<&MemoryFiles>,
@@ -89,13 +89,13 @@ async fn seen(node: &Node) -> Seen {
 }
 
 /// Waits until a node has applied what is in the log now.
-async fn caught_up(node: &Node, log: &MemoryLog) {
+pub(super) async fn caught_up(node: &Node, log: &MemoryLog) {
     let last = log.range().unwrap().last;
     until("a node catches up", || node.view.applied() >= last && node.view.is_ready()).await;
 }
 
 /// Makes random changes on the sequencer. Posts have the numbers from `first` on.
-async fn write(nodes: &[Node], random: &mut fastrand::Rng, first: u64, count: u64) {
+pub(super) async fn write(nodes: &[Node], random: &mut fastrand::Rng, first: u64, count: u64) {
     for number in first..first + count {
         // Another node may have taken over meanwhile.
         loop {
@@ -184,7 +184,7 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
     nodes.iter().for_each(|node| node.engine.shutdown());
 }
 
-fn new_log(cluster: u64) -> MemoryLog {
+pub(super) fn new_log(cluster: u64) -> MemoryLog {
     let log = MemoryLog::default();
     found(&log, 16, ClusterId(cluster)).unwrap();
     log

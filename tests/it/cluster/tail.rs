@@ -9,10 +9,13 @@ use tidewire::engine::{Changes, ChangesError, Engine, StorageConfig};
 use tidewire::feed::event::Event;
 use tidewire::id::PostId;
 use tidewire::recovery::RecoveryProgress;
+use tidewire::recovery::node::NoPeers;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::journal::writer::JournalOptions;
+use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::log::LogError;
 
+use crate::cluster::snapshots::{caught_up, new_log, start, write};
 use crate::cluster::{cluster, in_step, post, sequencer};
 
 const NO_WAIT: Duration = Duration::ZERO;
@@ -53,6 +56,35 @@ async fn one_machine_delivers_the_events_after_any_sequence() {
 }
 
 #[tokio::test]
+async fn what_is_synced_once_a_second_is_delivered_after_that_and_never_lost() {
+    let (files, clock) = (MemoryFiles::default(), Arc::new(SystemClock));
+    let journal = JournalOptions { durability: Durability::EverySecond, ..JournalOptions::default() };
+    let storage = StorageConfig { journal, ..StorageConfig::default() };
+    let open = |files: MemoryFiles| {
+        let (config, progress) = (EngineConfig::default(), RecoveryProgress::default());
+        Engine::open_on(config, Arc::new(files), None, None, &storage, clock.clone(), &progress).unwrap().0
+    };
+    let engine = open(files.clone());
+    let mut changes = engine.changes(Sequence(0)).unwrap();
+    engine.publish(post("bob", 1), false).await.unwrap();
+    let committed = engine.journal().unwrap().committed.last();
+    let (mut delivered, mut random) = (Vec::new(), fastrand::Rng::with_seed(1));
+    while delivered.is_empty() {
+        delivered = changes.next(Duration::from_millis(50)).unwrap();
+    }
+    // What a power loss at this moment leaves has all that was delivered before.
+    for _ in 0..10 {
+        let left = files.forked();
+        left.lose_power(&mut random);
+        let after_power_loss = open(left);
+        let end = after_power_loss.last_change().unwrap();
+        assert!(delivered.iter().all(|(sequence, _)| *sequence <= end), "{delivered:?} were delivered, {end} is left");
+        after_power_loss.shutdown();
+    }
+    assert_eq!(delivered.last().unwrap().0, committed);
+}
+
+#[tokio::test]
 async fn an_engine_in_memory_has_no_changes() {
     let refused = Engine::start(EngineConfig::default()).changes(Sequence(0)).err();
     assert_eq!(refused, Some(ChangesError::NoJournal));
@@ -73,4 +105,48 @@ async fn all_nodes_deliver_the_same_changes_and_only_what_counts() {
             assert_eq!(published(&mut node.engine.changes(all[nth].0).unwrap()), all[nth + 1..]);
         }
     }
+}
+
+#[tokio::test]
+async fn changes_are_read_from_snapshots_of_the_node_when_the_log_has_lost_what_it_started_with() {
+    let (log, files) = (new_log(5), MemoryFiles::default());
+    let mut nodes = [start(&log, "a", Some(&files), &NoPeers).unwrap().0];
+    let mut random = fastrand::Rng::with_seed(1);
+    let published = |engine: &Engine, after| {
+        let (mut changes, mut found) = (engine.changes(after)?, Vec::new());
+        while changes.sequence() < changes.end() {
+            found.extend(changes.next(Duration::from_millis(100))?.into_iter().map(|(sequence, _)| sequence));
+        }
+        Ok::<_, ChangesError>(found)
+    };
+    write(&nodes, &mut random, 1, 50).await;
+    let all = published(&nodes[0].engine, Sequence(0)).unwrap();
+    assert!(all.len() >= 30, "{all:?}");
+    let older = nodes[0].engine.snapshot().await.unwrap().sequence;
+    write(&nodes, &mut random, 51, 50).await;
+    let newer = nodes[0].engine.snapshot().await.unwrap().sequence;
+    write(&nodes, &mut random, 101, 50).await;
+    let all = published(&nodes[0].engine, Sequence(0)).unwrap();
+    for round in 0..2 {
+        for (lost, from) in [(Sequence(1), Sequence(0)), (older.next(), older), (newer.next(), newer)] {
+            if round == 0 {
+                log.delete_before(lost);
+            }
+            let from = if round == 0 { from } else { newer };
+            let engine = &nodes[0].engine;
+            for after in [from, from.next(), newer.next(), *all.last().unwrap()] {
+                let expected: Vec<_> = all.iter().copied().filter(|sequence| *sequence > after).collect();
+                assert_eq!(published(engine, after), Ok(expected), "round {round}, log from {lost}, after {after}");
+            }
+            if let Some(gone) = from.0.checked_sub(1) {
+                let deleted = LogError::Deleted { wanted: from, first: from.next() };
+                assert_eq!(published(engine, Sequence(gone)), Err(ChangesError::Log(deleted)), "log from {lost}");
+            }
+        }
+        // The node knows the same after a restart.
+        nodes[0].engine.shutdown();
+        nodes[0] = start(&log, "a", Some(&files), &NoPeers).unwrap().0;
+        caught_up(&nodes[0], &log).await;
+    }
+    nodes[0].engine.shutdown();
 }

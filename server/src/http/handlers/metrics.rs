@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::backup::figures::BackupFigures;
 use crate::http::admission::Admission;
 use crate::http::auth::Access;
+use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
@@ -38,6 +39,7 @@ use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
 use tidewire::runtime::monotonic_clock::ClockReport;
+use tidewire::storage::journal::Sequence;
 
 /// The media type of OpenMetrics text.
 pub(in crate::http) const OPENMETRICS: &str = "application/openmetrics-text";
@@ -54,6 +56,7 @@ pub(in crate::http) async fn metrics(
     connections: Data<Connections>,
     access: Data<Access>,
     backups: Data<BackupFigures>,
+    changes: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
@@ -64,6 +67,7 @@ pub(in crate::http) async fn metrics(
         connections,
         access,
         backups,
+        changes,
         #[cfg(feature = "cluster")]
         cluster: request.app_data::<Data<Peers>>().map(|peers| Arc::clone(peers.cluster())),
     }));
@@ -80,6 +84,7 @@ struct Figures {
     connections: Data<Connections>,
     access: Data<Access>,
     backups: Data<BackupFigures>,
+    changes: Data<ChangeStreams>,
     #[cfg(feature = "cluster")]
     cluster: Option<Arc<Cluster>>,
 }
@@ -100,6 +105,7 @@ impl Collector for Figures {
         match self.engine_cell.engine() {
             Some(engine) => {
                 sheet.of_engine(engine)?;
+                sheet.of_changes(&self.changes, engine)?;
                 sheet.of_backups(&self.backups, engine)
             }
             None => Ok(()),
@@ -309,6 +315,21 @@ impl Sheet<'_> {
         self.counter("journal_commits", "Groups of events committed", journal.commits.load(Ordering::Relaxed))?;
         let failed = u64::from(journal.failure().is_some());
         self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)
+    }
+
+    fn of_changes(&mut self, changes: &ChangeStreams, engine: &Engine) -> fmt::Result {
+        self.gauge("change_streams", "Open streams of changes", None, changes.open())?;
+        self.gauge("change_streams_limit", "How many there may be", None, changes.limit() as u64)?;
+        let last = engine.journal().map_or(Sequence(0), |journal| journal.committed.last());
+        let help = "Records that the slowest stream of changes has not sent yet";
+        self.gauge("change_streams_behind", help, None, changes.behind(last))?;
+        let [refused, events, bytes] = changes.totals();
+        self.counter("change_streams_refused", "Streams of changes refused because of the limit", refused)?;
+        self.counter("change_events_sent", "Events sent in streams of changes", events)?;
+        self.counter("change_bytes_sent", "Bytes sent in streams of changes", bytes)?;
+        let ended = changes.ended().map(|(reason, count)| ([("reason", reason)], count));
+        let ended = ended.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("change_streams_ended", "Streams of changes that ended, by reason"), ended)
     }
 
     /// Without backups there are no metrics of them, so that no alert takes their absence for a failure.

@@ -127,6 +127,7 @@ fn description(status: u16) -> &'static str {
         404 => "There is no such thing.",
         408 => "The body did not arrive in time.",
         409 => "This contradicts what is there.",
+        410 => "This is not kept any more.",
         413 => "The body is too large.",
         415 => "The body is not sent as `application/json`.",
         422 => "The request is well put, but cannot be done.",

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::openapi::{live_schemas, stats_schemas};
+use crate::http::openapi::{change_schemas, live_schemas, stats_schemas};
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -23,8 +23,9 @@ pub(super) fn schema(name: &str) -> Value {
 
 /// Returns all schemas by name.
 pub(super) fn all() -> Map<String, Value> {
-    [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all(), stats_schemas::all()]
+    [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all()]
         .into_iter()
+        .chain([change_schemas::all(), stats_schemas::all()])
         .flatten()
         .map(|(name, schema)| (name.to_owned(), schema))
         .collect()
@@ -141,6 +142,9 @@ fn problem() -> Value {
     problem["properties"]["field"] =
         json!({"type": "string", "description": "The field, path part or query parameter at fault."});
     problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` only."});
+    let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
+    problem["properties"]["oldest"] = sequence("Of `gone`: the first `after` that is possible.");
+    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last `after` that is possible.");
     problem["properties"]["errors"] = json!({
         "type": "array",
         "description": "Of follows: each that cannot be made, by its index in the request.",

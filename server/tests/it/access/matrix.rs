@@ -45,7 +45,8 @@ pub fn call(name: &str) -> Call {
         // It is part of none.
         "read_cluster" => call(Who::Server, false, None, 404),
         "read_metrics" => call(Who::Collector, false, None, 200),
-        // The engine has no directory.
+        // The engine has no directory, and only in a cluster a log.
+        "read_changes" => call(Who::Server, false, None, if has_log() { 200 } else { 409 }),
         "take_snapshot" => call(Who::Server, true, None, 409),
         "verify_feed" | "rebuild_feed" => call(Who::Server, true, None, 200),
         "revoke_tokens" => call(Who::Server, true, None, 200),
@@ -67,6 +68,13 @@ pub fn call(name: &str) -> Call {
         | "list_members" => read(200),
         unknown => panic!("{unknown} is new: who may?"),
     }
+}
+
+fn has_log() -> bool {
+    #[cfg(feature = "cluster")]
+    return crate::three_nodes::is_wanted();
+    #[cfg(not(feature = "cluster"))]
+    false
 }
 
 /// A credential, and what operations answer that are not open to anybody: to those the owner may, and to the server's.

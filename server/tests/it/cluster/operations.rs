@@ -16,7 +16,7 @@ use crate::server::{Answer, Server};
 fn answering(name: &str) -> &'static str {
     match name {
         "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
-        | "take_snapshot" => "a",
+        | "read_changes" | "take_snapshot" => "a",
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.

@@ -1,5 +1,6 @@
 //! The documentation of all operations, by group, in the order in which the groups are shown.
 
+mod changes;
 mod feeds;
 mod follows;
 mod live;
@@ -31,6 +32,11 @@ pub(super) static GROUPS: &[Group] = &[
     Group { name: "Following", description: "Who follows whom.", operations: follows::DOCUMENTATION },
     Group { name: "Feeds", description: "What readers see, newest first.", operations: feeds::DOCUMENTATION },
     Group { name: "Live", description: "What changes in a feed, as it does.", operations: live::DOCUMENTATION },
+    Group {
+        name: "Changes",
+        description: "All that is accepted, in order, for other systems.",
+        operations: changes::DOCUMENTATION,
+    },
     Group {
         name: "Personal",
         description: "What readers decide: mutes, blocks, rules, marks and lists.",

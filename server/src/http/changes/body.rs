@@ -1,0 +1,316 @@
+//! A stream of changes as a response body: the connection's task polls it whenever the socket accepts more data.
+//!
+//! The journal is read piece by piece, on a thread that may block. The next piece is read after the client has taken the last one, so a slow
+//! client holds one piece and the events of one read, whatever is accepted meanwhile. The journal is its buffer.
+
+use std::convert::Infallible;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::vec;
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::error::BlockingError;
+use actix_web::rt::time::{self, Sleep, sleep};
+use actix_web::web::{self, Bytes};
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::http::auth::SessionExpiry;
+use crate::http::changes::NDJSON;
+use crate::http::changes::streams::{Ended, Slot};
+use crate::http::changes::text;
+use crate::http::changes::types::{self, Types};
+use tidewire::engine::{Changes, ChangesError, Engine};
+use tidewire::feed::event::Event;
+use tidewire::limits::RESPONSE_PIECE_BYTES;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::log::LogError;
+
+/// Maximum time of one read: an engine that stops does not wake a reader that waits, so the stream looks in between.
+const READ_MAX: Duration = Duration::from_millis(500);
+
+/// Pause after a read that has caught up. Events that are accepted meanwhile are sent together, so that a stream does not wake its threads
+/// for each group that the scribe commits.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Pause after the log of a cluster did not answer.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Time without a record after which an answer that should end at a later one ends without its last line.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The two forms of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    /// One JSON value per line, up to the end of the journal.
+    Lines,
+    /// Server-sent events, which go on with what is accepted later.
+    EventStream,
+}
+
+impl Format {
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Lines => NDJSON,
+            Self::EventStream => "text/event-stream",
+        }
+    }
+
+    /// Appends a message of this type, whose JSON `write` appends.
+    fn write(self, out: &mut String, name: &str, sequence: Sequence, write: impl FnOnce(&mut String)) {
+        if self == Self::EventStream {
+            for part in ["event: ", name, "\nid: ", &sequence.to_string(), "\ndata: "] {
+                out.push_str(part);
+            }
+        }
+        write(out);
+        out.push_str(if self == Self::EventStream { "\n\n" } else { "\n" });
+    }
+
+    fn write_reached(self, out: &mut String, through: Sequence) {
+        self.write(out, text::REACHED, through, |out| text::reached(through, out));
+    }
+}
+
+/// A part of the stream.
+struct Piece {
+    text: String,
+    events: u64,
+    /// The sequence up to which everything was sent or left out.
+    through: Sequence,
+    /// Set if the stream ends after this part.
+    end: Option<Ended>,
+    /// The pause before the next read.
+    pause: Option<Duration>,
+}
+
+/// Reads a stream and writes its text.
+pub(super) struct Reading {
+    changes: Changes,
+    types: Types,
+    format: Format,
+    /// The number of events that may still be sent.
+    left: Option<u64>,
+    /// Events that were read and not written yet.
+    rest: vec::IntoIter<(Sequence, Event)>,
+    heard: Instant,
+}
+
+impl Reading {
+    pub(super) fn new(changes: Changes, types: Types, format: Format, limit: Option<u64>) -> Self {
+        Self { changes, types, format, left: limit, rest: Vec::new().into_iter(), heard: Instant::now() }
+    }
+
+    /// Reads the next part, which may be empty. Blocks for a limited time.
+    fn read(&mut self) -> Piece {
+        let through = self.changes.sequence();
+        let mut piece = Piece { text: String::new(), events: 0, through, end: None, pause: None };
+        let began = Instant::now();
+        while piece.end.is_none() && piece.text.len() < RESPONSE_PIECE_BYTES {
+            if let Some((sequence, event)) = self.rest.next() {
+                piece.through = sequence;
+                self.write(&mut piece, &event);
+                continue;
+            }
+            piece.through = self.changes.sequence();
+            if self.format == Format::Lines && piece.through >= self.changes.end() {
+                piece.end = Some(Ended::Complete);
+            } else if !piece.text.is_empty() || began.elapsed() >= READ_MAX {
+                break;
+            } else {
+                self.read_more(&mut piece);
+            }
+        }
+        if piece.end == Some(Ended::Complete) {
+            self.format.write_reached(&mut piece.text, piece.through);
+        }
+        if self.format == Format::EventStream && self.rest.as_slice().is_empty() {
+            piece.pause.get_or_insert(PAUSE);
+        }
+        piece
+    }
+
+    fn write(&mut self, piece: &mut Piece, event: &Event) {
+        let Some(name) = types::name(event).filter(|name| self.types.has(name)) else { return };
+        let sequence = piece.through;
+        self.format.write(&mut piece.text, name, sequence, |out| text::event(sequence, name, event, out));
+        piece.events += 1;
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+            piece.end = (*left == 0).then_some(Ended::Complete);
+        }
+    }
+
+    fn read_more(&mut self, piece: &mut Piece) {
+        match self.changes.next(READ_MAX) {
+            Ok(events) if events.is_empty() => {
+                let is_silent = self.changes.sequence() == piece.through && self.heard.elapsed() >= SILENCE_MAX;
+                piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
+            }
+            Ok(events) => {
+                self.heard = Instant::now();
+                self.rest = events.into_iter();
+            }
+            Err(ChangesError::Log(LogError::Unavailable(_))) if self.format == Format::EventStream => {
+                piece.pause = Some(RETRY);
+            }
+            Err(cause) => {
+                // The client comes back, and is refused with the reason.
+                warn!(after = piece.through.0, "a stream of changes has ended: {cause}");
+                piece.end = Some(Ended::Failed);
+            }
+        }
+    }
+}
+
+/// A read on a thread that may block.
+type Read = Pin<Box<dyn Future<Output = Result<(Box<Reading>, Piece), BlockingError>>>>;
+
+enum State {
+    Reading(Read),
+    Pausing(Box<Reading>, Pin<Box<Sleep>>),
+    Over,
+}
+
+/// The response body.
+pub(super) struct Body {
+    state: State,
+    format: Format,
+    slot: Slot,
+    engine: Engine,
+    session_expiry: Option<Box<SessionExpiry>>,
+    through: Sequence,
+    heartbeat: Duration,
+    next_beat: Pin<Box<Sleep>>,
+    /// Since when there is a part, or could be one, that the connection has not asked for. It asks when the client has taken most of the last.
+    untaken_since: Arc<Mutex<Option<Instant>>>,
+    stall_max: Duration,
+}
+
+impl Body {
+    /// Creates the body of a stream, for a client that may take nothing for `stall_max`.
+    pub(super) fn new(
+        reading: Reading,
+        slot: Slot,
+        engine: Engine,
+        session_expiry: Option<Box<SessionExpiry>>,
+        stall_max: Duration,
+    ) -> Self {
+        let heartbeat = engine.shared().config.live_heartbeat;
+        let (format, through) = (reading.format, reading.changes.sequence());
+        // The first message comes at once: it shows that the stream is open, and where it begins.
+        let next_beat = Box::pin(sleep(Duration::ZERO));
+        let (state, untaken_since) = (State::Over, Arc::default());
+        let mut body = Self {
+            state,
+            format,
+            slot,
+            engine,
+            session_expiry,
+            through,
+            heartbeat,
+            next_beat,
+            untaken_since,
+            stall_max,
+        };
+        body.read(Box::new(reading));
+        body
+    }
+
+    /// Begins to read the next part.
+    fn read(&mut self, mut reading: Box<Reading>) {
+        *self.untaken_since.lock() = None;
+        let untaken_since = Arc::clone(&self.untaken_since);
+        self.state = State::Reading(Box::pin(web::block(move || {
+            let piece = reading.read();
+            *untaken_since.lock() = Some(Instant::now());
+            (reading, piece)
+        })));
+    }
+
+    fn end(&mut self, why: Ended) {
+        self.slot.end(why);
+        self.state = State::Over;
+    }
+
+    /// Takes a part that was read, and appends its text.
+    fn take(&mut self, reading: Box<Reading>, piece: Piece, out: &mut String) {
+        self.through = piece.through;
+        self.slot.note_sent(piece.through, piece.events, piece.text.len());
+        out.push_str(&piece.text);
+        // A pause is over soon, unless the connection does not ask.
+        *self.untaken_since.lock() = piece.pause.is_some().then(Instant::now);
+        match piece.pause {
+            Some(pause) => self.state = State::Pausing(reading, Box::pin(sleep(pause))),
+            None => self.read(reading),
+        }
+        if let Some(why) = piece.end {
+            self.end(why);
+        } else if self.engine.is_live_stopped() {
+            self.end(Ended::Stopping);
+        }
+    }
+
+    fn beat(&mut self, out: &mut String) {
+        if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
+            self.end(Ended::Key);
+        } else if self.format == Format::EventStream {
+            self.format.write_reached(out, self.through);
+        }
+    }
+}
+
+impl MessageBody for Body {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let body = self.get_mut();
+        let mut out = String::new();
+        while body.next_beat.as_mut().poll(task).is_ready() {
+            body.next_beat.as_mut().reset(time::Instant::now() + body.heartbeat);
+            body.beat(&mut out);
+        }
+        while out.is_empty() {
+            match mem::replace(&mut body.state, State::Over) {
+                State::Over => return Poll::Ready(None),
+                State::Reading(mut read) => match read.as_mut().poll(task) {
+                    Poll::Ready(Ok((reading, piece))) => body.take(reading, piece, &mut out),
+                    Poll::Ready(Err(_)) => body.end(Ended::Failed),
+                    Poll::Pending => {
+                        body.state = State::Reading(read);
+                        return Poll::Pending;
+                    }
+                },
+                State::Pausing(reading, mut pause) => match pause.as_mut().poll(task) {
+                    Poll::Ready(()) => body.read(reading),
+                    Poll::Pending => {
+                        body.state = State::Pausing(reading, pause);
+                        return Poll::Pending;
+                    }
+                },
+            }
+        }
+        Poll::Ready(Some(Ok(Bytes::from(out))))
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let untaken = self.untaken_since.lock().map(|since| since.elapsed()).unwrap_or_default();
+        // The socket begins to count when it is full, which may be before the next part is ready.
+        if untaken >= self.stall_max / 2 && !matches!(self.state, State::Over) {
+            warn!(
+                after = self.through.0,
+                "a stream of changes was disconnected: its client took nothing for {untaken:.1?}"
+            );
+            self.slot.end(Ended::Slow);
+        }
+    }
+}

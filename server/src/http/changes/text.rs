@@ -1,0 +1,165 @@
+//! The text of an event in the stream of changes (specified in `docs/changes.md`), as one line of JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use tidewire::clock::UnixMicros;
+use tidewire::feed::cursor;
+use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::post::Post;
+use tidewire::storage::journal::Sequence;
+
+/// The type of the message that says how far the stream is.
+pub(super) const REACHED: &str = "reached";
+
+/// Appends the message that says that everything up to `through` was sent or left out.
+pub(super) fn reached(through: Sequence, json: &mut String) {
+    let _ = write!(json, r#"{{"sequence":{through},"type":"{REACHED}"}}"#);
+}
+
+/// Appends an event of this type as JSON without line breaks.
+// Writing to a `String` cannot fail, and ids, names and times have no character that JSON escapes.
+pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut String) {
+    let _ = write!(json, r#"{{"sequence":{sequence},"type":"{name}""#);
+    match event {
+        Event::Published { position, draft, accepted_at } => {
+            json.push_str(r#","post":"#);
+            one_line(Post::new(*position, draft, *accepted_at).json(), json);
+        }
+        Event::Edited { id, body, hidden, at } => {
+            let _ = write!(json, r#","id":"{id}","at":"{at}""#);
+            if let Some(body) = body {
+                json.push_str(r#","body":"#);
+                one_line(body.as_str(), json);
+            }
+            let _ = hidden.map(|hidden| write!(json, r#","hidden":{hidden}"#));
+        }
+        Event::Deleted { id, repost_of } => {
+            let _ = write!(json, r#","id":"{id}""#);
+            let _ = repost_of.map(|of| write!(json, r#","repost_of":"{of}""#));
+        }
+        Event::Followed { edges, since } => follows(edges, *since, json),
+        Event::Unfollowed { follower, source, keep_until } => {
+            let _ = write!(json, r#","follower":"{follower}","source":"{source}""#);
+            let keep = if keep_until.is_some() { r#","keep":true"# } else { "" };
+            json.push_str(keep);
+        }
+        Event::Silenced { reader, source, .. } => {
+            let _ = write!(json, r#","user":"{reader}","source":"{source}""#);
+        }
+        Event::Ruled { reader, rules } => {
+            let _ = write!(json, r#","user":"{reader}","rules":{}"#, json!(rules));
+        }
+        Event::Marked { reader, at, .. } => {
+            let _ = write!(json, r#","user":"{reader}","cursor":"{}""#, cursor::encode(*at));
+        }
+        Event::Listed { reader, list, source, .. } => {
+            let list = list.as_str();
+            let _ = write!(json, r#","user":"{reader}","list":"{list}","source":"{source}""#);
+        }
+        Event::Unlisted { reader, list } => {
+            let _ = write!(json, r#","user":"{reader}","list":"{}""#, list.as_str());
+        }
+        Event::Revoked { user, not_before, .. } => {
+            let _ = write!(json, r#","user":"{user}","not_before":"{not_before}""#);
+        }
+        Event::Erased { user, .. } => {
+            let _ = write!(json, r#","user":"{user}""#);
+        }
+        // These have no type.
+        Event::ErasureScrubbed { .. } | Event::ErasureEnded { .. } | Event::ClockJumped { .. } => {}
+    }
+    json.push('}');
+}
+
+fn follows(edges: &[NewEdge], since: UnixMicros, json: &mut String) {
+    json.push_str(r#","follows":["#);
+    for (nth, NewEdge { follower, source, hidden, .. }) in (0..).zip(edges) {
+        let (separator, since) = (if nth > 0 { "," } else { "" }, UnixMicros(since.0.saturating_add(nth)));
+        let _ = write!(json, r#"{separator}{{"follower":"{follower}","source":"{source}","since":"{since}""#);
+        json.push_str(if *hidden { r#","hidden":true}"# } else { "}" });
+    }
+    json.push(']');
+}
+
+/// Appends JSON without its line breaks. A body may have them between JSON tokens and nowhere else: JSON escapes them within strings.
+fn one_line(text: &str, json: &mut String) {
+    for (nth, line) in text.split(['\n', '\r']).enumerate() {
+        json.push_str(if nth > 0 { " " } else { "" });
+        json.push_str(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tidewire::feed::event::MuteOrBlock;
+    use tidewire::feed::position::Position;
+    use tidewire::feed::post::{Body, Draft};
+    use tidewire::feed::rules::Rules;
+    use tidewire::id::{PostId, SourceId};
+
+    use super::*;
+    use crate::http::changes::types::{NAMES, name};
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    fn draft() -> Draft {
+        let body = Body::new("{\"text\":\n\r \"a\\nb\"}").unwrap();
+        Draft { tags: vec![SourceId::tag("rust").unwrap()], ..Draft::new(id("bob"), body) }
+    }
+
+    #[test]
+    fn each_event_is_a_line_with_the_names_of_the_api() {
+        let (at, post) = (UnixMicros(1_000_000), PostId(7));
+        let position = Position { published_at: at, id: post };
+        let (reader, source, list) = (id("ann"), id("bob"), "near".parse::<tidewire::id::ListName>().unwrap());
+        let edge = |hidden| NewEdge { hidden, ..NewEdge::new(reader.clone(), source.clone()) };
+        let silenced = |how, since| Event::Silenced { reader: reader.clone(), source: source.clone(), how, since };
+        let listed =
+            |since| Event::Listed { reader: reader.clone(), list: list.clone(), source: source.clone(), since };
+        let marker = cursor::encode(position);
+        let rules = json!(Rules::default()).to_string();
+        let body = Some(Body::new("[1,\n2]").unwrap());
+        let events = [
+            (
+                Event::Published { position, draft: draft(), accepted_at: at },
+                r#","post":{"id":"7","author":"bob","published_at":"1970-01-01T00:00:01Z","kind":"post","body":{"text":   "a\nb"},"tags":["rust"],"hidden":false}"#.to_owned(),
+            ),
+            (Event::Edited { id: post, body, hidden: Some(true), at }, r#","id":"7","at":"1970-01-01T00:00:01Z","body":[1, 2],"hidden":true"#.to_owned()),
+            (Event::Deleted { id: post, repost_of: Some(PostId(u64::MAX)) }, r#","id":"7","repost_of":"18446744073709551615""#.to_owned()),
+            (
+                Event::Followed { edges: vec![edge(false), edge(true)], since: at },
+                r#","follows":[{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01Z"},{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000001Z","hidden":true}]"#.to_owned(),
+            ),
+            (
+                Event::Unfollowed { follower: reader.clone(), source: source.clone(), keep_until: Some(position) },
+                r#","follower":"ann","source":"bob","keep":true"#.to_owned(),
+            ),
+            (silenced(MuteOrBlock::Mute, Some(at)), r#","user":"ann","source":"bob""#.to_owned()),
+            (silenced(MuteOrBlock::Mute, None), r#","user":"ann","source":"bob""#.to_owned()),
+            (silenced(MuteOrBlock::Block, Some(at)), r#","user":"ann","source":"bob""#.to_owned()),
+            (silenced(MuteOrBlock::Block, None), r#","user":"ann","source":"bob""#.to_owned()),
+            (Event::Ruled { reader: reader.clone(), rules: Rules::default() }, format!(r#","user":"ann","rules":{rules}"#)),
+            (Event::Marked { reader: reader.clone(), at: position, seen: None }, format!(r#","user":"ann","cursor":"{marker}""#)),
+            (listed(Some(at)), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
+            (listed(None), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
+            (Event::Unlisted { reader: reader.clone(), list: list.clone() }, r#","user":"ann","list":"near""#.to_owned()),
+            (
+                Event::Revoked { user: reader.clone(), not_before: at, forget_before: None },
+                r#","user":"ann","not_before":"1970-01-01T00:00:01Z""#.to_owned(),
+            ),
+            (Event::Erased { user: reader.clone(), at }, r#","user":"ann""#.to_owned()),
+        ];
+        assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES);
+        for (accepted, expected) in &events {
+            let (mut line, of) = (String::new(), name(accepted).unwrap());
+            event(Sequence(42), of, accepted, &mut line);
+            assert_eq!(line, format!(r#"{{"sequence":42,"type":"{of}"{expected}}}"#));
+            serde_json::from_str::<Value>(&line).unwrap();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The types of events in the stream of changes: their names, and a set of them.
+
+use crate::http::problem::Problem;
+use tidewire::feed::event::{Event, MuteOrBlock};
+
+/// All types, in the order in which they are documented.
+pub(in crate::http) const NAMES: [&str; 16] = [
+    "published",
+    "edited",
+    "deleted",
+    "followed",
+    "unfollowed",
+    "muted",
+    "unmuted",
+    "blocked",
+    "unblocked",
+    "rules_changed",
+    "marked",
+    "member_added",
+    "member_removed",
+    "list_deleted",
+    "tokens_revoked",
+    "erased",
+];
+
+/// Returns the type of an event, or `None` for the bookkeeping of the server itself.
+pub(super) fn name(event: &Event) -> Option<&'static str> {
+    Some(match event {
+        Event::Published { .. } => "published",
+        Event::Edited { .. } => "edited",
+        Event::Deleted { .. } => "deleted",
+        Event::Followed { .. } => "followed",
+        Event::Unfollowed { .. } => "unfollowed",
+        Event::Silenced { how: MuteOrBlock::Mute, since: Some(_), .. } => "muted",
+        Event::Silenced { how: MuteOrBlock::Mute, since: None, .. } => "unmuted",
+        Event::Silenced { how: MuteOrBlock::Block, since: Some(_), .. } => "blocked",
+        Event::Silenced { how: MuteOrBlock::Block, since: None, .. } => "unblocked",
+        Event::Ruled { .. } => "rules_changed",
+        Event::Marked { .. } => "marked",
+        Event::Listed { since: Some(_), .. } => "member_added",
+        Event::Listed { since: None, .. } => "member_removed",
+        Event::Unlisted { .. } => "list_deleted",
+        Event::Revoked { .. } => "tokens_revoked",
+        Event::Erased { .. } => "erased",
+        Event::ErasureScrubbed { .. } | Event::ErasureEnded { .. } | Event::ClockJumped { .. } => return None,
+    })
+}
+
+/// A set of types.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Types(u32);
+
+impl Types {
+    /// All types of accepted events.
+    pub(super) const ALL: Self = Self((1 << NAMES.len()) - 1);
+
+    /// Parses names separated by commas.
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let mut types = Self(0);
+        for name in text.split(',') {
+            let Some(nth) = NAMES.iter().position(|known| *known == name) else {
+                let detail = format!("types: {name:?} is no type of event; there are {}", NAMES.join(", "));
+                return Err(Problem::bad("invalid_parameter", detail).of_field("types"));
+            };
+            types.0 |= 1 << nth;
+        }
+        Ok(types)
+    }
+
+    /// Returns true if the set has this type.
+    pub(super) fn has(self, name: &str) -> bool {
+        NAMES.iter().position(|known| *known == name).is_some_and(|nth| self.0 & (1 << nth) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_named_one_by_one_and_unknown_ones_are_refused() {
+        for name in NAMES {
+            let only = Types::parse(name).unwrap();
+            assert!(NAMES.iter().all(|other| only.has(other) == (*other == name)), "{name}");
+            assert!(Types::ALL.has(name));
+        }
+        assert_eq!(Types::parse(&NAMES.join(",")).unwrap(), Types::ALL);
+        assert_eq!(Types::parse("deleted,deleted").unwrap(), Types::parse("deleted").unwrap());
+        for unknown in ["", "Published", "published,", "published, deleted", "clock_jumped"] {
+            assert!(
+                Types::parse(unknown).unwrap_err().to_string().starts_with("400 invalid_parameter: types: "),
+                "{unknown}"
+            );
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The schemas of the messages in a stream of changes.
+
+use serde_json::{Value, json};
+
+use crate::http::changes::NAMES;
+use crate::http::openapi::schemas::{Named, array, object, schema};
+
+/// Returns the schema of each message, and of any message.
+pub(super) fn all() -> Named {
+    let (user, source) = (schema("SourceId"), schema("SourceId"));
+    let of_user = |mut more: Value| {
+        more["user"] = user.clone();
+        more
+    };
+    let to_source = || of_user(json!({"source": source}));
+    let member = || of_user(json!({"list": schema("ListName"), "source": source}));
+    let follow = optional(
+        object(json!({"follower": user, "source": source, "since": schema("Time")})),
+        &[("hidden", json!({"const": true, "description": "Followed virtually: shown nowhere."}))],
+    );
+    let id = || json!({"id": schema("PostId")});
+    let messages = vec![
+        ("PublishedChange", message(NAMES[0], json!({"post": schema("Post")}))),
+        (
+            "EditedChange",
+            optional(
+                message(NAMES[1], json!({"id": schema("PostId"), "at": schema("Time")})),
+                &[
+                    ("body", json!({"description": "The new body, if it changed."})),
+                    ("hidden", json!({"type": "boolean", "description": "The new value, if it changed."})),
+                ],
+            ),
+        ),
+        ("DeletedChange", optional(message(NAMES[2], id()), &[("repost_of", schema("PostId"))])),
+        ("FollowedChange", message(NAMES[3], json!({"follows": array(follow)}))),
+        (
+            "UnfollowedChange",
+            optional(
+                message(NAMES[4], json!({"follower": user, "source": source})),
+                &[("keep", json!({"const": true, "description": "What is in the feed stays there."}))],
+            ),
+        ),
+        ("MutedChange", message(NAMES[5], to_source())),
+        ("UnmutedChange", message(NAMES[6], to_source())),
+        ("BlockedChange", message(NAMES[7], to_source())),
+        ("UnblockedChange", message(NAMES[8], to_source())),
+        ("RulesChange", message(NAMES[9], of_user(json!({"rules": schema("Rules")})))),
+        ("MarkedChange", message(NAMES[10], of_user(json!({"cursor": schema("Cursor")})))),
+        ("MemberAddedChange", message(NAMES[11], member())),
+        ("MemberRemovedChange", message(NAMES[12], member())),
+        ("ListDeletedChange", message(NAMES[13], of_user(json!({"list": schema("ListName")})))),
+        ("TokensRevokedChange", message(NAMES[14], of_user(json!({"not_before": schema("Time")})))),
+        ("ErasedChange", message(NAMES[15], of_user(json!({})))),
+        ("ReachedMessage", message("reached", json!({}))),
+    ];
+    let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();
+    let mut all = messages;
+    all.push(("Change", json!({"oneOf": any})));
+    all
+}
+
+fn message(kind: &str, mut properties: Value) -> Value {
+    properties["type"] = json!({"const": kind});
+    properties["sequence"] = json!({"type": "integer", "minimum": 0});
+    object(properties)
+}
+
+/// Adds properties that may be missing.
+fn optional(mut object: Value, properties: &[(&str, Value)]) -> Value {
+    for (name, of) in properties {
+        object["properties"][*name] = of.clone();
+    }
+    object
+}

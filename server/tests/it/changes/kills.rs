@@ -1,0 +1,182 @@
+//! The real program and its consumer, killed in a loop: every acknowledged event is seen at least once and in order, or the consumer is told
+//! that it is gone.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::consumer::Consumer;
+use crate::kill::{Program, publish_until_refused};
+
+const CLIENTS: usize = 4;
+
+/// Maximum number of messages until the consumer is killed.
+const LIFE_MAX: u64 = 1_000;
+
+/// A consumer that writes down its place after some events. When it is killed, it loses what it has not written down.
+struct Killed<'a> {
+    /// The place that was written down.
+    after: u64,
+    /// The number of the next post of each client, from all events that were seen.
+    next: &'a [AtomicU64; CLIENTS],
+    /// True for clients of whom posts may be left out, since the server has said that events are gone.
+    may_skip: [bool; CLIENTS],
+    random: Rng,
+    /// Events that were seen more than once, and how often events were gone.
+    again: u64,
+    gone: u64,
+}
+
+impl Killed<'_> {
+    fn take(&mut self, event: &Value) {
+        let id: u64 = event["post"]["id"].as_str().unwrap().parse().unwrap();
+        let (client, nth) = ((id / 1_000_000) as usize, id % 1_000_000);
+        if client >= CLIENTS {
+            // A post by the user who is erased.
+            return;
+        }
+        let next = self.next[client].load(Ordering::Relaxed);
+        let may_skip = std::mem::replace(&mut self.may_skip[client], false);
+        assert!(nth <= next || may_skip, "client {client}: post {nth} came, and not {next}");
+        self.again += u64::from(nth < next);
+        self.next[client].fetch_max(nth + 1, Ordering::Relaxed);
+    }
+
+    /// Reads a stream until it ends, breaks off, or the consumer is killed.
+    fn live(&mut self, address: SocketAddr) {
+        let path = format!("/v1/changes?after={}&types=published", self.after);
+        let Ok(mut stream) = Consumer::try_open(address, &path, None) else { return };
+        if stream.head.starts_with("http/1.1 410") {
+            return self.skip(address, &path);
+        }
+        if !stream.head.starts_with("http/1.1 200") {
+            // The server does not have its state yet.
+            return;
+        }
+        let mut last = self.after;
+        for nth in 1..=self.random.u64(1..LIFE_MAX) {
+            let Ok(Some(message)) = stream.try_next() else { return };
+            let sequence = message["sequence"].as_u64().unwrap();
+            match message["type"].as_str().unwrap() {
+                "reached" => assert!(sequence >= last, "{sequence} was reached after {last}"),
+                _ => {
+                    assert!(sequence > last, "{sequence} came after {last}");
+                    self.take(&message);
+                }
+            }
+            last = sequence;
+            if nth % 20 == 0 {
+                self.after = last;
+            }
+        }
+    }
+
+    fn skip(&mut self, address: SocketAddr, path: &str) {
+        let request = ureq::get(format!("http://{address}{path}")).config().http_status_as_error(false).build();
+        let Some(text) = request.call().ok().and_then(|mut answer| answer.body_mut().read_to_string().ok()) else {
+            return;
+        };
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        // It may be another life of the server, which has no state yet.
+        let Some(oldest) = problem["oldest"].as_u64() else { return };
+        assert!(oldest > self.after, "{} is not gone: {problem}", self.after);
+        (self.after, self.may_skip) = (oldest, [true; CLIENTS]);
+        self.gone += 1;
+    }
+}
+
+/// Kills of the normal run; `TIDEWIRE_KILLS` asks for more.
+fn kills() -> u64 {
+    std::env::var("TIDEWIRE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
+}
+
+/// Erases a user, and waits until this has removed the journal from before it.
+fn erase(program: &Program) {
+    let post = json!({"author": "zoe", "body": 0}).to_string();
+    let sent = program.agent.post(format!("{}/v1/posts", program.url)).content_type("application/json").send(post);
+    assert_eq!(sent.unwrap().status(), 201);
+    let began = Instant::now();
+    while program.agent.delete(format!("{}/v1/users/zoe", program.url)).call().unwrap().status() != 204 {
+        assert!(began.elapsed() < Duration::from_secs(30), "the erasure ends");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs writers, a consumer and kills. With `prunes`, erasures remove the journal while the consumer is away. Returns how many events it has seen
+/// more than once, and how often events were gone.
+fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let next: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+    let seen: [AtomicU64; CLIENTS] = Default::default();
+    let (address, is_over, is_away) = (Mutex::new(None), AtomicBool::new(false), AtomicBool::new(false));
+    let consume = || {
+        let (may_skip, random) = ([false; CLIENTS], Rng::with_seed(1));
+        let mut consumer = Killed { after: 0, next: &seen, may_skip, random, again: 0, gone: 0 };
+        while !is_over.load(Ordering::Relaxed) {
+            let now: Option<SocketAddr> = *address.lock().unwrap();
+            now.into_iter().filter(|_| !is_away.load(Ordering::Relaxed)).for_each(|now| consumer.live(now));
+            thread::sleep(Duration::from_millis(5));
+        }
+        (consumer.again, consumer.gone)
+    };
+    let start = || {
+        let program = Program::start(directory.path(), &[]);
+        *address.lock().unwrap() = Some(program.address);
+        program
+    };
+    let mut acknowledged = [0; CLIENTS];
+    thread::scope(|scope| {
+        let consumer = scope.spawn(consume);
+        for round in 0..kills() {
+            is_away.store(prunes && round % 2 == 1, Ordering::Relaxed);
+            let program = start();
+            thread::scope(|scope| {
+                let publish = |client: usize| {
+                    let (program, next) = (&program, &next[client]);
+                    move || publish_until_refused(program, client as u64, next)
+                };
+                let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(publish(client))).collect();
+                thread::sleep(Duration::from_millis(300 + 100 * (round % 3)));
+                if prunes && round % 2 == 1 {
+                    erase(&program);
+                    is_away.store(false, Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(500));
+                }
+                program.signal("KILL");
+                for (client, ended) in clients.into_iter().enumerate() {
+                    acknowledged[client] = acknowledged[client].max(ended.join().unwrap());
+                }
+            });
+            program.kill();
+        }
+        let (program, began) = (start(), Instant::now());
+        let has_seen = |(seen, acknowledged): (&AtomicU64, &u64)| seen.load(Ordering::Relaxed) >= *acknowledged;
+        while !seen.iter().zip(&acknowledged).all(has_seen) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{seen:?} of {acknowledged:?} were seen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        // It ends the stream too.
+        program.kill();
+        assert!(acknowledged.iter().sum::<u64>() > 100, "few writes prove nothing: {acknowledged:?}");
+        consumer.join().unwrap()
+    })
+}
+
+#[test]
+fn every_acknowledged_event_is_seen_in_order_though_server_and_consumer_are_killed() {
+    let (again, gone) = kill_in_a_loop(false);
+    assert!(again > 0, "a consumer that was never set back proves nothing");
+    assert_eq!(gone, 0, "the journal has everything");
+}
+
+#[test]
+fn what_is_not_seen_was_gone_and_the_consumer_was_told() {
+    let (_, gone) = kill_in_a_loop(true);
+    assert!(gone > 0, "a consumer that was always fast enough proves nothing");
+}

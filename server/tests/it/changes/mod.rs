@@ -1,0 +1,221 @@
+//! The stream of changes: order and completeness beside writers, filters, bounds, refusals.
+#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
+
+mod consumer;
+mod kills;
+mod refusals;
+mod slow;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::recovery::RecoveryProgress;
+use tidewire::storage::files::memory::MemoryFiles;
+
+use crate::live::client::PATIENCE;
+use crate::server::Server;
+use consumer::Consumer;
+
+/// A server with a journal in memory.
+fn server() -> Server {
+    with(EngineConfig::default())
+}
+
+fn with(config: EngineConfig) -> Server {
+    stored(config, &StorageConfig::default())
+}
+
+fn stored(config: EngineConfig, storage: &StorageConfig) -> Server {
+    let (files, clock, progress) =
+        (Arc::new(MemoryFiles::default()), Arc::new(SystemClock), RecoveryProgress::default());
+    Server::of(Engine::open_on(config, files, None, None, storage, clock, &progress).unwrap().0)
+}
+
+/// A server with this data directory.
+fn on_directory(directory: &Path) -> Server {
+    Server::of(Engine::open_directory(EngineConfig::default(), directory).unwrap())
+}
+
+/// Reads lines after a sequence until there are none, in answers of at most `limit` events.
+fn lines(server: &Server, after: u64, limit: u64, types: &str) -> Vec<Value> {
+    let (mut after, mut all) = (after, Vec::new());
+    loop {
+        let answer = server.get(&format!("/v1/changes?after={after}&limit={limit}{types}"));
+        assert_eq!((answer.status, answer.header("content-type")), (200, "application/x-ndjson"), "{}", answer.text);
+        let mut found: Vec<Value> = answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let reached = found.pop().unwrap();
+        assert_eq!(reached["type"], "reached");
+        assert!(found.len() as u64 <= limit, "{} of at most {limit}", found.len());
+        let is_over = (found.len() as u64) < limit;
+        after = reached["sequence"].as_u64().unwrap();
+        all.append(&mut found);
+        if is_over {
+            return all;
+        }
+    }
+}
+
+fn published(server: &Server, author: &str, body: &Value) -> String {
+    let answer = server.post("/v1/posts", &json!({"author": author, "body": body}));
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.json()["id"].as_str().unwrap().to_owned()
+}
+
+/// What a writer was answered, in short, as the stream should have it.
+fn write(server: &Server, writer: usize, count: usize) -> Vec<String> {
+    let (name, mut done) = (format!("writer-{writer}"), Vec::new());
+    for nth in 0..count {
+        let id = published(server, &name, &json!({"nth": nth}));
+        done.push(format!("published {id}"));
+        match nth % 4 {
+            0 => {
+                assert_eq!(server.send("DELETE", &format!("/v1/posts/{id}"), None, "").status, 204);
+                done.push(format!("deleted {id}"));
+            }
+            1 => {
+                let edge = format!("/v1/users/{name}/following/source-{nth}");
+                assert_eq!(server.json("PUT", &edge, &json!({})).status, 201);
+                done.push(format!("followed {name} source-{nth}"));
+            }
+            2 => {
+                assert_eq!(server.json("PATCH", &format!("/v1/posts/{id}"), &json!({"body": nth})).status, 200);
+                done.push(format!("edited {id}"));
+            }
+            _ => {}
+        }
+    }
+    done
+}
+
+/// Returns an event as the writers write it down.
+fn short(event: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let parts = match event["type"].as_str().unwrap() {
+        "published" => vec![text(&event["post"]["id"])],
+        "followed" => vec![text(&event["follows"][0]["follower"]), text(&event["follows"][0]["source"])],
+        _ => vec![text(&event["id"])],
+    };
+    format!("{} {}", event["type"].as_str().unwrap(), parts.join(" "))
+}
+
+#[test]
+fn a_stream_has_all_that_eight_writers_were_answered_in_their_order() {
+    const WRITERS: usize = 8;
+    let server = server();
+    let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
+    let written: Vec<Vec<String>> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn({
+                    let server = &server;
+                    move || write(server, writer, 60)
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let count: usize = written.iter().map(Vec::len).sum();
+    let mut streamed = Vec::new();
+    while streamed.len() < count {
+        streamed.extend(consumer.next_change());
+    }
+    let sequences: Vec<u64> = streamed.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
+    assert!(sequences.is_sorted_by(|one, next| one < next), "{sequences:?}");
+    // Each writer waits for its answers, so its own order is the order of the journal.
+    let shorts: Vec<String> = streamed.iter().map(short).collect();
+    for of_writer in &written {
+        let found: Vec<&String> = shorts.iter().filter(|event| of_writer.contains(event)).collect();
+        assert_eq!(found, of_writer.iter().collect::<Vec<_>>());
+    }
+    for limit in [1, 7, 1_000] {
+        assert_eq!(lines(&server, 0, limit, ""), streamed, "answers of {limit}");
+    }
+    let middle = sequences[count / 2];
+    assert_eq!(lines(&server, middle, 1_000, ""), streamed[count / 2 + 1..]);
+}
+
+#[test]
+fn a_post_is_in_the_stream_as_it_is_answered_and_in_one_line() {
+    let server = server();
+    let sent = "{\"author\":\"bob\",\"body\":{\"a\":\n\r\n [1,\n2]},\"tags\":[\"rust\"],\"topic\":\"42\"}";
+    let answer = server.send("POST", "/v1/posts", Some("application/json"), sent);
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let found = lines(&server, 0, 10, "");
+    assert_eq!((found.len(), &found[0]["post"]), (1, &answer.json()));
+    let event = Consumer::open(server.address(), "/v1/changes?after=0", None).next_change();
+    assert_eq!(event, Some(found[0].clone()));
+}
+
+#[test]
+fn a_stream_of_some_types_has_only_these_and_still_says_how_far_it_is() {
+    let server = server();
+    let id = published(&server, "bob", &json!(1));
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    assert_eq!(server.json("PUT", "/v1/users/ann/blocks/cas", &json!({})).status, 201);
+    assert_eq!(server.send("DELETE", &format!("/v1/posts/{id}"), None, "").status, 204);
+    let types = |types: &str| -> Vec<String> {
+        let found = lines(&server, 0, 100, &format!("&types={types}"));
+        found.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(types("published,deleted"), ["published", "deleted"]);
+    assert_eq!(types("followed"), ["followed"]);
+    assert_eq!(types("blocked,muted"), ["blocked"]);
+    let none = server.get("/v1/changes?after=0&types=erased").text;
+    let last = lines(&server, 0, 100, "").last().unwrap()["sequence"].clone();
+    assert_eq!(none, format!("{{\"sequence\":{last},\"type\":\"reached\"}}\n"));
+    // A stream that stays connected says it too, or its consumer would fall behind what the journal keeps.
+    let server = with(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
+    let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0&types=erased", None);
+    published(&server, "bob", &json!(1));
+    let last = lines(&server, 0, 100, "").last().unwrap()["sequence"].clone();
+    let began = Instant::now();
+    while consumer.next() != json!({"sequence": last, "type": "reached"}) {
+        assert!(began.elapsed() < PATIENCE, "the stream does not say that it reached {last}");
+    }
+}
+
+#[test]
+fn a_stream_without_a_place_begins_now_and_is_resumed_by_the_id_of_its_last_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on_directory(directory.path());
+    published(&server, "bob", &json!("before"));
+    let mut consumer = Consumer::open(server.address(), "/v1/changes", None);
+    for header in ["200 ok", "content-type: text/event-stream", "cache-control: no-store", "vary: accept"] {
+        assert!(consumer.head.contains(header), "{}", consumer.head);
+    }
+    let begun = consumer.next();
+    assert_eq!(begun["type"], "reached");
+    assert_eq!(server.get("/v1/changes").text, format!("{begun}\n"), "lines that begin now are none");
+    let bodies = |consumer: &mut Consumer, count: usize| -> Vec<Value> {
+        (0..count).map(|_| consumer.next_change().unwrap()["post"]["body"].clone()).collect()
+    };
+    (0..3).for_each(|nth| drop(published(&server, "bob", &json!(nth))));
+    assert_eq!(bodies(&mut consumer, 2), [json!(0), json!(1)]);
+    let last = consumer.last_id.clone();
+    drop((consumer, server));
+    // The server has restarted meanwhile.
+    let server = on_directory(directory.path());
+    (3..5).for_each(|nth| drop(published(&server, "bob", &json!(nth))));
+    // The address still names where the first connection began.
+    let mut resumed =
+        Consumer::open(server.address(), &format!("/v1/changes?after={}", begun["sequence"]), Some(&last));
+    assert_eq!(bodies(&mut resumed, 3), [json!(2), json!(3), json!(4)]);
+}
+
+#[test]
+fn a_stream_ends_when_the_server_stops() {
+    let server = server();
+    let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
+    published(&server, "bob", &json!(1));
+    assert!(consumer.next_change().is_some());
+    let began = Instant::now();
+    drop(server);
+    assert_eq!(consumer.next_change(), None);
+    assert!(began.elapsed() < Duration::from_secs(8), "the server waited for the stream: {:?}", began.elapsed());
+}

@@ -1,0 +1,62 @@
+//! Consumers that stop reading.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire_server::http::middleware::pace::Pace;
+use tidewire_server::http::state::HttpState;
+use tokio::net::TcpSocket;
+
+use super::consumer::Consumer;
+use super::published;
+use crate::live::client::PATIENCE;
+use crate::server::Server;
+
+/// Returns the value of a metric.
+fn metric(server: &Server, line: &str) -> u64 {
+    let metrics = server.get("/metrics").text;
+    let found = metrics.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("{line}: {metrics}")).parse().unwrap()
+}
+
+#[test]
+fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not_concerned() {
+    const POSTS: usize = 400;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();
+    let pace = Pace { stall_max: Duration::from_secs(2), ..Pace::default() };
+    let server = Server::serving(HttpState { pace, ..HttpState::from(engine.clone()) }, engine);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut stalled = runtime.block_on(async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        socket.connect(server.address()).await.unwrap().into_std().unwrap()
+    });
+    stalled.set_nonblocking(false).unwrap();
+    let head = format!("Host: {}\r\nAccept: text/event-stream", server.address());
+    write!(stalled, "GET /v1/changes?after=0 HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0&types=published", None);
+    let body = json!("x".repeat(60_000));
+    for _ in 0..POSTS {
+        published(&server, "bob", &body);
+        assert_eq!(consumer.next_change().unwrap()["post"]["body"], body);
+    }
+    let began = Instant::now();
+    while metric(&server, r#"tidewire_change_streams_ended_total{reason="slow"}"#) == 0 {
+        assert!(began.elapsed() < PATIENCE, "the stalled consumer is cut off: {}", server.get("/metrics").text);
+    }
+    assert_eq!(metric(&server, "tidewire_change_streams"), 1, "its place is free");
+    // The other one has read everything. What is left is what the server has read for the stalled one: the buffers of its socket, some pieces.
+    let to_stalled = metric(&server, "tidewire_change_bytes_sent_total") - (POSTS * 60_000) as u64;
+    assert!(
+        to_stalled < 4 << 20,
+        "{to_stalled} bytes of {} were read for a consumer that takes nothing",
+        POSTS * 60_000
+    );
+    let mut rest = Vec::new();
+    let _ = stalled.read_to_end(&mut rest);
+    assert!(rest.len() < 4 << 20, "{} bytes were on their way", rest.len());
+}
