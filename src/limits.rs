@@ -61,6 +61,12 @@ pub const PARTIAL_NAMES_MAX: usize = 100;
 /// Maximum number of edges in one bulk follow.
 pub const FOLLOWS_PER_REQUEST_MAX: usize = 10_000;
 
+/// Maximum number of posts in one request that publishes many.
+pub const POSTS_PER_REQUEST_MAX: usize = 1_000;
+
+/// Maximum number of posts in one request that reads many.
+pub const POSTS_PER_READ_MAX: usize = 100;
+
 /// Maximum number of readers in one request for the feeds of many.
 pub const FEEDS_PER_REQUEST_MAX: usize = 100;
 

@@ -8,6 +8,7 @@
 //! - wire formats and settings files (the server).
 
 mod backups;
+mod bulk;
 mod changes;
 mod cluster;
 mod edges;

@@ -113,6 +113,15 @@ pub enum Command {
         /// The channel for the answer.
         reply: Reply<()>,
     },
+    /// Remove follow edges, either all of them or none.
+    UnfollowMany {
+        /// Each edge, as its follower and its source.
+        edges: Vec<(SourceId, SourceId)>,
+        /// The channel for the answer: the number of edges that there were.
+        reply: Reply<usize>,
+    },
+    /// Execute commands that came together, in this order. They are committed together as far as they do not depend on each other.
+    Many(Vec<Command>),
     /// Change the preferences of a reader.
     Choose {
         /// The id of the reader.
@@ -186,6 +195,11 @@ impl Command {
             Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
             Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
             Self::Follow { edges, .. } => edges.iter().map(edge).sum(),
+            Self::UnfollowMany { edges, .. } => {
+                let edge = |(follower, source): &(SourceId, SourceId)| follower.as_str().len() + source.as_str().len();
+                edges.iter().map(|ids| size_of::<(SourceId, SourceId)>() + edge(ids)).sum()
+            }
+            Self::Many(commands) => commands.iter().map(Self::bytes).sum(),
             Self::Resolved { command, resolved, .. } => command.bytes() + resolved.bytes(),
             Self::Delete { .. }
             | Self::IdsListed { .. }
@@ -214,6 +228,8 @@ impl Command {
                 answer(reply, cause);
             }
             Self::Follow { reply, .. } => answer(reply, cause),
+            Self::UnfollowMany { reply, .. } => answer(reply, cause),
+            Self::Many(commands) => commands.into_iter().for_each(|command| command.refuse(cause.clone())),
             Self::RegisterUser { reply, .. } => answer(reply, cause),
             Self::Choose { reply, .. } => answer(reply, cause),
             Self::Erase { reply, .. } => answer(reply, cause),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use tidewire::clock::{Clock, SystemClock};
+use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
@@ -174,6 +174,36 @@ async fn replies_to_and_reposts_of_one_post_are_journaled_together() {
         assert_eq!(held.commits_of((0..COMMANDS).map(draft)).await, 1, "{name}");
     }
     held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn what_comes_in_one_request_is_committed_once_unless_it_depends_on_itself() {
+    let held = Held::new(config(1, CelebrityPolicy::PushAll));
+    let (engine, plain) = (&held.engine, |nth: u64| with_id(nth, draft("ann", "1")));
+    let again = |nth: u64| plain(if nth == 15 { 2_001 } else { nth + 2_000 });
+    let cases: [(&str, u64, &dyn Fn(u64) -> Draft, usize); 3] = [
+        ("plain", 1_000, &plain, 1),
+        ("an id that comes twice", 30, &again, 2),
+        (
+            "each answers the one before",
+            5,
+            &|nth| Draft { reply_to: Some(PostId(3_999 + nth)), ..plain(4_000 + nth) },
+            5,
+        ),
+    ];
+    for (name, count, draft, commits) in cases {
+        let before = held.gate.commits();
+        let answers = engine.publish_many((0..count).map(draft).collect(), false).await;
+        assert_eq!(held.gate.commits() - before, commits, "{name}");
+        assert!(answers.iter().all(Result::is_ok), "{name}: {answers:?}");
+    }
+    let edges = |count: usize| (0..count).map(|nth| (id("bob"), id(&format!("s{nth}"))));
+    engine.follow(edges(COMMANDS).map(|(from, to)| NewEdge::new(from, to)).collect()).await.unwrap();
+    let before = held.gate.commits();
+    let twice = edges(COMMANDS).chain(edges(COMMANDS + 1)).collect();
+    assert_eq!((engine.unfollow_many(twice).await.unwrap(), held.gate.commits() - before), (COMMANDS, 1));
+    assert_eq!(engine.following(&id("bob"), UnixMicros(i64::MAX), 10), []);
+    engine.shutdown();
 }
 
 #[tokio::test]

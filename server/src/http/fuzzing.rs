@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::http::auth::access_file;
 use crate::http::auth::caller::Caller;
 use crate::http::auth::keys::{self, KeyScope, Keys, TokenKey};
-use crate::http::handlers::{follows, posts, preferences, users};
+use crate::http::handlers::{bulk_posts, follows, posts, preferences, users};
 use crate::http::problem::Problem;
 use crate::http::request;
 use tidewire::clock::UnixMicros;
@@ -23,7 +23,7 @@ use tidewire::feed::event::{Event, NewEdge};
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Draft, Post};
 use tidewire::feed::rules::{Rules, RulesPatch};
-use tidewire::id::PostId;
+use tidewire::id::{PostId, SourceId};
 use tidewire::storage::frame::{pack, unpack};
 
 pub use crate::http::live::fuzzing::frames;
@@ -49,9 +49,18 @@ pub fn bodies(data: &[u8]) {
         assert_eq!(posts::change(text.as_bytes()).expect("an accepted value is accepted again"), (body, hidden));
     }
     if let Some(edges) = taken(data, follows::edges) {
-        let follows: Vec<Value> = edges.iter().map(edge).collect();
-        let again = follows::edges(json!({ "follows": follows }).to_string().as_bytes());
+        let follows: Vec<Value> = edges.follows.iter().map(edge).collect();
+        let unfollow = |(follower, source): &(SourceId, SourceId)| json!({"follower": follower, "source": source});
+        let unfollows = edges.unfollows.as_ref().map(|edges| edges.iter().map(unfollow).collect::<Vec<_>>());
+        let mut body = json!({ "follows": follows });
+        unfollows.into_iter().for_each(|edges| body["unfollows"] = json!(edges));
+        let again = follows::edges(body.to_string().as_bytes());
         assert_eq!(again.expect("an accepted value is accepted again"), edges);
+    }
+    if let Some(drafts) = taken(data, bulk_posts::drafts) {
+        for draft in drafts.into_iter().flatten() {
+            assert_eq!(draft.check(), Ok(()));
+        }
     }
     taken(data, request::json::<follows::FollowOptions>);
     if let Some(patch) = taken(data, request::json::<RulesPatch>) {

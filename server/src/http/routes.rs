@@ -13,7 +13,7 @@ use crate::http::engine_cell::ReadyEngine;
 #[cfg(feature = "cluster")]
 use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
-    erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences, server, users,
+    bulk_posts, erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences, server, users,
 };
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -61,6 +61,8 @@ const DELETE: Method = Method::DELETE;
 pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_feed", GET, "/v1/users/{user}/feed", OWN_READ, || web::to(home)),
     operation("publish", POST, "/v1/posts", AUTHOR_WRITE, || web::to(posts::publish)),
+    operation("read_posts", GET, "/v1/posts", AUTHOR_READ, || web::to(bulk_posts::read)),
+    operation("publish_many", POST, "/v1/posts/batch", BULK_WRITE, || web::to(bulk_posts::publish)),
     operation("read_post", GET, "/v1/posts/{id}", AUTHOR_READ, || web::to(posts::read)),
     operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),

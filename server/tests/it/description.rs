@@ -93,7 +93,14 @@ pub fn check(method: &str, path: &str, sent: &[u8], answer: &Answer) {
         assert!(codes.contains(&problem["code"]), "{what}: this code is not described");
     }
     if answer.status < 300 && !sent.is_empty() {
-        let sent: Value = serde_json::from_slice(sent).unwrap();
+        let mut sent: Value = serde_json::from_slice(sent).unwrap();
+        if operation["operationId"] == "publish_many" {
+            // Each post is granted or refused by itself.
+            let answered = answer.json();
+            let mut entries = answered["posts"].as_array().unwrap().iter();
+            let posts = sent["posts"].as_array_mut().unwrap();
+            posts.retain(|_| entries.next().unwrap().get("problem").is_none());
+        }
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(faults(schema, &sent), [""; 0], "{what}: was granted");
     }

@@ -8,6 +8,7 @@ mod archive_damage;
 mod backup;
 mod bad_input;
 mod browser;
+mod bulk;
 mod changes;
 #[cfg(feature = "cluster")]
 mod cluster;

@@ -79,6 +79,7 @@ impl<J: Journal> Scribe<J> {
             | Command::Delete { .. }
             | Command::Follow { .. }
             | Command::Unfollow { .. }
+            | Command::UnfollowMany { .. }
             | Command::Choose { .. }
             | Command::Erase { .. }
             | Command::EraseStep { .. }
@@ -89,6 +90,7 @@ impl<J: Journal> Scribe<J> {
             | Command::TieringWritten(_)
             | Command::IdsListed { .. }
             | Command::Leave
+            | Command::Many(_)
             | Command::Stop => None,
         }
     }

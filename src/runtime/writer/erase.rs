@@ -52,6 +52,9 @@ impl<J: Journal> Scribe<J> {
             }
             Command::RegisterUser { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
             Command::Unfollow { follower, source, .. } => [follower, source].into_iter().find(is_erased),
+            Command::UnfollowMany { edges, .. } => {
+                edges.iter().flat_map(|(follower, source)| [follower, source]).find(is_erased)
+            }
             Command::Choose { reader, choice, .. } => std::iter::once(reader).chain(chosen(choice)).find(is_erased),
             Command::Resolved { command, .. } => return self.names_erased(command),
             _ => None,

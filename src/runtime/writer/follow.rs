@@ -175,6 +175,27 @@ impl<J: Journal> Scribe<J> {
         self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
     }
 
+    pub(super) fn unfollow_many(&mut self, edges: Vec<(SourceId, SourceId)>, reply: Reply<usize>) {
+        let sources = &self.writer.world().sources;
+        let is_there = |(follower, source): &(SourceId, SourceId)| {
+            let (from, to) = (sources.get(follower), sources.get(source));
+            from.zip(to).is_some_and(|(from, to)| {
+                let following = from.following();
+                following.contains(to.slot) || following.is_only_kept(to.slot)
+            })
+        };
+        let mut named = HashSet::new();
+        let there: Vec<_> = edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone())).collect();
+        let event = |(follower, source)| Event::Unfollowed { follower, source, keep_until: None };
+        let (removed, mut events) = (there.len(), there.into_iter().map(event));
+        let Some(last) = events.next_back() else { return drop(reply.send(Ok(0))) };
+        for event in events {
+            self.accept(event, Then::Nothing);
+        }
+        // Either all of the events are committed, or none.
+        self.accept(last, Then::Unfollow(reply, removed));
+    }
+
     /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does
     /// not contain them all.
     fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {

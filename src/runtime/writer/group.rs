@@ -91,6 +91,7 @@ impl Group {
                 !self.readers.is_empty() && followers(edges).any(|follower| self.readers.contains(follower))
             }
             Command::Unfollow { follower, .. } => self.readers.contains(follower),
+            Command::UnfollowMany { edges, .. } => edges.iter().any(|(follower, _)| self.readers.contains(follower)),
             Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }
@@ -102,6 +103,7 @@ impl Group {
             | Command::TieringWritten(_)
             | Command::IdsListed { .. }
             | Command::Leave
+            | Command::Many(_)
             | Command::Stop => false,
         }
     }

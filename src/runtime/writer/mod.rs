@@ -106,6 +106,7 @@ enum Then {
     Publish { wait: bool, reply: Reply<Published> },
     Edit(Reply<Arc<Post>>),
     Follow(Reply<Followed>, Followed),
+    Unfollow(Reply<usize>, usize),
     Answer(Reply<()>),
     Chosen(Reply<bool>),
     Erase(Reply<Erasing>),
@@ -186,6 +187,9 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn take(&mut self, command: Command) {
+        if let Command::Many(commands) = command {
+            return commands.into_iter().for_each(|command| self.take(command));
+        }
         if let Some(refused) = self.refused_by_cluster(&command) {
             return command.refuse(refused);
         }
@@ -219,6 +223,7 @@ impl<J: Journal> Scribe<J> {
             Command::Follow { edges, reply } => self.follow(edges, reply),
             Command::RegisterUser { user, reply } => self.register_user(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
+            Command::UnfollowMany { edges, reply } => self.unfollow_many(edges, reply),
             Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
                 self.revoke(user, not_before, forget_before, reply);
@@ -229,7 +234,8 @@ impl<J: Journal> Scribe<J> {
             Command::TieringWritten(written) => self.finish_tiering(*written),
             Command::IdsListed { listed } => self.ids_listed(listed),
             Command::Leave => self.leave_cluster(),
-            Command::Resolved { .. } | Command::Stop => {}
+            // These were taken apart.
+            Command::Many(_) | Command::Resolved { .. } | Command::Stop => {}
         }
     }
 
@@ -342,6 +348,9 @@ impl<J: Journal> Scribe<J> {
             (Then::Follow(reply, followed), _) => {
                 let _ = reply.send(Ok(followed));
             }
+            (Then::Unfollow(reply, removed), _) => {
+                let _ = reply.send(Ok(removed));
+            }
             (Then::Answer(reply), _) => {
                 let _ = reply.send(Ok(()));
             }
@@ -396,6 +405,7 @@ impl Then {
             Self::Publish { reply, .. } => refuse(reply, cause),
             Self::Edit(reply) => refuse(reply, cause),
             Self::Follow(reply, _) => refuse(reply, cause),
+            Self::Unfollow(reply, _) => refuse(reply, cause),
             Self::Answer(reply) => refuse(reply, cause),
             Self::Chosen(reply) => refuse(reply, cause),
             Self::Erase(reply) => refuse(reply, cause),

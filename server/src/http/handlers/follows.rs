@@ -28,7 +28,27 @@ pub(in crate::http) struct FollowOptions {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bulk {
-    follows: Vec<Object<BulkEdge>>,
+    #[serde(default)]
+    follows: Option<Vec<Object<BulkEdge>>>,
+    #[serde(default)]
+    unfollows: Option<Vec<Object<OldEdge>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldEdge {
+    #[serde(deserialize_with = "text")]
+    follower: SourceId,
+    #[serde(deserialize_with = "text")]
+    source: SourceId,
+}
+
+/// The edges of a `POST /v1/follows` body.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::http) struct Edges {
+    pub(in crate::http) follows: Vec<NewEdge>,
+    /// The edges to remove, each as its follower and its source, if the body has this field.
+    pub(in crate::http) unfollows: Option<Vec<(SourceId, SourceId)>>,
 }
 
 #[derive(Deserialize)]
@@ -55,19 +75,28 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
 }
 
 /// Parses the edges of a `POST /v1/follows` body.
-pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
-    let Bulk { follows } = request::json(bytes)?;
-    if follows.len() > FOLLOWS_PER_REQUEST_MAX {
+pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Edges, Problem> {
+    let Bulk { follows, unfollows } = request::json(bytes)?;
+    if follows.is_none() && unfollows.is_none() {
+        let detail = "follows or unfollows: nothing to change is given";
+        return Err(Problem::bad("missing_field", detail).of_field("follows"));
+    }
+    let follows = follows.unwrap_or_default();
+    let count = follows.len() + unfollows.as_ref().map_or(0, Vec::len);
+    if count > FOLLOWS_PER_REQUEST_MAX {
+        let field = if follows.len() > FOLLOWS_PER_REQUEST_MAX { "follows" } else { "unfollows" };
         let detail =
-            format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
-        return Err(Problem::bad("invalid_field", detail).of_field("follows"));
+            format!("{field}: a request may have at most {FOLLOWS_PER_REQUEST_MAX} edges, this one has {count}");
+        return Err(Problem::bad("invalid_field", detail).of_field(field));
     }
     let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
         hidden,
         backfill,
         ..NewEdge::new(follower, source)
     };
-    Ok(follows.into_iter().map(edge).collect())
+    let unfollows = unfollows
+        .map(|edges| edges.into_iter().map(|Object(OldEdge { follower, source })| (follower, source)).collect());
+    Ok(Edges { follows: follows.into_iter().map(edge).collect(), unfollows })
 }
 
 /// Handles `PUT /v1/users/{user}/following/{source}`.
@@ -113,8 +142,13 @@ pub(in crate::http) async fn follow_many(
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let bytes = body.json_bytes(&request)?;
-    let followed = engine.follow(edges(bytes)?).await?;
-    Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
+    let Edges { follows, unfollows } = edges(bytes)?;
+    let followed = engine.follow(follows).await?;
+    let mut answer = json!({"created": followed.created, "existing": followed.existing});
+    if let Some(unfollows) = unfollows {
+        answer["removed"] = json!(engine.unfollow_many(unfollows).await?);
+    }
+    Ok(HttpResponse::Ok().json(answer))
 }
 
 /// Handles `GET /v1/users/{user}/following`. With `?hidden=true`, lists the virtual follows that an operator set.

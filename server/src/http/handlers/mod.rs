@@ -1,5 +1,6 @@
 //! Handlers: each one parses a request, calls the engine, and writes the response.
 
+pub(super) mod bulk_posts;
 pub(super) mod erase;
 pub(super) mod explain;
 pub(super) mod feeds;

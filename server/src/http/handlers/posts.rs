@@ -204,7 +204,7 @@ pub(in crate::http) async fn delete(
 
 /// Returns a post if the caller may access it. Posts of other authors are reported as unknown, so that callers cannot find out which posts
 /// exist.
-async fn find_own(caller: &Caller, engine: &ReadyEngine, id: PostId) -> Result<Arc<Post>, Error> {
+pub(super) async fn find_own(caller: &Caller, engine: &ReadyEngine, id: PostId) -> Result<Arc<Post>, Error> {
     let found = engine.post(id).await?;
     caller.may_have(&found.author().id).map_err(|_| Error::UnknownPost(id))?;
     Ok(found)

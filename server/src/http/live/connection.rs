@@ -13,6 +13,8 @@ use actix_web::rt::time::{Instant, Sleep, sleep};
 use actix_web::web::{Bytes, BytesMut};
 
 use crate::http::auth::SessionExpiry;
+use crate::http::live::text;
+use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, Received, Wire};
 use tidewire::engine::Watcher;
 use tidewire::feed::stream::StreamPosition;
@@ -29,6 +31,8 @@ pub(super) struct Connection<W> {
     session_expiry: Option<Box<SessionExpiry>>,
     /// The stream position of the client, once it is known.
     place: Option<StreamPosition>,
+    /// The number of unread entries, if the client wants it.
+    unread: Option<Box<UnreadCount>>,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
 }
@@ -46,9 +50,11 @@ impl<W: Wire> Connection<W> {
         watcher: Watcher,
         heartbeat: Duration,
         session_expiry: Option<Box<SessionExpiry>>,
+        unread: Option<UnreadCount>,
     ) -> Self {
         let next_beat = Box::pin(sleep(heartbeat));
-        Self { wire, state: State::Open(watcher), session_expiry, place: None, heartbeat, next_beat }
+        let unread = unread.map(Box::new);
+        Self { wire, state: State::Open(watcher), session_expiry, place: None, unread, heartbeat, next_beat }
     }
 
     /// Creates a connection that is closed at once.
@@ -59,6 +65,7 @@ impl<W: Wire> Connection<W> {
             state: State::Refused(why),
             session_expiry: None,
             place: None,
+            unread: None,
             heartbeat: Duration::MAX,
             next_beat,
         }
@@ -85,11 +92,17 @@ impl<W: Wire> Connection<W> {
             match watcher.poll_next(task) {
                 Poll::Ready(Ok(event)) => {
                     self.place = Some(event.place);
+                    self.unread.iter_mut().for_each(|unread| unread.note(&event.kind));
                     self.wire.write(&event, out);
                 }
                 Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
                 Poll::Pending => break,
             }
+        }
+        if let (Some(unread), Some(place)) = (&mut self.unread, self.place)
+            && let Poll::Ready(count) = unread.poll_changed(task)
+        {
+            self.wire.write_text("unread", place, &text::unread(place, &count), out);
         }
         while self.next_beat.as_mut().poll(task).is_ready() {
             self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);

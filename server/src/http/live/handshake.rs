@@ -21,6 +21,7 @@ use crate::http::admission::{Admission, Permit};
 use crate::http::auth::{Access, Denial, SessionExpiry, UnauthenticatedSlot};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
+use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, Received, WebSocket};
 use crate::http::operation::{Needs, Right, WorkKind};
 use crate::http::problem::Problem;
@@ -40,6 +41,8 @@ pub(super) struct LiveRequest {
     pub(super) admission: Arc<Admission>,
     pub(super) user: SourceId,
     pub(super) resume: Option<StreamPosition>,
+    /// The reader whose unread entries the client wants to know the number of.
+    pub(super) unread_of: Option<SourceId>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) connection: Option<Arc<ConnectionState>>,
 }
@@ -126,7 +129,10 @@ impl LiveRequest {
     /// Returns the next state after the attempt to watch the feed.
     fn joined(&self, Joining { wire, session_expiry, .. }: Joining, watching: Result<Watcher, Error>) -> State {
         State::Known(Box::new(match watching {
-            Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry),
+            Ok(watcher) => {
+                let unread = self.unread_of.clone().map(|reader| UnreadCount::new(self.engine.clone(), reader));
+                Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry, unread)
+            }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
             Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),
             Err(cause) if cause.is_temporary() => Connection::refused(wire, Close::Overloaded),

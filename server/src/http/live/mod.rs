@@ -3,7 +3,8 @@
 //! Responsible for:
 //! - opening them, at the position from which a client resumes ([`websocket`], [`events`]);
 //! - authenticating WebSockets without credentials ([`handshake`]);
-//! - sending messages ([`connection`]), their wire formats ([`wire`]) and their text ([`text`]).
+//! - sending messages ([`connection`]), their wire formats ([`wire`]) and their text ([`text`]);
+//! - the number of unread entries, for clients that want it ([`unread`]).
 //!
 //! Not responsible for:
 //! - which events are delivered, and closing slow clients (`runtime::reader::watch`, `live::subscriber_queue`).
@@ -14,6 +15,7 @@ mod frame_checks;
 pub(in crate::http) mod fuzzing;
 mod handshake;
 mod text;
+mod unread;
 mod wire;
 
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use crate::http::auth::{Access, Caller, PROTOCOL, SessionExpiry, offers_protocol
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::live::connection::Connection;
 use crate::http::live::handshake::{Handshake, LiveRequest};
+use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
@@ -40,6 +43,7 @@ use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::stream::{Epoch, StreamPosition};
+use tidewire::id::SourceId;
 
 /// Handles `GET /v1/users/{user}/live`.
 pub(super) async fn websocket(
@@ -49,7 +53,8 @@ pub(super) async fn websocket(
     access: Data<Access>,
     connections: Data<Connections>,
 ) -> Result<HttpResponse, Problem> {
-    let (user, resume) = (user(&request)?, resume(&request)?);
+    let user = user(&request)?;
+    let Wanted { resume, unread_of } = wanted(&request, &user)?;
     let mut response = ws::handshake(request.head()).map_err(|cause| {
         let detail =
             format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
@@ -67,14 +72,17 @@ pub(super) async fn websocket(
             let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
             let (access, admission) = (access.into_inner(), Admission::of(&request)?);
             let address = connections.limits().proxies.counted(peer);
-            let live = LiveRequest { engine: (*engine).clone(), access, admission, user, resume, peer, connection };
+            let live =
+                LiveRequest { engine: (*engine).clone(), access, admission, user, resume, unread_of, peer, connection };
             Handshake::new(wire, live, address)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
-                Connection::new(wire, watcher, heartbeat(&engine), SessionExpiry::of(&access, &caller, &engine)).boxed()
+                let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader));
+                let session_expiry = SessionExpiry::of(&access, &caller, &engine);
+                Connection::new(wire, watcher, heartbeat(&engine), session_expiry, unread).boxed()
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
@@ -90,7 +98,8 @@ pub(super) async fn events(
     engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
-    let (user, resume) = (user(&request)?, resume(&request)?);
+    let user = user(&request)?;
+    let Wanted { resume, unread_of } = wanted(&request, &user)?;
     if request.method() == Method::HEAD {
         return Ok(events_head().finish());
     }
@@ -101,7 +110,9 @@ pub(super) async fn events(
         other => other.into(),
     })?;
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
-    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry)))
+    let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader));
+    let connection = Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry, unread);
+    Ok(events_head().body(connection))
 }
 
 fn heartbeat(engine: &Engine) -> Duration {
@@ -118,9 +129,21 @@ fn events_head() -> HttpResponseBuilder {
     response
 }
 
+/// The parameters of a live request.
+struct Wanted {
+    resume: Option<StreamPosition>,
+    /// The reader whose unread entries the client wants to know the number of.
+    unread_of: Option<SourceId>,
+}
+
+fn wanted(request: &HttpRequest, user: &SourceId) -> Result<Wanted, Problem> {
+    let parameters = Parameters::read(request, &["epoch", "seq", "unread"])?;
+    let unread_of = parameters.truth("unread")?.then(|| user.clone());
+    Ok(Wanted { resume: resume(request, &parameters)?, unread_of })
+}
+
 /// Parses the position from which the client resumes: `?epoch=…&seq=N`, or `Last-Event-ID`, which browsers send for server-sent events.
-fn resume(request: &HttpRequest) -> Result<Option<StreamPosition>, Problem> {
-    let parameters = Parameters::read(request, &["epoch", "seq"])?;
+fn resume(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<Option<StreamPosition>, Problem> {
     let named = match (parameters.text("epoch"), parameters.number("seq")?) {
         (Some(epoch), Some(last)) => Some((epoch, last)),
         (None, None) => None,

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::http::page_json;
+use tidewire::engine::Unread;
 use tidewire::feed::cursor;
-use tidewire::feed::stream::Epoch;
+use tidewire::feed::stream::{Epoch, StreamPosition};
 use tidewire::live::event::{EventKind, LiveEntry, LiveEvent};
 
 /// Returns the `type` of a message.
@@ -51,6 +52,11 @@ pub(super) fn message(event: &LiveEvent, json: &mut String) {
         }
     }
     json.push('}');
+}
+
+/// Returns the message with the number of unread entries. It has the number of the last message before it.
+pub(super) fn unread(place: StreamPosition, Unread { entries, capped, complete, .. }: &Unread) -> String {
+    format!(r#"{{"type":"unread","seq":{},"unread":{entries},"capped":{capped},"complete":{complete}}}"#, place.last)
 }
 
 /// Returns the JSON text of an entry, which is encoded once for all connections that receive it.

@@ -12,6 +12,7 @@ use futures_core::Stream;
 
 use crate::http::live::frame_checks::{FrameChecks, Meter, Violation};
 use crate::http::live::text;
+use tidewire::feed::stream::StreamPosition;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::LiveEvent;
 use tidewire::live::subscriber_queue::Closing;
@@ -23,6 +24,9 @@ pub(super) trait Wire: Unpin {
 
     /// Appends a message to `out`.
     fn write(&mut self, event: &LiveEvent, out: &mut BytesMut);
+
+    /// Appends a message of this type, whose JSON is `text`, to `out`.
+    fn write_text(&mut self, kind: &str, place: StreamPosition, text: &str, out: &mut BytesMut);
 
     /// Appends a ping, if the format has pings. Returns false if the client has sent nothing since the previous ping.
     fn ping(&mut self, out: &mut BytesMut) -> bool;
@@ -188,6 +192,10 @@ impl Wire for WebSocket {
         Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
     }
 
+    fn write_text(&mut self, _: &str, _: StreamPosition, text: &str, out: &mut BytesMut) {
+        Parser::write_message(out, text, OpCode::Text, true, false);
+    }
+
     fn ping(&mut self, out: &mut BytesMut) -> bool {
         self.scratch = String::new();
         Parser::write_message(out, "", OpCode::Ping, true, false);
@@ -224,15 +232,21 @@ impl Wire for EventStream {
     }
 
     fn write(&mut self, event: &LiveEvent, out: &mut BytesMut) {
-        self.scratch.clear();
-        text::message(event, &mut self.scratch);
+        let mut message = std::mem::take(&mut self.scratch);
+        message.clear();
+        text::message(event, &mut message);
+        self.write_text(text::kind(event), event.place, &message, out);
+        self.scratch = message;
+    }
+
+    fn write_text(&mut self, kind: &str, place: StreamPosition, text: &str, out: &mut BytesMut) {
         out.extend_from_slice(b"event: ");
-        out.extend_from_slice(text::kind(event).as_bytes());
+        out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\nid: ");
-        let id = format!("{}:{}", text::epoch(event.place.epoch), event.place.last);
+        let id = format!("{}:{}", text::epoch(place.epoch), place.last);
         out.extend_from_slice(id.as_bytes());
         // A post body may have line breaks between JSON tokens and nowhere else: JSON escapes them within strings.
-        for line in self.scratch.split(['\n', '\r']) {
+        for line in text.split(['\n', '\r']) {
             out.extend_from_slice(b"\ndata: ");
             out.extend_from_slice(line.as_bytes());
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::openapi::schemas::{Named, object, or_null, schema};
+use tidewire::limits::UNREAD_MAX;
 
 /// Returns the schema of each message, and of any message.
 pub(super) fn all() -> Named {
@@ -42,6 +43,18 @@ pub(super) fn all() -> Named {
             ),
         ),
         ("MarkerMessage", message("marker", "The reader has read up to here.", json!({"cursor": schema("Cursor")}))),
+        (
+            "UnreadMessage",
+            message(
+                "unread",
+                "With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the message before it.",
+                json!({
+                    "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX},
+                    "capped": {"type": "boolean"},
+                    "complete": {"type": "boolean"},
+                }),
+            ),
+        ),
         ("BeatMessage", message("beat", "Nothing has happened.", json!({}))),
     ];
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();

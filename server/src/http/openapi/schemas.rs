@@ -13,7 +13,8 @@ use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
 use tidewire::limits::{
     BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
-    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
+    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, POSTS_PER_REQUEST_MAX,
+    SOURCE_ID_BYTES_MAX, UNREAD_MAX,
 };
 
 /// Returns a reference to a schema by its name.
@@ -141,7 +142,7 @@ fn problem() -> Value {
     }));
     problem["properties"]["field"] =
         json!({"type": "string", "description": "The field, path part or query parameter at fault."});
-    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` only."});
+    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` and `posts` only."});
     let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
     problem["properties"]["oldest"] = sequence("Of `gone`: the first `after` that is possible.");
     problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last `after` that is possible.");
@@ -191,7 +192,19 @@ fn posts() -> Named {
     for (name, of) in optional.as_object().into_iter().flatten() {
         post["properties"][name] = of.clone();
     }
-    vec![("NewPost", closed(&["author", "body"], sent)), ("PostChange", change), ("Post", post)]
+    let many = json!({"type": "array", "maxItems": POSTS_PER_REQUEST_MAX, "items": schema("NewPost")});
+    let published = object(json!({"created": {"type": "boolean"}, "post": schema("Post")}));
+    let answers = array(json!({"anyOf": [schema("PublishedPost"), schema("RefusedPost")]}));
+    vec![
+        ("NewPost", closed(&["author", "body"], sent)),
+        ("PostChange", change),
+        ("Post", post),
+        ("PostsRequest", closed(&["posts"], json!({"posts": many}))),
+        ("PublishedPost", published),
+        ("RefusedPost", object(json!({"problem": schema("Problem")}))),
+        ("PostsAnswer", object(json!({"posts": answers}))),
+        ("PostList", object(json!({"posts": array(schema("Post")), "missing": array(schema("PostId"))}))),
+    ]
 }
 
 fn edges() -> Named {
@@ -209,6 +222,13 @@ fn edges() -> Named {
     edge["source"] = schema("SourceId");
     let follows =
         json!({"type": "array", "maxItems": FOLLOWS_PER_REQUEST_MAX, "items": closed(&["follower", "source"], edge)});
+    let old = closed(&["follower", "source"], json!({"follower": schema("SourceId"), "source": schema("SourceId")}));
+    let unfollows = json!({"type": "array", "maxItems": FOLLOWS_PER_REQUEST_MAX, "items": old});
+    let mut request = closed(&[], json!({"follows": follows, "unfollows": unfollows}));
+    request["minProperties"] = json!(1);
+    let mut followed = object(json!({"created": count(), "existing": count()}));
+    followed["properties"]["removed"] =
+        json!({"type": "integer", "minimum": 0, "description": "Present if the request has `unfollows`."});
     let listed = object(json!({"id": schema("SourceId"), "since": schema("Time")}));
     let user = object(json!({
         "id": schema("SourceId"),
@@ -223,8 +243,8 @@ fn edges() -> Named {
     vec![
         ("Nothing", closed(&[], json!({}))),
         ("FollowOptions", closed(&[], options)),
-        ("FollowsRequest", closed(&["follows"], json!({"follows": follows}))),
-        ("Followed", object(json!({"created": count(), "existing": count()}))),
+        ("FollowsRequest", request),
+        ("Followed", followed),
         ("Put", object(json!({"created": {"type": "boolean"}}))),
         ("SourceList", list(listed)),
         ("RouteCost", route_cost()),

@@ -52,6 +52,8 @@ pub fn call(name: &str) -> Call {
         "revoke_tokens" => call(Who::Server, true, None, 200),
         "erase_user" => call(Who::Server, true, None, 202),
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
+        "publish_many" => call(Who::Server, true, Some(json!({"posts": [{"author": "ann", "body": "marvel"}]})), 200),
+        "read_posts" => call(Who::Each, false, None, 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
         "read_post" => call(Who::Author, false, None, 200),
@@ -160,6 +162,7 @@ pub fn send(server: &Server, (name, method, path): (&str, &str, &str), call: &Ca
     let user = user(name);
     let parts = [("{user}", user), ("{source}", "bob"), ("{name}", "pals"), ("{id}", &post), ("{post}", &post)];
     let path = parts.iter().fold(path.to_owned(), |path, (part, value)| path.replace(part, value));
+    let path = if name == "read_posts" { format!("{path}?ids={post}") } else { path };
     let mut headers = vec![];
     headers.extend(credential.header.as_deref().map(|value| ("authorization", value)));
     headers.extend(call.body.is_some().then_some(("content-type", "application/json")));

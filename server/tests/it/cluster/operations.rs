@@ -20,13 +20,13 @@ fn answering(name: &str) -> &'static str {
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.
-        "read_post" => "a or b",
+        "read_post" | "read_posts" => "a or b",
         "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers" | "list_mutes"
         | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
         | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" => "b",
-        "publish" | "edit_post" | "delete_post" | "follow_many" | "erase_user" | "follow" | "unfollow"
-        | "revoke_tokens" | "mute" | "unmute" | "block" | "unblock" | "change_rules" | "mark" | "delete_list"
-        | "add_member" | "remove_member" => "c",
+        "publish" | "publish_many" | "edit_post" | "delete_post" | "follow_many" | "erase_user" | "follow"
+        | "unfollow" | "revoke_tokens" | "mute" | "unmute" | "block" | "unblock" | "change_rules" | "mark"
+        | "delete_list" | "add_member" | "remove_member" => "c",
         unknown => panic!("{unknown} is new: which node handles it?"),
     }
 }

@@ -12,3 +12,4 @@ mod slow;
 mod sockets;
 mod storm;
 mod told;
+mod unread;

@@ -38,14 +38,14 @@ fn unfollow() -> Documentation {
 }
 
 fn follow_many() -> Documentation {
-    documented("Make many follow edges at once, or none")
+    documented("Make and remove many follow edges at once")
         .description(format!(
             "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
-             cannot be made, none is, and `errors` has those."
+             cannot be made, none is, and `errors` has those. After that the edges in `unfollows` are removed, all or none."
         ))
         .waits()
         .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
-        .answers(200, "How many are new, and how many there were.", "Followed", &json!({"created": 1, "existing": 0}))
+        .answers(200, "How many are new, how many there were, and how many were removed.", "Followed", &json!({"created": 1, "existing": 0}))
         .refuses(403, &["blocked"])
         .refuses(422, REFUSED)
 }

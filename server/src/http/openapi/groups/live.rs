@@ -21,6 +21,7 @@ impl Documentation {
             "The last `seq` that was received.",
             json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
         )
+        .truth("unread", "The number of unread entries too, when it changes, at most once a second.")
         .refuses(400, &["missing_parameter"])
         .refuses(422, &["not_a_user"])
         .refuses(500, &["reader_crashed", "internal"])

@@ -5,10 +5,19 @@ use serde_json::json;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::post;
-use tidewire::limits::{POST_NUMBER_BYTES_MAX, PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX};
+use tidewire::limits::{
+    BULK_REQUEST_BYTES_MAX, POST_NUMBER_BYTES_MAX, POSTS_PER_READ_MAX, POSTS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
+    REQUEST_BYTES_MAX,
+};
 
-pub(super) static DOCUMENTATION: Documented =
-    &[("publish", publish), ("read_post", read), ("edit_post", edit), ("delete_post", delete)];
+pub(super) static DOCUMENTATION: Documented = &[
+    ("publish", publish),
+    ("publish_many", publish_many),
+    ("read_posts", read_many),
+    ("read_post", read),
+    ("edit_post", edit),
+    ("delete_post", delete),
+];
 
 fn publish() -> Documentation {
     let minutes = PUBLISH_AHEAD_MAX.as_secs() / 60;
@@ -30,6 +39,46 @@ fn publish() -> Documentation {
         .refuses(409, &["post_id_taken", "post_deleted"])
         .brings_sources()
         .refuses(422, &["not_a_user", "published_in_future", "misfit", "unportable_body"])
+}
+
+fn publish_many() -> Documentation {
+    let post = post();
+    let short = json!({"id": post["id"], "author": post["author"], "published_at": post["published_at"]});
+    let refused = json!({
+        "type": "about:blank", "title": "Bad Request", "status": 400, "code": "missing_field", "field": "author",
+        "detail": "author: missing field `author`",
+    });
+    documented("Publish many posts at once")
+        .description(format!(
+            "At most {POSTS_PER_REQUEST_MAX}, in this order. Each is answered or refused by itself, as by `POST /v1/posts`, in the order of \
+             `posts`; a problem has `retry_after` in place of the header `Retry-After`. They are committed together. Of each post, the answer has \
+             `id`, `author` and `published_at`."
+        ))
+        .waits()
+        .takes(
+            "PostsRequest",
+            BULK_REQUEST_BYTES_MAX,
+            &json!({"posts": [{"author": "bob", "body": {"text": "hello"}, "id": "7"}, {"author": "cas", "body": 1}]}),
+        )
+        .answers(
+            200,
+            "What became of each.",
+            "PostsAnswer",
+            &json!({"posts": [{"created": true, "post": short}, {"problem": refused}]}),
+        )
+        .refuses(500, &["internal"])
+}
+
+fn read_many() -> Documentation {
+    documented("Read many posts at once")
+        .description(format!(
+            "At most {POSTS_PER_READ_MAX}, in the order of `ids`; hidden ones too. `missing` has the ids of posts that are unknown or deleted."
+        ))
+        .query("ids", "The ids, separated by commas.", json!({"type": "string"}))
+        .for_instance(&json!("7,8"))
+        .answers(200, "The posts.", "PostList", &json!({"posts": [post()], "missing": ["7"]}))
+        .refuses(400, &["missing_parameter"])
+        .reads_archive()
 }
 
 fn read() -> Documentation {

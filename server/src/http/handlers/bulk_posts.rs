@@ -1,0 +1,155 @@
+//! Many posts in one request: `POST /v1/posts/batch` and `GET /v1/posts?ids=`.
+//!
+//! Responsible for:
+//! - answering or refusing each post of a batch by itself, as `POST /v1/posts` does;
+//! - limits on the posts of a request.
+//!
+//! Not responsible for:
+//! - committing a batch together (the engine), single posts (`http::handlers::posts`).
+
+use std::fmt::Write as _;
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tracing::warn;
+
+use crate::http::answer;
+use crate::http::auth::Caller;
+use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::posts::{find_own, new_post};
+use crate::http::problem::Problem;
+use crate::http::request::{self, Parameters, RequestBody, wait};
+use crate::http::request_metrics::RequestMetrics;
+use tidewire::error::Error;
+use tidewire::feed::post::Draft;
+use tidewire::id::PostId;
+use tidewire::limits::{POSTS_PER_READ_MAX, POSTS_PER_REQUEST_MAX};
+use tidewire::runtime::message::Published;
+
+/// Number of posts of one request that are looked up in the archive at the same time.
+const LOOKUPS_AT_ONCE: usize = 8;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    #[serde(borrow)]
+    posts: Vec<&'a RawValue>,
+}
+
+/// Parses a `POST /v1/posts/batch` body. A post that is wrong is refused by itself.
+pub(in crate::http) fn drafts(bytes: &[u8]) -> Result<Vec<Result<Draft, Problem>>, Problem> {
+    let Batch { posts } = request::json(bytes)?;
+    if posts.len() > POSTS_PER_REQUEST_MAX {
+        let detail = format!("posts: a request may have at most {POSTS_PER_REQUEST_MAX}, this one has {}", posts.len());
+        return Err(Problem::bad("invalid_field", detail).of_field("posts"));
+    }
+    Ok(posts.into_iter().map(|post| new_post(post.get().as_bytes())).collect())
+}
+
+/// Handles `POST /v1/posts/batch`.
+pub(in crate::http) async fn publish(
+    request: HttpRequest,
+    body: RequestBody,
+    engine: ReadyEngine,
+    metrics: Data<RequestMetrics>,
+) -> Result<HttpResponse, Problem> {
+    let wait = wait(&request)?;
+    let parsed = drafts(body.json_bytes(&request)?)?;
+    let (mut good, mut outcomes) = (Vec::with_capacity(parsed.len()), Vec::with_capacity(parsed.len()));
+    for draft in parsed {
+        outcomes.push(draft.map(|draft| good.push(draft)));
+    }
+    let published = engine.publish_many(good, wait).await;
+    // Another node takes writes by now, and nothing was done here: the request is passed on to that one.
+    if let Some(Err(moved @ Error::NotSequencer)) = published.first()
+        && published.iter().all(|outcome| matches!(outcome, Err(Error::NotSequencer)))
+    {
+        return Err(moved.clone().into());
+    }
+    let mut published = published.into_iter();
+    #[cfg(feature = "cluster")]
+    if let (true, Some(peers)) = (wait, request.app_data::<Data<crate::http::cluster::Peers>>()) {
+        peers.delivered_elsewhere().await;
+    }
+    let mut next = || published.next().unwrap_or(Err(Error::ShuttingDown)).map_err(Problem::from);
+    let outcomes: Vec<Result<Published, Problem>> =
+        outcomes.into_iter().map(|outcome| outcome.and_then(|()| next())).collect();
+    let mut json = String::from(r#"{"posts":["#);
+    for (nth, outcome) in outcomes.iter().enumerate() {
+        json.push_str(if nth > 0 { "," } else { "" });
+        match outcome {
+            Ok(published) => entry(&mut json, published),
+            Err(problem) => {
+                metrics.count_refusal(problem.code());
+                refused(&mut json, problem.clone());
+            }
+        }
+    }
+    json.push_str("]}");
+    Ok(answer::json_text(json))
+}
+
+// Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
+fn entry(json: &mut String, Published { created, post, .. }: &Published) {
+    let (id, author, at) = (post.id(), &post.author().id, post.position.published_at);
+    let _ = write!(json, r#"{{"created":{created},"post":{{"id":"{id}","author":"{author}","published_at":"{at}"}}}}"#);
+}
+
+/// Appends the refusal of one post. The caller has a server key, and may see internal details.
+fn refused(json: &mut String, problem: Problem) {
+    if let Some(cause) = problem.inside() {
+        warn!(cause, "one post of a request failed");
+    }
+    let _ = write!(json, r#"{{"problem":{}}}"#, problem.in_full().entry());
+}
+
+/// Handles `GET /v1/posts?ids=…`. Posts of other authors are missing for a token, so that callers cannot find out which posts exist.
+pub(in crate::http) async fn read(
+    request: HttpRequest,
+    caller: Caller,
+    engine: ReadyEngine,
+) -> Result<HttpResponse, Problem> {
+    let ids = ids(&Parameters::read(&request, &["ids"])?)?;
+    let (caller, engine) = (&caller, &engine);
+    let mut found = stream::iter(&ids).map(|id| find_own(caller, engine, *id)).buffered(LOOKUPS_AT_ONCE);
+    let (mut json, mut missing) = (String::from(r#"{"posts":["#), Vec::new());
+    let mut separator = "";
+    for id in &ids {
+        match found.next().await.unwrap_or(Err(Error::ShuttingDown)) {
+            Ok(post) => {
+                json.push_str(std::mem::replace(&mut separator, ","));
+                json.push_str(post.json());
+            }
+            Err(Error::UnknownPost(_)) => missing.push(*id),
+            Err(cause) => return Err(cause.into()),
+        }
+    }
+    json.push_str(r#"],"missing":["#);
+    for (nth, id) in missing.iter().enumerate() {
+        let _ = write!(json, r#"{}"{id}""#, if nth > 0 { "," } else { "" });
+    }
+    json.push_str("]}");
+    Ok(answer::json_text(json))
+}
+
+/// Parses `ids`: post ids separated by commas. An id that is named twice is answered once.
+fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostId>, Problem> {
+    let wrong = |what: String| Problem::bad("invalid_parameter", format!("ids: {what}")).of_field("ids");
+    let Some(text) = parameters.text("ids") else {
+        return Err(Problem::bad("missing_parameter", "ids: needed here, separated by commas").of_field("ids"));
+    };
+    let mut ids: Vec<PostId> = Vec::new();
+    for id in text.split(',') {
+        let id = id.parse().map_err(|cause| wrong(format!("{id:?}: {cause}")))?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+        if ids.len() > POSTS_PER_READ_MAX {
+            return Err(wrong(format!("a request may have at most {POSTS_PER_READ_MAX}")));
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,64 @@
+//! The number of unread entries over a live connection.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::live::client::Client;
+use crate::server::Server;
+use crate::world::{above, config};
+
+/// Waits until the client is told this number, and returns how many messages of the kind came until then.
+async fn told(client: &mut Client, unread: u64) -> usize {
+    for count in 1.. {
+        let message = next_unread(client).await;
+        if message["unread"] == unread {
+            return count;
+        }
+    }
+    unreachable!("a number of messages without end");
+}
+
+async fn next_unread(client: &mut Client) -> Value {
+    loop {
+        let message = client.message().await;
+        if message["type"] == "unread" {
+            return message;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_is_told_the_number_of_unread_entries_at_most_once_a_second() {
+    let server = Server::start(config(2, above(1_000)));
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    let mut ann = Client::connect(server.address(), "/v1/users/ann/live?unread=true").await;
+    assert_eq!(told(&mut ann, 0).await, 1, "the first number comes at once");
+    let began = Instant::now();
+    for nth in 0..40 {
+        assert_eq!(server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": nth})).status, 201);
+    }
+    let count = told(&mut ann, 40).await;
+    assert!(count <= began.elapsed().as_secs() as usize + 1, "{count} messages in {:?}", began.elapsed());
+    // It moves with the marker, by whichever way that is set.
+    let newest = server.get("/v1/users/ann/feed").json()["newest"].clone();
+    let marker = server.json("PUT", "/v1/users/ann/marker", &json!({"cursor": newest})).json();
+    let message = next_unread(&mut ann).await;
+    for field in ["unread", "capped", "complete"] {
+        assert_eq!(message[field], marker[field], "{message}");
+    }
+    assert_eq!(message["unread"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_ask_is_not_told() {
+    let server = Server::start(config(2, above(1_000)));
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    let mut ann = Client::watch(server.address(), "ann").await;
+    assert_eq!(server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1})).status, 201);
+    assert_eq!(ann.message().await["type"], "post");
+    let next = tokio::time::timeout(Duration::from_millis(1_500), ann.message()).await;
+    assert!(next.is_err(), "{next:?}");
+    let refused = server.get("/v1/users/ann/events?unread=yes");
+    assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("unread")));
+}
