@@ -116,8 +116,8 @@ pub mod fuzzing;
 pub use clock::{Clock, SystemClock, TimeError, UnixMicros};
 pub use config::EngineConfig;
 pub use engine::{
-    Changes, ChangesError, Engine, Erasing, FeedPage, Listed, QueueDepth, RouteCost, SnapshotOptions, SourceInfo,
-    StorageConfig, Unread, Watcher,
+    Candidate, Changes, ChangesError, Engine, Erasing, FeedPage, Listed, Missed, PublishedPost, QueueDepth, RouteCost,
+    SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher,
 };
 pub use error::{Error, FollowRefusal};
 pub use feed::body::BodyError;

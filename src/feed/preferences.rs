@@ -120,11 +120,13 @@ impl Preferences {
 
     /// Computes the fingerprint again after a change.
     pub fn note_change(&mut self) {
-        let Rules { show_own, replies, reposts, per_source_max } = self.rules;
+        // Not `notify`, which does not change the feed.
+        let shown = Rules { notify: false, ..self.rules };
+        let Rules { show_own, replies, reposts, per_source_max, .. } = shown;
         let per_source_max = per_source_max.map_or(0, |max| max.get() as u64);
         let rules = [u8::from(show_own), replies as u8, u8::from(reposts)];
         // The fingerprint of default preferences is zero.
-        let mut sum = if self.rules == Rules::default() { 0 } else { xxh3_64_with_seed(&rules, per_source_max) };
+        let mut sum = if shown == Rules::default() { 0 } else { xxh3_64_with_seed(&rules, per_source_max) };
         for (seed, silenced) in [&self.mutes, &self.blocks].into_iter().enumerate() {
             // Hashes the instants, not the slots, which do not survive a restart. No two sources are muted or blocked at the same instant,
             // and the sum does not depend on the order.

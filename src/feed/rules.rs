@@ -34,11 +34,19 @@ pub struct Rules {
     pub reposts: bool,
     /// Maximum number of entries of one author on a page.
     pub per_source_max: Option<NonZeroUsize>,
+    /// True if other systems are to be told of posts that the reader misses while asleep. It is stored only if it is set, for the sake of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub notify: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { show_own: true, replies: Replies::default(), reposts: true, per_source_max: None }
+        Self { show_own: true, replies: Replies::default(), reposts: true, per_source_max: None, notify: false }
     }
 }
 
@@ -59,6 +67,9 @@ pub struct RulesPatch {
     /// The new value of [`Rules::per_source_max`]; `Some(None)` removes the limit.
     #[serde(deserialize_with = "given_number")]
     pub per_source_max: Option<Option<NonZeroUsize>>,
+    /// The new value of [`Rules::notify`].
+    #[serde(deserialize_with = "given")]
+    pub notify: Option<bool>,
 }
 
 /// Deserializes a field that is present, so that null is not treated as absent.
@@ -87,6 +98,7 @@ impl Rules {
             replies: patch.replies.unwrap_or(self.replies),
             reposts: patch.reposts.unwrap_or(self.reposts),
             per_source_max: patch.per_source_max.unwrap_or(self.per_source_max),
+            notify: patch.notify.unwrap_or(self.notify),
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod feed_view;
 pub mod free_ids;
 pub mod held;
 pub mod held_back;
+pub mod notified;
 pub mod posts;
 pub mod pruning;
 pub mod reader;

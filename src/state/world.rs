@@ -32,6 +32,7 @@ use crate::state::awaited::{Awaited, AwaitedReply};
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
+use crate::state::notified::Notified;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
 use crate::state::revocations::Revocations;
@@ -52,6 +53,8 @@ pub struct World {
     pub revocations: Revocations,
     /// How followers are assigned to shards.
     pub sharding: Sharding,
+    /// The readers who want to be told of what they miss.
+    pub notified: Notified,
     policy: CelebrityPolicy,
     archive: Option<Arc<dyn Archive>>,
     /// Up to which instant posts are applied and delivered.
@@ -128,6 +131,7 @@ impl World {
             reposts: RepostIndex::default(),
             revocations: Revocations::default(),
             sharding,
+            notified: Notified::new(sharding),
             policy,
             archive: archive.map(|(archive, _)| archive),
             arrivals: Arrivals::default(),
@@ -228,7 +232,10 @@ impl Writer {
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
-            Event::Ruled { reader, rules } => self.change_preferences(reader, |preferences| preferences.rules = *rules),
+            Event::Ruled { reader, rules } => {
+                self.world.notified.set(self.world.sources.intern(reader).slot, rules.notify);
+                self.change_preferences(reader, |preferences| preferences.rules = *rules)
+            }
             Event::Marked { reader, at, seen } => self
                 .change_preferences(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen })),
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),

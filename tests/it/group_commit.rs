@@ -181,17 +181,10 @@ async fn what_comes_in_one_request_is_committed_once_unless_it_depends_on_itself
     let held = Held::new(config(1, CelebrityPolicy::PushAll));
     let (engine, plain) = (&held.engine, |nth: u64| with_id(nth, draft("ann", "1")));
     let again = |nth: u64| plain(if nth == 15 { 2_001 } else { nth + 2_000 });
-    let cases: [(&str, u64, &dyn Fn(u64) -> Draft, usize); 3] = [
-        ("plain", 1_000, &plain, 1),
-        ("an id that comes twice", 30, &again, 2),
-        (
-            "each answers the one before",
-            5,
-            &|nth| Draft { reply_to: Some(PostId(3_999 + nth)), ..plain(4_000 + nth) },
-            5,
-        ),
-    ];
-    for (name, count, draft, commits) in cases {
+    let answer = |nth: u64| Draft { reply_to: Some(PostId(3_999 + nth)), ..plain(4_000 + nth) };
+    let drafts: [(&str, &dyn Fn(u64) -> Draft); 3] =
+        [("plain", &plain), ("an id that comes twice", &again), ("each answers the one before", &answer)];
+    for ((name, draft), (count, commits)) in drafts.into_iter().zip([(1_000, 1), (30, 2), (5, 5)]) {
         let before = held.gate.commits();
         let answers = engine.publish_many((0..count).map(draft).collect(), false).await;
         assert_eq!(held.gate.commits() - before, commits, "{name}");

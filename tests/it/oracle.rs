@@ -227,6 +227,7 @@ impl Oracle {
         rules.replies = patch.replies.unwrap_or(rules.replies);
         rules.reposts = patch.reposts.unwrap_or(rules.reposts);
         rules.per_source_max = patch.per_source_max.unwrap_or(rules.per_source_max);
+        rules.notify = patch.notify.unwrap_or(rules.notify);
         *rules
     }
 

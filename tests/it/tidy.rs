@@ -137,7 +137,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "sockets",
         ],
     ),
-    ("changes", &["auth", "engine_cell", "middleware", "problem", "request"]),
+    ("changes", &["answer", "auth", "cluster", "engine_cell", "middleware", "problem", "request"]),
     (
         "handlers",
         &[

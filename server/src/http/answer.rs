@@ -10,6 +10,7 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::{Listed, RouteCost};
 use tidewire::feed::celebrity::RouteBasis;
 use tidewire::feed::cursor;
+use tidewire::feed::rules::Rules;
 
 /// Answers a `PUT` request: 201 if the item was created, 200 if it existed before.
 pub(super) fn put(created: bool) -> HttpResponse {
@@ -26,6 +27,14 @@ pub(super) fn deleted() -> HttpResponse {
 pub(super) fn json_text(json: String) -> HttpResponse {
     let content_type = HeaderValue::from_static("application/json");
     HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(json)
+}
+
+/// Returns all rules of a reader.
+pub(super) fn rules(rules: &Rules) -> Value {
+    let mut all = json!(rules);
+    // It is stored only if it is set.
+    all["notify"] = json!(rules.notify);
+    all
 }
 
 /// Returns the costs of both routes of a source, in microseconds an hour to a thousandth.

@@ -201,13 +201,16 @@ fn what_is_not_described_is_noticed() {
         |path: &str, answer: Answer| std::panic::catch_unwind(|| check("GET", path, b"", &answer)).is_err();
     let rules = |more: &str| format!(r#"{{"show_own":true,"replies":"all","reposts":true{more}}}"#);
     let path = "/v1/users/ann/rules";
-    let good = rules(r#","per_source_max":null"#);
+    let good = rules(r#","notify":false,"per_source_max":null"#);
     assert!(!is_noticed(path, answer(200, "application/json", &good)));
     assert!(is_noticed(path, answer(299, "application/json", &good)));
     assert!(is_noticed(path, answer(200, "text/plain", &good)));
     assert!(is_noticed(path, answer(200, "application/json", &rules(""))));
-    assert!(is_noticed(path, answer(200, "application/json", &rules(r#","per_source_max":0"#))));
-    assert!(is_noticed(path, answer(200, "application/json", &rules(r#","per_source_max":1,"colour":1"#))));
+    assert!(is_noticed(path, answer(200, "application/json", &rules(r#","notify":false,"per_source_max":0"#))));
+    assert!(is_noticed(
+        path,
+        answer(200, "application/json", &rules(r#","notify":false,"per_source_max":1,"colour":1"#))
+    ));
     let problem = r#"{"type":"about:blank","title":"Bad Request","status":400,"code":"strange","detail":"x"}"#;
     assert!(is_noticed(path, answer(400, "application/problem+json", problem)));
     assert!(!is_noticed(path, answer(400, "application/problem+json", &problem.replace("strange", "invalid_path"))));

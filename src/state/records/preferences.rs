@@ -100,6 +100,7 @@ impl Writer {
         }
         preferences.note_change();
         let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
+        self.world().notified.set(reader.slot, preferences.rules.notify);
         *reader.preferences_lock().write() = Some(Arc::new(preferences));
         Ok(())
     }

@@ -173,12 +173,14 @@ fn rules() -> impl Strategy<Value = RulesPatch> {
         prop::option::of(replies),
         prop::option::of(prop::bool::weighted(0.7)),
         prop::option::weighted(0.3, most),
+        prop::option::weighted(0.2, any::<bool>()),
     )
-        .prop_map(|(show_own, replies, reposts, per_source_max)| RulesPatch {
+        .prop_map(|(show_own, replies, reposts, per_source_max, notify)| RulesPatch {
             show_own,
             replies,
             reposts,
             per_source_max,
+            notify,
         })
 }
 

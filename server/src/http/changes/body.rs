@@ -22,9 +22,10 @@ use crate::http::auth::SessionExpiry;
 use crate::http::changes::NDJSON;
 use crate::http::changes::streams::{Ended, Slot};
 use crate::http::changes::text;
-use crate::http::changes::types::{self, Types};
-use tidewire::engine::{Changes, ChangesError, Engine};
+use crate::http::changes::types::{self, MISSED, Types};
+use tidewire::engine::{Candidate, Changes, ChangesError, Engine, PublishedPost};
 use tidewire::feed::event::Event;
+use tidewire::id::SourceId;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
@@ -96,58 +97,130 @@ pub(super) struct Reading {
     left: Option<u64>,
     /// Events that were read and not written yet.
     rest: vec::IntoIter<(Sequence, Event)>,
+    /// The sequence up to which everything was written or left out.
+    through: Sequence,
+    readers: Readers,
+    /// The post whose readers are being written.
+    missed: Option<MissedPost>,
     heard: Instant,
 }
 
+/// The readers whom this server knows to sleep.
+pub(super) struct Readers {
+    pub(super) engine: Engine,
+    /// Returns true if this server serves the reader.
+    pub(super) is_here: Box<dyn Fn(&SourceId) -> bool + Send>,
+}
+
+/// A published post, and the readers who may have missed it and are not written yet.
+struct MissedPost {
+    sequence: Sequence,
+    event: Event,
+    left: vec::IntoIter<Candidate>,
+    has_written: bool,
+}
+
+/// Returns the post that an event publishes.
+fn published(event: &Event) -> Option<PublishedPost<'_>> {
+    match event {
+        Event::Published { position, draft, accepted_at } => {
+            Some(PublishedPost { position: *position, draft, accepted_at: *accepted_at })
+        }
+        _ => None,
+    }
+}
+
 impl Reading {
-    pub(super) fn new(changes: Changes, types: Types, format: Format, limit: Option<u64>) -> Self {
-        Self { changes, types, format, left: limit, rest: Vec::new().into_iter(), heard: Instant::now() }
+    pub(super) fn new(changes: Changes, types: Types, format: Format, limit: Option<u64>, readers: Readers) -> Self {
+        let (rest, through, heard) = (Vec::new().into_iter(), changes.sequence(), Instant::now());
+        Self { changes, types, format, left: limit, rest, through, readers, missed: None, heard }
     }
 
     /// Reads the next part, which may be empty. Blocks for a limited time.
     fn read(&mut self) -> Piece {
-        let through = self.changes.sequence();
-        let mut piece = Piece { text: String::new(), events: 0, through, end: None, pause: None };
+        let mut piece = Piece { text: String::new(), events: 0, through: self.through, end: None, pause: None };
         let began = Instant::now();
         while piece.end.is_none() && piece.text.len() < RESPONSE_PIECE_BYTES {
-            if let Some((sequence, event)) = self.rest.next() {
-                piece.through = sequence;
-                self.write(&mut piece, &event);
-                continue;
-            }
-            piece.through = self.changes.sequence();
-            if self.format == Format::Lines && piece.through >= self.changes.end() {
-                piece.end = Some(Ended::Complete);
-            } else if !piece.text.is_empty() || began.elapsed() >= READ_MAX {
-                break;
+            if let Some(missed) = self.missed.take() {
+                self.write_missed(&mut piece, missed);
+            } else if let Some((sequence, event)) = self.rest.next() {
+                self.take(&mut piece, sequence, event);
             } else {
-                self.read_more(&mut piece);
+                self.through = self.changes.sequence();
+                if self.format == Format::Lines && self.through >= self.changes.end() {
+                    piece.end = Some(Ended::Complete);
+                } else if piece.text.is_empty() && began.elapsed() < READ_MAX {
+                    self.read_more(&mut piece);
+                    continue;
+                }
+                break;
+            }
+            if began.elapsed() >= READ_MAX {
+                break;
             }
         }
+        piece.through = self.through;
         if piece.end == Some(Ended::Complete) {
             self.format.write_reached(&mut piece.text, piece.through);
         }
-        if self.format == Format::EventStream && self.rest.as_slice().is_empty() {
+        if self.format == Format::EventStream && self.rest.as_slice().is_empty() && self.missed.is_none() {
             piece.pause.get_or_insert(PAUSE);
         }
         piece
     }
 
-    fn write(&mut self, piece: &mut Piece, event: &Event) {
-        let Some(name) = types::name(event).filter(|name| self.types.has(name)) else { return };
-        let sequence = piece.through;
-        self.format.write(&mut piece.text, name, sequence, |out| text::event(sequence, name, event, out));
-        piece.events += 1;
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-            piece.end = (*left == 0).then_some(Ended::Complete);
+    fn take(&mut self, piece: &mut Piece, sequence: Sequence, event: Event) {
+        if self.types.has(MISSED)
+            && let Some(post) = published(&event)
+        {
+            let left = self.readers.engine.may_have_missed(post).into_iter();
+            self.missed = Some(MissedPost { sequence, event, left, has_written: false });
+        } else {
+            self.write(piece, sequence, &event);
         }
+    }
+
+    /// Writes an event, after which the stream can be resumed.
+    fn write(&mut self, piece: &mut Piece, sequence: Sequence, event: &Event) {
+        self.through = sequence;
+        if let Some(name) = types::name(event).filter(|name| self.types.has(name)) {
+            self.format.write(&mut piece.text, name, sequence, |out| text::event(sequence, name, event, out));
+            self.count(piece);
+        }
+        piece.end = self.left.filter(|left| *left == 0).map(|_| Ended::Complete);
+    }
+
+    fn count(&mut self, piece: &mut Piece) {
+        piece.events += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// Writes the next reader who has missed a post, or the post itself after the last one. Until then the messages have the sequence before
+    /// it: a client that comes back with that gets all of them again.
+    fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
+        let MissedPost { sequence, event, left, has_written } = &mut missed;
+        let (Some(candidate), Some(post)) = (left.next(), published(event)) else {
+            let is_shown = self.types.has("published");
+            self.write(piece, *sequence, event);
+            if *has_written && !is_shown && piece.end.is_none() {
+                self.format.write_reached(&mut piece.text, *sequence);
+            }
+            return;
+        };
+        let Readers { engine, is_here } = &self.readers;
+        if let Some(found) = engine.missed(candidate, post).filter(|found| is_here(&found.reader)) {
+            let through = self.through;
+            self.format.write(&mut piece.text, MISSED, through, |out| text::missed(through, &found, post, out));
+            *has_written = true;
+            self.count(piece);
+        }
+        self.missed = Some(missed);
     }
 
     fn read_more(&mut self, piece: &mut Piece) {
         match self.changes.next(READ_MAX) {
             Ok(events) if events.is_empty() => {
-                let is_silent = self.changes.sequence() == piece.through && self.heard.elapsed() >= SILENCE_MAX;
+                let is_silent = self.changes.sequence() == self.through && self.heard.elapsed() >= SILENCE_MAX;
                 piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
             }
             Ok(events) => {
@@ -159,7 +232,7 @@ impl Reading {
             }
             Err(cause) => {
                 // The client comes back, and is refused with the reason.
-                warn!(after = piece.through.0, "a stream of changes has ended: {cause}");
+                warn!(after = self.through.0, "a stream of changes has ended: {cause}");
                 piece.end = Some(Ended::Failed);
             }
         }
@@ -237,7 +310,7 @@ impl Body {
     }
 
     /// Takes a part that was read, and appends its text.
-    fn take(&mut self, reading: Box<Reading>, piece: Piece, out: &mut String) {
+    fn take(&mut self, reading: Box<Reading>, piece: &Piece, out: &mut String) {
         self.through = piece.through;
         self.slot.note_sent(piece.through, piece.events, piece.text.len());
         out.push_str(&piece.text);
@@ -281,7 +354,7 @@ impl MessageBody for Body {
             match mem::replace(&mut body.state, State::Over) {
                 State::Over => return Poll::Ready(None),
                 State::Reading(mut read) => match read.as_mut().poll(task) {
-                    Poll::Ready(Ok((reading, piece))) => body.take(reading, piece, &mut out),
+                    Poll::Ready(Ok((reading, piece))) => body.take(reading, &piece, &mut out),
                     Poll::Ready(Err(_)) => body.end(Ended::Failed),
                     Poll::Pending => {
                         body.state = State::Reading(read);

@@ -21,15 +21,20 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
 use crate::http::auth::{Access, Caller, SessionExpiry};
-use crate::http::changes::body::{Body, Format, Reading};
+use crate::http::changes::body::{Body, Format, Readers, Reading};
 use crate::http::changes::streams::ChangeStreams;
 use crate::http::changes::types::Types;
+#[cfg(feature = "cluster")]
+use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::middleware::pipeline::PipelineState;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
+#[cfg(feature = "cluster")]
+use tidewire::cluster::placement::Place;
 use tidewire::engine::{Changes, ChangesError, Engine};
 use tidewire::error::Error;
+use tidewire::id::SourceId;
 use tidewire::limits::{CHANGES_DEFAULT, CHANGES_MAX};
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
@@ -75,8 +80,27 @@ pub(in crate::http) async fn changes(
         return Ok(response.finish());
     }
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
-    let reading = Reading::new(changes, types, format, limit);
+    let readers = Readers { engine: (*engine).clone(), is_here: readers_here(&request) };
+    let reading = Reading::new(changes, types, format, limit, readers);
     Ok(response.body(Body::new(reading, slot, (*engine).clone(), session_expiry, pipeline.pace.stall_max)))
+}
+
+/// Returns which readers this server serves: in a cluster, those that this node owns.
+#[cfg(feature = "cluster")]
+fn readers_here(request: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
+    match request.app_data::<Data<Peers>>() {
+        Some(peers) => {
+            let cluster = Arc::clone(peers.cluster());
+            Box::new(move |reader| cluster.placement().owner(reader) == Place::Here)
+        }
+        None => Box::new(|_| true),
+    }
+}
+
+/// Returns which readers this server serves.
+#[cfg(not(feature = "cluster"))]
+fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
+    Box::new(|_| true)
 }
 
 fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {

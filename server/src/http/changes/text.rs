@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
-
+use crate::http::answer;
+use crate::http::changes::types::MISSED;
 use tidewire::clock::UnixMicros;
+use tidewire::engine::{Missed, PublishedPost};
 use tidewire::feed::cursor;
 use tidewire::feed::event::{Event, NewEdge};
 use tidewire::feed::post::Post;
@@ -16,6 +17,17 @@ pub(super) const REACHED: &str = "reached";
 /// Appends the message that says that everything up to `through` was sent or left out.
 pub(super) fn reached(through: Sequence, json: &mut String) {
     let _ = write!(json, r#"{{"sequence":{through},"type":"{REACHED}"}}"#);
+}
+
+/// Appends a post that a reader has missed. `sequence` is where the stream continues if it breaks off here.
+pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: PublishedPost<'_>, json: &mut String) {
+    let (id, at, author) = (post.position.id, post.position.published_at, &post.draft.author);
+    let _ = write!(json, r#"{{"sequence":{sequence},"type":"{MISSED}","reader":"{reader}","reason":"asleep""#);
+    let _ = write!(json, r#","post":{{"id":"{id}","author":"{author}","published_at":"{at}"}},"via":["#);
+    for (nth, source) in via.iter().enumerate() {
+        let _ = write!(json, r#"{}"{source}""#, if nth > 0 { "," } else { "" });
+    }
+    json.push_str("]}");
 }
 
 /// Appends an event of this type as JSON without line breaks.
@@ -49,7 +61,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
             let _ = write!(json, r#","user":"{reader}","source":"{source}""#);
         }
         Event::Ruled { reader, rules } => {
-            let _ = write!(json, r#","user":"{reader}","rules":{}"#, json!(rules));
+            let _ = write!(json, r#","user":"{reader}","rules":{}"#, answer::rules(rules));
         }
         Event::Marked { reader, at, .. } => {
             let _ = write!(json, r#","user":"{reader}","cursor":"{}""#, cursor::encode(*at));
@@ -122,7 +134,7 @@ mod tests {
         let listed =
             |since| Event::Listed { reader: reader.clone(), list: list.clone(), source: source.clone(), since };
         let marker = cursor::encode(position);
-        let rules = json!(Rules::default()).to_string();
+        let rules = answer::rules(&Rules::default()).to_string();
         let body = Some(Body::new("[1,\n2]").unwrap());
         let events = [
             (
@@ -154,7 +166,7 @@ mod tests {
             ),
             (Event::Erased { user: reader.clone(), at }, r#","user":"ann""#.to_owned()),
         ];
-        assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES);
+        assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES[..16]);
         for (accepted, expected) in &events {
             let (mut line, of) = (String::new(), name(accepted).unwrap());
             event(Sequence(42), of, accepted, &mut line);

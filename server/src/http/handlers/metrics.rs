@@ -56,9 +56,10 @@ pub(in crate::http) async fn metrics(
     connections: Data<Connections>,
     access: Data<Access>,
     backups: Data<BackupFigures>,
-    changes: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
+    let changes = request.app_data::<Data<ChangeStreams>>();
+    let changes = changes.cloned().ok_or_else(|| Problem::internal(&"the server has no streams of changes"))?;
     let mut registry = Registry::with_prefix("tidewire");
     registry.register_collector(Box::new(Figures {
         engine_cell,

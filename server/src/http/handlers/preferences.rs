@@ -57,7 +57,7 @@ pub(in crate::http) async fn silenced(
 /// Handles `GET /v1/users/{user}/rules`.
 pub(in crate::http) async fn rules(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    Ok(HttpResponse::Ok().json(engine.rules(&user(&request)?)))
+    Ok(HttpResponse::Ok().json(answer::rules(&engine.rules(&user(&request)?))))
 }
 
 /// Handles `PATCH /v1/users/{user}/rules`.
@@ -69,7 +69,7 @@ pub(in crate::http) async fn change_rules(
     wait(&request)?;
     let reader = user(&request)?;
     let bytes = body.json_bytes(&request)?;
-    Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(bytes)?).await?))
+    Ok(HttpResponse::Ok().json(answer::rules(&engine.change_rules(reader, request::json(bytes)?).await?)))
 }
 
 #[derive(Deserialize)]

@@ -51,6 +51,18 @@ pub(super) fn all() -> Named {
         ("ListDeletedChange", message(NAMES[13], of_user(json!({"list": schema("ListName")})))),
         ("TokensRevokedChange", message(NAMES[14], of_user(json!({"not_before": schema("Time")})))),
         ("ErasedChange", message(NAMES[15], of_user(json!({})))),
+        (
+            "MissedMessage",
+            message(
+                NAMES[16],
+                json!({
+                    "reader": user,
+                    "reason": {"const": "asleep"},
+                    "post": schema("Post"),
+                    "via": array(source.clone()),
+                }),
+            ),
+        ),
         ("ReachedMessage", message("reached", json!({}))),
     ];
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();

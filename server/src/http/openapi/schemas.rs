@@ -335,6 +335,7 @@ fn preferences() -> Named {
         "replies": replies,
         "reposts": {"type": "boolean"},
         "per_source_max": {"type": ["integer", "null"], "minimum": 1, "description": "Entries of one author on a page."},
+        "notify": {"type": "boolean", "description": "Posts that the reader misses while asleep are in the stream of changes."},
     });
     let unread = "Entries of others above the marker, or that came in after it was set, wherever they stand.";
     let marker = object(json!({
@@ -422,5 +423,7 @@ pub(super) fn source_list() -> Value {
 
 /// The default rules of a reader.
 pub(super) fn rules() -> Value {
-    json!(Rules::default())
+    let mut rules = json!(Rules::default());
+    rules["notify"] = json!(false);
+    rules
 }

@@ -3,6 +3,7 @@
 
 mod consumer;
 mod kills;
+mod missed;
 mod refusals;
 mod slow;
 

@@ -83,7 +83,8 @@ fn a_block_ends_edges_both_ways_and_forbids_new_ones() {
 fn rules_are_read_and_changed_field_by_field() {
     let server = server();
     let path = "/v1/users/ann/rules";
-    let mut rules = json!({"show_own": true, "replies": "followed", "reposts": true, "per_source_max": null});
+    let mut rules =
+        json!({"show_own": true, "replies": "followed", "reposts": true, "per_source_max": null, "notify": false});
     assert_eq!(server.get(path).json(), rules, "the defaults");
     let patch = |patch: Value| {
         let answer = server.json("PATCH", path, &patch);
@@ -97,6 +98,8 @@ fn rules_are_read_and_changed_field_by_field() {
         ("replies", json!("all")),
         ("reposts", json!(false)),
         ("per_source_max", json!(2)),
+        ("notify", json!(true)),
+        ("notify", json!(false)),
     ] {
         rules[field] = value.clone();
         for _ in 0..2 {

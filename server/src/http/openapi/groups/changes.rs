@@ -21,7 +21,8 @@ fn read() -> Documentation {
             "Everything that was accepted after `after`, in order, each a `Change`. By default, as lines of JSON: up to `limit` events of what \
              there is, and at last `reached`, whose `sequence` is the next `after`. With `Accept: text/event-stream`, the stream goes on with \
              what is accepted later; the `id` of an event is its `sequence`, and `reached` comes with every heartbeat. Sequences increase, with \
-             gaps. An event may come twice. At most {CHANGE_STREAMS_MAX} streams are open at the same time."
+             gaps. An event may come twice. `missed` is no event: it names a reader with the rule `notify` who has slept since a \
+             post was published that is in the feed; it comes only if `types` has it, and its `sequence` is that of the event before. At most {CHANGE_STREAMS_MAX} streams are open at the same time."
         ))
         .query(
             "after",

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Sends what sleeping readers have missed to a webhook: one POST of JSON for each reader and post.
+
+    python3 examples/webhook.py --server http://127.0.0.1:8080 --to https://push.example/hook
+
+Readers opt in by `PATCH /v1/users/{user}/rules` with {"notify": true}. The place in the stream is stored in a file after the webhook has
+taken a message, so after a crash some messages are sent again, and none is left out. Only the standard library is needed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+import urllib.error
+import urllib.request
+
+PAUSE_MAX_SECONDS = 60
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--server", default="http://127.0.0.1:8080", help="the Tidewire server")
+    parser.add_argument("--to", required=True, help="the address that gets the messages")
+    parser.add_argument("--key", default=os.environ.get("TIDEWIRE_KEY"), help="a server key, if the server has keys")
+    parser.add_argument("--place", type=pathlib.Path, default=pathlib.Path("webhook.place"), help="the file with the place")
+    return parser.parse_args()
+
+
+def send(to, message):
+    """Sends a message until the webhook takes it. What it refuses for good (4xx) is dropped, with a line."""
+    pause = 1
+    while True:
+        request = urllib.request.Request(to, json.dumps(message).encode(), {"Content-Type": "application/json"})
+        try:
+            urllib.request.urlopen(request, timeout=30).close()
+            return
+        except urllib.error.HTTPError as refused:
+            if 400 <= refused.code < 500 and refused.code not in (408, 425, 429):
+                print(f"dropped by {refused.code}: {message}", file=sys.stderr)
+                return
+        except OSError:
+            pass
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE_MAX_SECONDS)
+
+
+def store(place, sequence):
+    """Replaces the file as a whole, so that a crash leaves the old place or the new one."""
+    new = place.with_name(place.name + ".new")
+    new.write_text(str(sequence))
+    os.replace(new, place)
+
+
+def follow(server, key, place, to):
+    """Follows the stream until it ends or breaks off."""
+    address = f"{server}/v1/changes?types=missed"
+    # At the first start, it begins with what is published from now on.
+    if place.exists():
+        address += f"&after={place.read_text()}"
+    request = urllib.request.Request(address, headers={"Accept": "text/event-stream"})
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    # There is a message every 30 s at least.
+    with urllib.request.urlopen(request, timeout=90) as lines:
+        for line in lines:
+            if line.startswith(b"data: "):
+                message = json.loads(line[len("data: "):])
+                if message["type"] == "missed":
+                    send(to, message)
+                store(place, message["sequence"])
+
+
+def main():
+    chosen = options()
+    while True:
+        try:
+            follow(chosen.server, chosen.key, chosen.place, chosen.to)
+        except urllib.error.HTTPError as refused:
+            problem = json.load(refused)
+            if problem.get("code") == "gone":
+                print(f"posts up to {problem['oldest']} are not known any more: going on after them", file=sys.stderr)
+                store(chosen.place, problem["oldest"])
+            elif refused.code not in (429, 503):
+                sys.exit(f"{refused.code} {problem.get('code')}: {problem.get('detail')}")
+        except OSError as cause:
+            print(f"{cause}: connecting again", file=sys.stderr)
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        pass

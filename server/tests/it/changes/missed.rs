@@ -1,0 +1,195 @@
+//! What sleeping readers have missed.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tidewire::config::EngineConfig;
+
+use super::consumer::Consumer;
+use super::{lines, on_directory, published, server, with};
+use crate::live::client::PATIENCE;
+use crate::server::Server;
+use crate::world::above;
+
+fn follow(server: &Server, reader: &str, source: &str) {
+    assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/{source}"), &json!({})).status, 201);
+}
+
+fn notify(server: &Server, reader: &str, on: bool) {
+    let answer = server.json("PATCH", &format!("/v1/users/{reader}/rules"), &json!({"notify": on}));
+    assert_eq!((answer.status, &answer.json()["notify"]), (200, &json!(on)), "{}", answer.text);
+}
+
+/// Who has missed which post, by which sources.
+fn missed(server: &Server, after: u64) -> BTreeSet<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |message: &Value| {
+        assert_eq!(message["reason"], "asleep", "{message}");
+        (text(&message["reader"]), text(&message["post"]["id"]), message["via"].to_string())
+    };
+    let found = lines(server, after, 1_000, "&types=missed");
+    found.iter().filter(|message| message["type"] == "missed").map(of).collect()
+}
+
+fn has_missed(reader: &str, post: &str, via: &[&str]) -> (String, String, String) {
+    (reader.to_owned(), post.to_owned(), json!(via).to_string())
+}
+
+#[test]
+fn only_who_sleeps_and_wants_to_know_and_would_find_the_post_in_the_feed_has_missed_it() {
+    for celebrity in [above(1), above(1_000)] {
+        let server = with(EngineConfig { celebrity, ..EngineConfig::default() });
+        for reader in ["ann", "awake", "muting", "quiet", "undecided"] {
+            follow(&server, reader, "bob");
+            notify(&server, reader, true);
+        }
+        follow(&server, "tagged", "tag:rust");
+        notify(&server, "tagged", true);
+        notify(&server, "bob", true);
+        notify(&server, "undecided", false);
+        follow(&server, "unasked", "bob");
+        notify(&server, "stranger", true);
+        assert_eq!(server.json("PUT", "/v1/users/muting/mutes/bob", &json!({})).status, 201);
+        assert_eq!(server.json("PATCH", "/v1/users/quiet/rules", &json!({"replies": "none"})).status, 200);
+        assert_eq!(server.get("/v1/users/awake/feed").status, 200);
+        let first = published(&server, "bob", &json!(1));
+        let answer = server.post("/v1/posts", &json!({"author": "bob", "body": 2, "reply_to": first}));
+        let second = answer.json()["id"].as_str().unwrap().to_owned();
+        let answer = server.post("/v1/posts", &json!({"author": "eve", "body": 3, "tags": ["rust"]}));
+        let third = answer.json()["id"].as_str().unwrap().to_owned();
+        let expected = [
+            has_missed("ann", &first, &["bob"]),
+            has_missed("quiet", &first, &["bob"]),
+            has_missed("ann", &second, &["bob"]),
+            has_missed("tagged", &third, &["tag:rust"]),
+        ];
+        assert_eq!(missed(&server, 0), expected.clone().into(), "{celebrity:?}");
+        // Who has been there since has missed nothing.
+        assert_eq!(server.get("/v1/users/ann/feed").status, 200);
+        assert_eq!(server.send("DELETE", &format!("/v1/posts/{second}"), None, "").status, 204);
+        assert_eq!(missed(&server, 0), [expected[1].clone(), expected[3].clone()].into());
+    }
+}
+
+#[test]
+fn who_wants_to_know_is_known_after_a_restart_and_the_feed_is_the_same_with_or_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on_directory(directory.path());
+    for reader in ["ann", "cas", "dan"] {
+        follow(&server, reader, "bob");
+        notify(&server, reader, true);
+    }
+    notify(&server, "dan", false);
+    let post = json!({"author": "bob", "body": 0});
+    assert_eq!(server.post("/v1/posts?wait=delivered", &post).status, 201);
+    let page = server.get("/v1/users/dan/feed").json();
+    assert_eq!(server.post("/v1/snapshots", &json!({})).status, 201);
+    notify(&server, "cas", false);
+    drop(server);
+    let server = on_directory(directory.path());
+    let after = serde_json::from_str::<Value>(&server.get("/v1/changes").text).unwrap();
+    let post = published(&server, "bob", &json!(1));
+    assert_eq!(missed(&server, after["sequence"].as_u64().unwrap()), [has_missed("ann", &post, &["bob"])].into());
+    // A client that polls is not asked to read its feed again because of this rule.
+    notify(&server, "dan", true);
+    let polled = server.get(&format!("/v1/users/dan/feed?after={}", page["newest"].as_str().unwrap())).json();
+    assert_eq!((polled["gap"].clone(), polled["items"].as_array().unwrap().len()), (Value::Null, 1), "{polled}");
+}
+
+#[test]
+fn a_consumer_that_breaks_off_between_the_readers_of_a_post_gets_all_of_them_again() {
+    let server = server();
+    let readers: Vec<String> = (0..50).map(|nth| format!("r{nth}")).collect();
+    for reader in &readers {
+        follow(&server, reader, "bob");
+        notify(&server, reader, true);
+    }
+    let before = lines(&server, 0, 10_000, "").last().unwrap()["sequence"].as_u64().unwrap();
+    let posts = [published(&server, "bob", &json!(1)), published(&server, "bob", &json!(2))];
+    let mut consumer =
+        Consumer::open(server.address(), &format!("/v1/changes?after={before}&types=missed,published"), None);
+    let (mut after, mut seen) = (before.to_string(), BTreeSet::new());
+    // It dies after some messages, again and again, and knows only the last place.
+    for life in 1..2_000_usize {
+        for _ in 0..life.min(70) {
+            let Some(message) = consumer.next_change() else { break };
+            let sequence = message["sequence"].as_u64().unwrap();
+            let is_of = |nth: usize| message["post"]["id"] == posts[nth];
+            if message["type"] == "missed" {
+                assert_eq!(sequence, if is_of(0) { before } else { before + 1 }, "{message}");
+                seen.insert((message["reader"].to_string(), message["post"]["id"].to_string()));
+            } else {
+                assert_eq!(sequence, if is_of(0) { before + 1 } else { before + 2 }, "{message}");
+            }
+            after = sequence.to_string();
+            if sequence == before + 2 {
+                break;
+            }
+        }
+        if after == (before + 2).to_string() {
+            break;
+        }
+        consumer = Consumer::open(server.address(), "/v1/changes?types=missed,published", Some(&after));
+    }
+    assert_eq!(seen.len(), 2 * readers.len());
+    // A limit does not cut the readers of one post apart.
+    let answer = server.get(&format!("/v1/changes?after={before}&types=missed&limit=1")).text;
+    let last: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
+    assert_eq!((answer.lines().count(), &last), (51, &json!({"sequence": before + 1, "type": "reached"})));
+}
+
+#[test]
+fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/webhook.py");
+    if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return;
+    }
+    let server = server();
+    follow(&server, "ann", "bob");
+    notify(&server, "ann", true);
+    let hook = TcpListener::bind("127.0.0.1:0").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("place");
+    std::fs::write(&place, "0").unwrap();
+    let mut sender = Command::new("python3")
+        .arg(example)
+        .args(["--server", &server.url(""), "--to", &format!("http://{}/hook", hook.local_addr().unwrap())])
+        .arg("--place")
+        .arg(&place)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = published(&server, "bob", &json!(1));
+    let began = std::time::Instant::now();
+    // The first attempt fails.
+    for status in ["503 Service Unavailable", "204 No Content"] {
+        let (mut socket, _) = hook.accept().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (mut request, mut piece) = (Vec::new(), [0; 4_096]);
+        let body = loop {
+            let read = socket.read(&mut piece).unwrap();
+            request.extend_from_slice(&piece[..read]);
+            let text = String::from_utf8_lossy(&request).into_owned();
+            if let Some((_, body)) = text.split_once("\r\n\r\n")
+                && let Ok(message) = serde_json::from_str::<Value>(body)
+            {
+                break message;
+            }
+            assert!(read > 0 && began.elapsed() < PATIENCE, "{text}");
+        };
+        assert_eq!((&body["reader"], &body["post"]["id"]), (&json!("ann"), &json!(id)));
+        write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    }
+    let last = server.get("/v1/changes").text;
+    let last = serde_json::from_str::<Value>(&last).unwrap()["sequence"].to_string();
+    while std::fs::read_to_string(&place).unwrap() != last {
+        assert!(began.elapsed() < PATIENCE, "the sender writes down its place");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+}
