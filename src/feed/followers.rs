@@ -260,10 +260,16 @@ impl Followers {
         intersect(self.from(of.sharding.first_place(of.shard).saturating_add(of.from)), of, into)
     }
 
+    /// Returns the number within `shard` of its first follower from the number `local` on.
+    pub fn first_from(&self, local: u32, shard: usize, sharding: Sharding) -> Option<u32> {
+        let first = sharding.first_place(shard);
+        let place = self.from(first.saturating_add(local)).next();
+        place.map(|place| place - first).filter(|local| *local < sharding.places)
+    }
+
     /// Returns true if a post has any recipient in `shard`.
     pub fn reaches(&self, shard: usize, sharding: Sharding) -> bool {
-        let first = sharding.first_place(shard);
-        self.from(first).next().is_some_and(|place| place - first < sharding.places)
+        self.first_from(0, shard, sharding).is_some()
     }
 
     /// Returns the bytes on the heap.

@@ -13,6 +13,12 @@ use crate::feed::followers::{Sharding, Slice, SliceEnd};
 use crate::id::SourceSlot;
 use crate::state::sources::Source;
 
+/// Maximum number of readers that are compared with the followers of a source while these are locked.
+const READERS_COMPARED_MAX: usize = 1_024;
+
+/// Maximum number of followers that are scanned for them, a fraction of a millisecond's work.
+const FOLLOWERS_SCANNED_MAX: usize = 4 * READERS_COMPARED_MAX;
+
 /// The set of these readers, by shard.
 pub struct Notified {
     sharding: Sharding,
@@ -51,21 +57,39 @@ impl Notified {
         self.by_shard.iter().all(|shard| shard.read().is_empty())
     }
 
-    /// Appends the followers of a source who are in the set, hidden ones included.
+    /// Appends the followers of a source who are in the set, hidden ones included. They may change meanwhile: a reader who is in the set and
+    /// follows throughout is appended exactly once.
     pub fn followers_of(&self, source: &Source, into: &mut Vec<SourceSlot>) {
-        let (sharding, max) = (self.sharding, usize::MAX >> 1);
-        let mut locals = Vec::new();
-        for (shard, readers) in self.by_shard.iter().enumerate() {
-            // A copy, since the set must not be locked while the followers are.
-            let readers = readers.read().clone();
-            if readers.is_empty() {
-                continue;
+        for shard in 0..self.by_shard.len() {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                next = self.some_followers_of(source, shard, from, into);
             }
-            locals.clear();
-            let slice = Slice { sharding, shard, from: 0, active: &readers, max, scan_max: max };
-            let end = source.followers().slice(slice, &mut locals);
-            debug_assert!(matches!(end, SliceEnd::Done), "a slice without a limit has all");
-            into.extend(locals.iter().map(|local| sharding.source(shard, *local)));
+        }
+    }
+
+    /// Does a part of this, for the readers of a shard from the number `from` on. Returns the number from which to continue, if there is more.
+    /// The followers are locked for no longer than a part, since the scribe waits for them.
+    fn some_followers_of(
+        &self,
+        source: &Source,
+        shard: usize,
+        from: u32,
+        into: &mut Vec<SourceSlot>,
+    ) -> Option<u32> {
+        let (sharding, max) = (self.sharding, READERS_COMPARED_MAX);
+        // The readers before the next follower need not be looked at.
+        let from = source.followers().first_from(from, shard, sharding)?;
+        // A copy, since the set must not be locked while the followers are.
+        let readers: RoaringBitmap = self.by_shard[shard].read().range(from..).take(max).collect();
+        let last = readers.max()?;
+        let mut locals = Vec::new();
+        let slice = Slice { sharding, shard, from, active: &readers, max, scan_max: FOLLOWERS_SCANNED_MAX };
+        let end = source.followers().slice(slice, &mut locals);
+        into.extend(locals.iter().map(|local| sharding.source(shard, *local)));
+        match end {
+            SliceEnd::Resume(from) => Some(from),
+            SliceEnd::Done => last.checked_add(1),
         }
     }
 }
@@ -101,5 +125,44 @@ mod tests {
         expected.sort();
         assert_eq!(found, expected);
         assert_eq!(world.notified.len(), 40);
+    }
+    #[test]
+    fn followers_are_found_in_parts_of_a_limited_size_while_others_come_and_go() {
+        let sharding = Sharding::new(2);
+        let (world, mut writer) = World::create(CelebrityPolicy::PushAll, sharding);
+        let id = |nth: usize| SourceId::new(&format!("r{nth}")).unwrap();
+        let bob = SourceId::new("bob").unwrap();
+        let (count, since) = (4 * READERS_COMPARED_MAX, UnixMicros(1));
+        let edges = (0..count).map(|nth| NewEdge::new(id(nth), bob.clone())).collect();
+        writer.apply(&Event::Followed { edges, since });
+        for nth in 0..count {
+            writer.apply(&Event::Ruled { reader: id(nth), rules: Rules { notify: true, ..Rules::default() } });
+        }
+        let (source, mut found, mut parts, mut gone) = (world.sources.get(&bob).unwrap(), Vec::new(), 0, Vec::new());
+        for shard in 0..2 {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let before = found.len();
+                next = world.notified.some_followers_of(&source, shard, from, &mut found);
+                assert!(found.len() - before <= READERS_COMPARED_MAX);
+                parts += 1;
+                // One of those whom no part had yet. No lock is held that would stop the writer.
+                let left = (0..count).map(id).filter(|id| !gone.contains(id));
+                let slot = |id: &SourceId| world.sources.get(id).unwrap().slot;
+                if let Some(left) = left.rev().find(|id| !found.contains(&slot(id))) {
+                    writer.apply(&Event::Unfollowed { follower: left.clone(), source: bob.clone(), keep_until: None });
+                    gone.push(left);
+                }
+            }
+        }
+        assert!(parts >= 4 && !gone.is_empty(), "{parts} parts, {gone:?}");
+        let mut expected: Vec<SourceSlot> = (0..count)
+            .map(id)
+            .filter(|id| !gone.contains(id))
+            .map(|id| world.sources.get(&id).unwrap().slot)
+            .collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
     }
 }
