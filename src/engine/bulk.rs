@@ -7,42 +7,32 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::feed::event::NewEdge;
 use crate::feed::post::Draft;
 use crate::id::SourceId;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::open_fanouts::Backlog;
-use crate::runtime::message::{Command, Published};
+use crate::runtime::message::{Command, Followed, Published};
 use crate::runtime::writer::queue::NotTaken;
 use crate::state::resolved::Resolved;
 
 impl Engine {
     /// Publishes posts in this order, with one commit to the journal unless one of them depends on another: on its id, or as the post that it
-    /// reposts or answers. Each is accepted or refused by itself. With `wait`, answers only after all are in the inboxes of active followers.
+    /// reposts or answers. Each is accepted or refused by itself, except that all are refused if records that they need cannot be read from the
+    /// archive. With `wait`, answers only after all are in the inboxes of active followers.
     pub async fn publish_many(&self, drafts: Vec<Draft>, wait: bool) -> Vec<Result<Published, Error>> {
         let (shared, began) = (&self.inner.shared, Instant::now());
         // As for one post, the scribe checks again.
         if let Err(full) = shared.check_fanout_backlog(Backlog::default(), None) {
             return drafts.iter().map(|_| Err(full.clone())).collect();
         }
-        let (mut answers, mut together) = (Vec::with_capacity(drafts.len()), Vec::with_capacity(drafts.len()));
+        let (mut answers, mut commands) = (Vec::with_capacity(drafts.len()), Vec::with_capacity(drafts.len()));
         for draft in drafts {
             let (reply, answer) = oneshot::channel();
             answers.push(answer);
-            let (command, resolved) = (Command::Publish { draft: Box::new(draft), wait, reply }, Resolved::default());
-            let needs = needs(&command, &shared.world, &resolved);
-            if needs.is_empty() {
-                together.push(command);
-            } else {
-                // It names a post that is only in the archive.
-                Resolver::new(Arc::clone(shared), self.inner.commands.clone()).resolve(command, resolved, 0, needs);
-            }
+            commands.push(Command::Publish { draft: Box::new(draft), wait, reply });
         }
-        if let Err((cause, Some(command))) = self.inner.commands.offer(Command::Many(together)) {
-            command.refuse(match cause {
-                NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
-                NotTaken::Closed => Error::ShuttingDown,
-            });
-        }
+        self.queue(Command::Many(commands));
         let mut published = Vec::with_capacity(answers.len());
         for answer in answers {
             let answer = answer.await.unwrap_or(Err(Error::ShuttingDown));
@@ -52,12 +42,40 @@ impl Engine {
         published
     }
 
+    /// Queues a command after the look-up of all that it needs from the archive, or refuses it.
+    fn queue(&self, command: Command) {
+        let (shared, resolved) = (&self.inner.shared, Resolved::default());
+        let needs = needs(&command, &shared.world, &resolved);
+        if !needs.is_empty() {
+            return Resolver::new(Arc::clone(shared), self.inner.commands.clone()).resolve(command, resolved, 0, needs);
+        }
+        if let Err((cause, Some(command))) = self.inner.commands.offer(command) {
+            command.refuse(match cause {
+                NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
+                NotTaken::Closed => Error::ShuttingDown,
+            });
+        }
+    }
+
+    /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created or existed, and how
+    /// many were removed. All of it is done or nothing, except on a log that several nodes share, which may take the first changes only.
+    ///
+    /// # Errors
+    /// The error lists every edge that cannot be created. Doing the same again is safe.
+    pub async fn change_edges(
+        &self,
+        edges: Vec<NewEdge>,
+        unfollows: Vec<(SourceId, SourceId)>,
+    ) -> Result<(Followed, usize), Error> {
+        self.command(|reply| Command::Follow { edges, unfollows, reply }).await
+    }
+
     /// Removes edges, each given as its follower and its source, and returns how many there were. All are removed or none, except on a log
     /// that several nodes share, which may take the first of them only.
     ///
     /// # Errors
     /// Fails for the same reasons as every write. Removing the same edges again is safe.
     pub async fn unfollow_many(&self, edges: Vec<(SourceId, SourceId)>) -> Result<usize, Error> {
-        self.command(|reply| Command::UnfollowMany { edges, reply }).await
+        self.change_edges(Vec::new(), edges).await.map(|(_, removed)| removed)
     }
 }

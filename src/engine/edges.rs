@@ -25,7 +25,7 @@ impl Engine {
     /// # Errors
     /// The error lists every edge that cannot be created.
     pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
-        self.command(|reply| Command::Follow { edges, reply }).await
+        self.change_edges(edges, Vec::new()).await.map(|(followed, _)| followed)
     }
 
     /// Removes an edge, if there is one. Its posts are removed from the feed.

@@ -88,12 +88,14 @@ pub enum Command {
         /// The channel for the answer.
         reply: Reply<()>,
     },
-    /// Create follow edges, either all of them or none.
+    /// Create follow edges, and then remove others: either all of it or nothing.
     Follow {
         /// The edges to create.
         edges: Vec<NewEdge>,
-        /// The channel for the answer.
-        reply: Reply<Followed>,
+        /// The edges to remove, each as its follower and its source.
+        unfollows: Vec<(SourceId, SourceId)>,
+        /// The channel for the answer, with the number of edges that were removed.
+        reply: Reply<(Followed, usize)>,
     },
     /// Register a user id that no event has named so far.
     RegisterUser {
@@ -112,13 +114,6 @@ pub enum Command {
         keep: bool,
         /// The channel for the answer.
         reply: Reply<()>,
-    },
-    /// Remove follow edges, either all of them or none.
-    UnfollowMany {
-        /// Each edge, as its follower and its source.
-        edges: Vec<(SourceId, SourceId)>,
-        /// The channel for the answer: the number of edges that there were.
-        reply: Reply<usize>,
     },
     /// Execute commands that came together, in this order. They are committed together as far as they do not depend on each other.
     Many(Vec<Command>),
@@ -194,10 +189,10 @@ impl Command {
         match self {
             Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
             Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
-            Self::Follow { edges, .. } => edges.iter().map(edge).sum(),
-            Self::UnfollowMany { edges, .. } => {
-                let edge = |(follower, source): &(SourceId, SourceId)| follower.as_str().len() + source.as_str().len();
-                edges.iter().map(|ids| size_of::<(SourceId, SourceId)>() + edge(ids)).sum()
+            Self::Follow { edges, unfollows, .. } => {
+                let ids = |(follower, source): &(SourceId, SourceId)| follower.as_str().len() + source.as_str().len();
+                let unfollow = |edge| size_of::<(SourceId, SourceId)>() + ids(edge);
+                edges.iter().map(edge).sum::<usize>() + unfollows.iter().map(unfollow).sum::<usize>()
             }
             Self::Many(commands) => commands.iter().map(Self::bytes).sum(),
             Self::Resolved { command, resolved, .. } => command.bytes() + resolved.bytes(),
@@ -228,7 +223,6 @@ impl Command {
                 answer(reply, cause);
             }
             Self::Follow { reply, .. } => answer(reply, cause),
-            Self::UnfollowMany { reply, .. } => answer(reply, cause),
             Self::Many(commands) => commands.into_iter().for_each(|command| command.refuse(cause.clone())),
             Self::RegisterUser { reply, .. } => answer(reply, cause),
             Self::Choose { reply, .. } => answer(reply, cause),

@@ -70,13 +70,7 @@ impl Notified {
 
     /// Does a part of this, for the readers of a shard from the number `from` on. Returns the number from which to continue, if there is more.
     /// The followers are locked for no longer than a part, since the scribe waits for them.
-    fn some_followers_of(
-        &self,
-        source: &Source,
-        shard: usize,
-        from: u32,
-        into: &mut Vec<SourceSlot>,
-    ) -> Option<u32> {
+    fn some_followers_of(&self, source: &Source, shard: usize, from: u32, into: &mut Vec<SourceSlot>) -> Option<u32> {
         let (sharding, max) = (self.sharding, READERS_COMPARED_MAX);
         // The readers before the next follower need not be looked at.
         let from = source.followers().first_from(from, shard, sharding)?;
@@ -156,11 +150,8 @@ mod tests {
             }
         }
         assert!(parts >= 4 && !gone.is_empty(), "{parts} parts, {gone:?}");
-        let mut expected: Vec<SourceSlot> = (0..count)
-            .map(id)
-            .filter(|id| !gone.contains(id))
-            .map(|id| world.sources.get(&id).unwrap().slot)
-            .collect();
+        let mut expected: Vec<SourceSlot> =
+            (0..count).map(id).filter(|id| !gone.contains(id)).map(|id| world.sources.get(&id).unwrap().slot).collect();
         found.sort();
         expected.sort();
         assert_eq!(found, expected);

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::error::Error;
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
+use tidewire::runtime::message::Published;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::Files as _;
@@ -192,6 +194,84 @@ async fn archived_posts_are_edited_hidden_and_deleted_like_others() {
     shelved.check().await;
     shelved.reopen();
     shelved.check().await;
+    shelved.engine.shutdown();
+}
+
+impl Archived {
+    /// Publishes posts with these ids, and then so many with larger ids that the archive may have any smaller one.
+    async fn publish_ids(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids.into_iter().chain((0..1_100).map(|nth| 1_000_000 + nth)) {
+            self.publish_draft("bob", "9".to_owned(), Draft { id: Some(PostId(id)), ..draft("bob", "9") }).await;
+        }
+        self.settled().await;
+        let began = Instant::now();
+        while !self.engine.shared().world.may_have_archived(PostId(9_999)) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the archive has few posts");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// The drafts of a batch whose ids may all be in the archive: descending, one twice, and posts that depend on others of the batch.
+fn dependent(first: u64) -> Vec<Draft> {
+    let at = |nth: u64, author: &str, body: &str| Draft { id: Some(PostId(first + nth)), ..draft(author, body) };
+    // The archive has neither id, but the post that one of each pair answers.
+    let mut drafts: Vec<_> =
+        vec![at(9_000_000, "gil", "1"), Draft { reply_to: Some(PostId(first)), ..at(9_000_000, "gil", "2") }];
+    drafts.extend((20..60).rev().map(|nth| at(nth, "cas", "0")));
+    drafts.extend([at(5, "bob", "1"), at(5, "bob", "2"), draft("dan", "3"), at(5, "bob", "1")]);
+    drafts.push(Draft { repost_of: Some(PostId(first + 5)), ..at(4, "eve", "4") });
+    drafts.push(Draft { repost_of: Some(PostId(first + 4)), ..at(3, "fay", "5") });
+    drafts.push(Draft { reply_to: Some(PostId(first + 3)), ..at(2, "bob", "6") });
+    // The first comes before the post that it repeats.
+    drafts.push(Draft { repost_of: Some(PostId(first + 1)), ..at(6, "eve", "7") });
+    drafts.extend([Draft { reply_to: Some(PostId(first)), ..at(9_000_001, "gil", "1") }, at(9_000_001, "gil", "2")]);
+    drafts.extend([
+        at(1, "eve", "8"),
+        at(0, "bob", "9"),
+        Draft { repost_of: Some(PostId(first)), ..draft("eve", "10") },
+    ]);
+    drafts
+}
+
+#[tokio::test]
+async fn a_batch_does_what_its_posts_do_one_after_the_other_though_the_archive_may_have_any_of_their_ids() {
+    let (mut single, mut batch) = (Archived::new(small(100)), Archived::new(small(100)));
+    let firsts = (1..=40u64).map(|nth| nth * 100);
+    for shelved in [&mut single, &mut batch] {
+        shelved.publish_ids(firsts.clone()).await;
+    }
+    let outcome = |answer: &Result<Published, Error>| match answer {
+        Ok(Published { post, created }) => {
+            Ok((*created, post.fingerprint, post.repost_of, post.answered.as_ref().map(|answered| answered.id.clone())))
+        }
+        Err(refused) => Err(refused.code()),
+    };
+    for first in firsts.take(30) {
+        let mut expected = Vec::new();
+        for draft in dependent(first) {
+            expected.push(outcome(&single.engine.publish(draft, false).await));
+        }
+        let answers = batch.engine.publish_many(dependent(first), false).await;
+        let answers: Vec<_> = answers.iter().map(outcome).collect();
+        assert_eq!(answers, expected, "the batch from {first}");
+        let refused: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+        assert_eq!(refused, [&"post_id_taken"; 3]);
+    }
+    single.engine.shutdown();
+    batch.engine.shutdown();
+}
+
+#[tokio::test]
+async fn batches_ask_the_archive_once_each_and_so_do_not_fill_its_queue() {
+    let mut shelved = Archived::new(small(100));
+    shelved.publish_ids([1]).await;
+    let of =
+        |first: u64| (0..1_000).map(move |nth| Draft { id: Some(PostId(first + nth)), ..draft("cas", "1") }).collect();
+    let [one, two, three] = [10, 2_000, 4_000].map(|first| shelved.engine.publish_many(of(first), false));
+    let (one, two, three) = tokio::join!(one, two, three);
+    let refused: Vec<_> = [one, two, three].into_iter().flatten().filter_map(Result::err).collect();
+    assert!(refused.is_empty(), "{} refused: {:?}", refused.len(), refused.first());
     shelved.engine.shutdown();
 }
 

@@ -196,6 +196,12 @@ async fn what_comes_in_one_request_is_committed_once_unless_it_depends_on_itself
     let twice = edges(COMMANDS).chain(edges(COMMANDS + 1)).collect();
     assert_eq!((engine.unfollow_many(twice).await.unwrap(), held.gate.commits() - before), (COMMANDS, 1));
     assert_eq!(engine.following(&id("bob"), UnixMicros(i64::MAX), 10), []);
+    // Edges that are created and removed in one request are there for the removal.
+    let before = held.gate.commits();
+    let created = edges(3).map(|(from, to)| NewEdge::new(from, to)).collect();
+    let (followed, removed) = engine.change_edges(created, edges(2).chain(edges(9)).collect()).await.unwrap();
+    assert_eq!((followed.created, removed, held.gate.commits() - before), (3, 3, 1));
+    assert_eq!(engine.following(&id("bob"), UnixMicros(i64::MAX), 10), []);
     engine.shutdown();
 }
 

@@ -32,10 +32,16 @@ const RESOLUTIONS_MAX: u32 = 8;
 /// Returns the records that a command needs from the archive and that are neither in memory nor in `resolved`.
 pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
     let mut needs = Needs::default();
-    if !world.has_archived() {
-        return needs;
+    if world.has_archived() {
+        add_needs(command, world, resolved, &mut needs);
     }
+    needs
+}
+
+fn add_needs(command: &Command, world: &World, resolved: &Resolved, needs: &mut Needs) {
     match command {
+        // One look-up for all of them, so that they stay in order and together.
+        Command::Many(commands) => commands.iter().for_each(|command| add_needs(command, world, resolved, needs)),
         Command::Publish { draft, .. } => {
             let ids = [draft.id, draft.repost_of, draft.reply_to];
             ids.into_iter().flatten().for_each(|id| needs.post(id, world, resolved));
@@ -53,7 +59,6 @@ pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
         Command::Unfollow { source, keep: true, .. } => needs.newest_of(source, 1, world, resolved),
         _ => {}
     }
-    needs
 }
 
 /// Looks up records for commands.

@@ -70,6 +70,8 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn refused_by_cluster(&mut self, command: &Command) -> Option<Error> {
         let shared = self.journal.shared()?;
         match command {
+            // Only removing edges adds nothing.
+            Command::Follow { edges, .. } if edges.is_empty() => (!shared.may_judge()).then_some(Error::NotSequencer),
             Command::Publish { .. } | Command::Follow { .. } if shared.may_judge() && shared.outruns_members() => {
                 self.shared.counters.shed.count("replication");
                 Some(Error::NodeBehind)
@@ -79,7 +81,6 @@ impl<J: Journal> Scribe<J> {
             | Command::Delete { .. }
             | Command::Follow { .. }
             | Command::Unfollow { .. }
-            | Command::UnfollowMany { .. }
             | Command::Choose { .. }
             | Command::Erase { .. }
             | Command::EraseStep { .. }

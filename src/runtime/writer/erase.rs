@@ -47,14 +47,12 @@ impl<J: Journal> Scribe<J> {
         let is_erased = |id: &&SourceId| erasures.is_of(id);
         let named = match command {
             Command::Publish { draft, .. } => Some(&draft.author).filter(is_erased),
-            Command::Follow { edges, .. } => {
-                edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).find(is_erased)
+            Command::Follow { edges, unfollows, .. } => {
+                let removed = unfollows.iter().flat_map(|(follower, source)| [follower, source]);
+                edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).chain(removed).find(is_erased)
             }
             Command::RegisterUser { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
             Command::Unfollow { follower, source, .. } => [follower, source].into_iter().find(is_erased),
-            Command::UnfollowMany { edges, .. } => {
-                edges.iter().flat_map(|(follower, source)| [follower, source]).find(is_erased)
-            }
             Command::Choose { reader, choice, .. } => std::iter::once(reader).chain(chosen(choice)).find(is_erased),
             Command::Resolved { command, .. } => return self.names_erased(command),
             _ => None,

@@ -23,21 +23,54 @@ type Hasher = foldhash::fast::RandomState;
 const KEPT_AS_EDGES: usize = 8;
 
 impl<J: Journal> Scribe<J> {
-    pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
+    /// Creates edges, and then removes others. All of them are checked before anything is accepted.
+    pub(super) fn follow(
+        &mut self,
+        edges: Vec<NewEdge>,
+        unfollows: Vec<(SourceId, SourceId)>,
+        reply: Reply<(Followed, usize)>,
+    ) {
         let requested = edges.len();
         let (edges, new) = match self.validate_follows(edges) {
             Ok(validated) => validated,
             Err(refused) => return refuse(reply, refused),
         };
-        let followed = Followed { created: edges.len(), existing: requested - edges.len() };
-        if edges.is_empty() {
-            let _ = reply.send(Ok(followed));
-            return;
+        let removed = self.edges_there(unfollows, &edges);
+        let answer = (Followed { created: edges.len(), existing: requested - edges.len() }, removed.len());
+        let mut events = Vec::with_capacity(removed.len() + 1);
+        if !edges.is_empty() {
+            let since = self.tick(edges.len()).instant;
+            events.push(Event::Followed { edges, since });
         }
-        let since = self.tick(edges.len()).instant;
-        if self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed)) {
+        let unfollowed = |(follower, source)| Event::Unfollowed { follower, source, keep_until: None };
+        events.extend(removed.into_iter().map(unfollowed));
+        let Some(last) = events.pop() else { return drop(reply.send(Ok(answer))) };
+        for event in events {
+            self.accept(event, Then::Nothing);
+        }
+        // Either all of the events are committed, or none.
+        if self.accept(last, Then::Follow(reply, answer)) {
             self.group.add(Added { edges: new, ..Added::default() });
         }
+    }
+
+    /// Returns those of the edges that can be removed, each once: they exist, or are among those that are created before.
+    fn edges_there(&self, edges: Vec<(SourceId, SourceId)>, created: &[NewEdge]) -> Vec<(SourceId, SourceId)> {
+        if edges.is_empty() {
+            return edges;
+        }
+        let sources = &self.writer.world().sources;
+        let created: HashSet<_> = created.iter().map(|edge| (&edge.follower, &edge.source)).collect();
+        let is_there = |(follower, source): &(SourceId, SourceId)| {
+            let (from, to) = (sources.get(follower), sources.get(source));
+            let known = from.zip(to).is_some_and(|(from, to)| {
+                let following = from.following();
+                following.contains(to.slot) || following.is_only_kept(to.slot)
+            });
+            known || created.contains(&(follower, source))
+        };
+        let mut named = HashSet::new();
+        edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone())).collect()
     }
 
     /// Returns the edges that change the state, if all of them are allowed, and the number of those that did not
@@ -173,27 +206,6 @@ impl<J: Journal> Scribe<J> {
             None
         };
         self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
-    }
-
-    pub(super) fn unfollow_many(&mut self, edges: Vec<(SourceId, SourceId)>, reply: Reply<usize>) {
-        let sources = &self.writer.world().sources;
-        let is_there = |(follower, source): &(SourceId, SourceId)| {
-            let (from, to) = (sources.get(follower), sources.get(source));
-            from.zip(to).is_some_and(|(from, to)| {
-                let following = from.following();
-                following.contains(to.slot) || following.is_only_kept(to.slot)
-            })
-        };
-        let mut named = HashSet::new();
-        let there: Vec<_> = edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone())).collect();
-        let event = |(follower, source)| Event::Unfollowed { follower, source, keep_until: None };
-        let (removed, mut events) = (there.len(), there.into_iter().map(event));
-        let Some(last) = events.next_back() else { return drop(reply.send(Ok(0))) };
-        for event in events {
-            self.accept(event, Then::Nothing);
-        }
-        // Either all of the events are committed, or none.
-        self.accept(last, Then::Unfollow(reply, removed));
     }
 
     /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does

@@ -87,11 +87,11 @@ impl Group {
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
             // The follower alone is sufficient, even if the source has blocked it: a block changes both users.
-            Command::Follow { edges, .. } => {
-                !self.readers.is_empty() && followers(edges).any(|follower| self.readers.contains(follower))
+            Command::Follow { edges, unfollows, .. } => {
+                let mut named = followers(edges).chain(unfollows.iter().map(|(follower, _)| follower));
+                !self.readers.is_empty() && named.any(|follower| self.readers.contains(follower))
             }
             Command::Unfollow { follower, .. } => self.readers.contains(follower),
-            Command::UnfollowMany { edges, .. } => edges.iter().any(|(follower, _)| self.readers.contains(follower)),
             Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }

@@ -78,7 +78,7 @@ pub struct Scribe<J> {
     shared: Arc<Shared>,
     commands: CommandReceiver,
     group: Group,
-    /// The records that were looked up for the current command.
+    /// The records that were looked up for the current command, or for all of many that came together.
     resolved: Resolved,
     failed: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
@@ -105,8 +105,7 @@ struct Accepted {
 enum Then {
     Publish { wait: bool, reply: Reply<Published> },
     Edit(Reply<Arc<Post>>),
-    Follow(Reply<Followed>, Followed),
-    Unfollow(Reply<usize>, usize),
+    Follow(Reply<(Followed, usize)>, (Followed, usize)),
     Answer(Reply<()>),
     Chosen(Reply<bool>),
     Erase(Reply<Erasing>),
@@ -187,32 +186,44 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn take(&mut self, command: Command) {
-        if let Command::Many(commands) = command {
-            return commands.into_iter().for_each(|command| self.take(command));
-        }
-        if let Some(refused) = self.refused_by_cluster(&command) {
-            return command.refuse(refused);
-        }
-        if self.group.conflicts_with(&command) && !self.settle() {
-            return command.refuse(Error::NotSequencer);
-        }
         let (command, resolved, attempts) = match command {
             Command::Resolved { command, resolved, attempts } => (*command, *resolved, attempts),
             command => (command, Resolved::default(), 0),
         };
-        if let Some(refused) = self.names_erased(&command) {
-            return command.refuse(refused);
-        }
-        if let Some(resolver) = &self.resolver {
-            let needs = needs(&command, self.writer.world(), &resolved);
-            if !needs.is_empty() {
-                return resolver.resolve(command, resolved, attempts, needs);
-            }
-        }
         self.resolved = resolved;
-        self.execute(command);
+        if let Some(lacking) = self.take_with_resolved(command)
+            && let Some(resolver) = &self.resolver
+        {
+            let needs = needs(&lacking, self.writer.world(), &self.resolved);
+            resolver.resolve(lacking, std::mem::take(&mut self.resolved), attempts, needs);
+        }
         // The records may be needed no longer, so their memory is released.
         self.resolved = Resolved::default();
+    }
+
+    /// Executes or refuses a command. Returns what of it must wait for more records from the archive: of many commands the first that lacks
+    /// any and all after it, since they may depend on it.
+    fn take_with_resolved(&mut self, command: Command) -> Option<Command> {
+        let Command::Many(commands) = command else { return self.take_one(command) };
+        let mut commands = commands.into_iter();
+        let lacking = commands.by_ref().find_map(|command| self.take_one(command))?;
+        Some(Command::Many(std::iter::once(lacking).chain(commands).collect()))
+    }
+
+    fn take_one(&mut self, command: Command) -> Option<Command> {
+        let mut refused = self.refused_by_cluster(&command);
+        if refused.is_none() && self.group.conflicts_with(&command) && !self.settle() {
+            refused = Some(Error::NotSequencer);
+        }
+        if let Some(refused) = refused.or_else(|| self.names_erased(&command)) {
+            command.refuse(refused);
+            return None;
+        }
+        if self.resolver.is_some() && !needs(&command, self.writer.world(), &self.resolved).is_empty() {
+            return Some(command);
+        }
+        self.execute(command);
+        None
     }
 
     fn execute(&mut self, command: Command) {
@@ -220,10 +231,9 @@ impl<J: Journal> Scribe<J> {
             Command::Publish { draft, wait, reply } => self.publish(*draft, wait, reply),
             Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
             Command::Delete { id, reply } => self.delete(id, reply),
-            Command::Follow { edges, reply } => self.follow(edges, reply),
+            Command::Follow { edges, unfollows, reply } => self.follow(edges, unfollows, reply),
             Command::RegisterUser { user, reply } => self.register_user(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
-            Command::UnfollowMany { edges, reply } => self.unfollow_many(edges, reply),
             Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
                 self.revoke(user, not_before, forget_before, reply);
@@ -348,9 +358,6 @@ impl<J: Journal> Scribe<J> {
             (Then::Follow(reply, followed), _) => {
                 let _ = reply.send(Ok(followed));
             }
-            (Then::Unfollow(reply, removed), _) => {
-                let _ = reply.send(Ok(removed));
-            }
             (Then::Answer(reply), _) => {
                 let _ = reply.send(Ok(()));
             }
@@ -405,7 +412,6 @@ impl Then {
             Self::Publish { reply, .. } => refuse(reply, cause),
             Self::Edit(reply) => refuse(reply, cause),
             Self::Follow(reply, _) => refuse(reply, cause),
-            Self::Unfollow(reply, _) => refuse(reply, cause),
             Self::Answer(reply) => refuse(reply, cause),
             Self::Chosen(reply) => refuse(reply, cause),
             Self::Erase(reply) => refuse(reply, cause),
