@@ -259,3 +259,8 @@ where
 {
     Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
 }
+
+/// Distinguishes null from a missing field: null is a valid body of a post, and an invalid value of most fields.
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}

@@ -139,6 +139,8 @@ fn a_request_for_many_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
             "unfollows[0].keep",
         ),
         (json!({"follows": edges, "unfollows": edges}), "invalid_field", "unfollows"),
+        (json!({"follows": null, "unfollows": []}), "invalid_field", "follows"),
+        (json!({"follows": [], "unfollows": null}), "invalid_field", "unfollows"),
     ] {
         let refused = server.post("/v1/follows", &body);
         let problem = refused.json();

@@ -10,7 +10,7 @@ use crate::http::answer;
 use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Object, Parameters, RequestBody, path, text, user, wait};
+use crate::http::request::{self, Object, Parameters, RequestBody, path, present, text, user, wait};
 use tidewire::feed::event::NewEdge;
 use tidewire::id::SourceId;
 use tidewire::json::Whole;
@@ -28,9 +28,9 @@ pub(in crate::http) struct FollowOptions {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bulk {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     follows: Option<Vec<Object<BulkEdge>>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     unfollows: Option<Vec<Object<OldEdge>>>,
 }
 
@@ -143,10 +143,11 @@ pub(in crate::http) async fn follow_many(
     wait(&request)?;
     let bytes = body.json_bytes(&request)?;
     let Edges { follows, unfollows } = edges(bytes)?;
-    let followed = engine.follow(follows).await?;
+    let removes = unfollows.is_some();
+    let (followed, removed) = engine.change_edges(follows, unfollows.unwrap_or_default()).await?;
     let mut answer = json!({"created": followed.created, "existing": followed.existing});
-    if let Some(unfollows) = unfollows {
-        answer["removed"] = json!(engine.unfollow_many(unfollows).await?);
+    if removes {
+        answer["removed"] = json!(removed);
     }
     Ok(HttpResponse::Ok().json(answer))
 }

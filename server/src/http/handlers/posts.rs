@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::http::auth::{Access, Caller, Denial};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{RequestBody, json, optional_text, path, text, wait};
+use crate::http::request::{RequestBody, json, optional_text, path, present, text, wait};
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
 use tidewire::feed::post::{Body, BodyError, Draft, Kind, Post};
@@ -51,11 +51,6 @@ struct PostChange<'a> {
     body: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "present")]
     hidden: Option<bool>,
-}
-
-/// Distinguishes null from a missing field: null is a valid body, and an invalid value of `hidden`.
-fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
 }
 
 impl NewPost<'_> {

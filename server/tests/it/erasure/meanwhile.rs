@@ -189,6 +189,14 @@ fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
     assert!(server.get("/metrics").text.contains("tidewire_erasures_under_way 1\n"));
     let refused = server.post("/v1/posts", &post);
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("being_erased")));
+    // Nothing of a refused request is done.
+    let edges = json!({
+        "follows": [{"follower": "ann", "source": "cas"}],
+        "unfollows": [{"follower": "ann", "source": "bob"}, {"follower": "ann", "source": ZOE}],
+    });
+    let refused = server.post("/v1/follows", &edges);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("being_erased")));
+    assert_eq!(server.get("/v1/users/ann/following").json()["items"], json!([]));
     for path in [user.clone(), "/v1/posts/7".to_owned()] {
         assert_eq!(server.get(&path).status, 404, "{path}");
     }

@@ -41,7 +41,7 @@ fn follow_many() -> Documentation {
     documented("Make and remove many follow edges at once")
         .description(format!(
             "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
-             cannot be made, none is, and `errors` has those. After that the edges in `unfollows` are removed, all or none."
+             cannot be made, nothing is done, and `errors` has those. After that the edges in `unfollows` are removed, in the same commit."
         ))
         .waits()
         .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
