@@ -19,6 +19,7 @@ use actix_web::web::Data;
 use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use tokio::sync::Semaphore;
 
 use crate::http::client::Client;
 use crate::http::operation::WorkKind;
@@ -27,6 +28,9 @@ use tidewire::limits::{
     BULK_REQUEST_BYTES_MAX, FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX,
     SCRIBE_BATCH_MAX,
 };
+
+/// Maximum number of unread counts for live connections in progress. Few, so that the pages that clients ask for come soon.
+const UNREAD_COUNTS_MAX: usize = 32;
 
 /// Maximum number of metrics requests in progress: a few collectors, whose capacity no other request takes.
 const METRICS_MAX: usize = 8;
@@ -213,6 +217,7 @@ pub struct Admission {
     operations: Gate,
     metrics: Gate,
     response_bytes: SharedGate,
+    unread_counts: Arc<Semaphore>,
 }
 
 /// The limits on the work of a request, if they are not those of clients. The pipeline stores them in requests of other nodes, so that
@@ -248,7 +253,13 @@ impl Admission {
             operations: Gate::new("operations", OPERATIONS_MAX),
             metrics: Gate::new("metrics", METRICS_MAX),
             response_bytes: SharedGate::new("response_bytes", limits.response_bytes),
+            unread_counts: Arc::new(Semaphore::new(UNREAD_COUNTS_MAX)),
         })
+    }
+
+    /// Returns the permits for counts of unread entries on live connections. These wait for their turn, since nobody asked for one count.
+    pub(in crate::http) fn unread_counts(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.unread_counts)
     }
 
     /// Returns all gates, for metrics and statistics.

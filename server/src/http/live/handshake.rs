@@ -130,7 +130,9 @@ impl LiveRequest {
     fn joined(&self, Joining { wire, session_expiry, .. }: Joining, watching: Result<Watcher, Error>) -> State {
         State::Known(Box::new(match watching {
             Ok(watcher) => {
-                let unread = self.unread_of.clone().map(|reader| UnreadCount::new(self.engine.clone(), reader));
+                let permits = self.admission.unread_counts();
+                let unread = self.unread_of.clone();
+                let unread = unread.map(|reader| UnreadCount::new(self.engine.clone(), reader, permits));
                 Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry, unread)
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),

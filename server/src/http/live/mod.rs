@@ -80,7 +80,8 @@ pub(super) async fn websocket(
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
-                let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader));
+                let permits = Admission::of(&request)?.unread_counts();
+                let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
                 let session_expiry = SessionExpiry::of(&access, &caller, &engine);
                 Connection::new(wire, watcher, heartbeat(&engine), session_expiry, unread).boxed()
             }
@@ -110,7 +111,8 @@ pub(super) async fn events(
         other => other.into(),
     })?;
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
-    let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader));
+    let permits = Admission::of(&request)?.unread_counts();
+    let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
     let connection = Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry, unread);
     Ok(events_head().body(connection))
 }

@@ -1,29 +1,35 @@
 //! The number of unread entries on a live connection whose client wants it.
 //!
 //! It is counted when something has happened that may change it, and at most once in a period, whatever happens meanwhile. The count is that of
-//! `GET /v1/users/{user}/marker`.
+//! `GET /v1/users/{user}/marker`. Only a few counts are in progress in the process at the same time, and the others wait for their turn: a post
+//! with many followers on live connections outdates the counts of all of them in the same instant.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use actix_web::rt::task::JoinHandle;
 use actix_web::rt::time::{Sleep, sleep};
+use tokio::sync::Semaphore;
 
 use tidewire::engine::{Engine, Unread};
 use tidewire::error::Error;
 use tidewire::id::SourceId;
 use tidewire::live::event::EventKind;
 
-/// Minimum time between two counts.
+/// Minimum time between two counts, and the most that is added to it by chance, so that connections do not count at the same time for ever.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Counts unread entries of a reader.
 pub(super) struct UnreadCount {
     engine: Engine,
     reader: SourceId,
+    permits: Arc<Semaphore>,
     state: State,
     /// True if something has happened since the last count began.
-    is_outdated: bool,
+    is_outdated: Arc<AtomicBool>,
     /// What the client was told last.
     told: Option<(usize, bool, bool)>,
 }
@@ -31,36 +37,45 @@ pub(super) struct UnreadCount {
 enum State {
     /// A count may begin.
     Idle,
-    Counting(Pin<Box<dyn Future<Output = Result<Unread, Error>>>>),
+    /// A count waits for its permit or is in progress.
+    Counting(Counting),
     /// The period after a count is not over.
     Pausing(Pin<Box<Sleep>>),
 }
 
+/// A count, which is a task of its own: a connection is not polled while its client does not read, and must not keep a permit then.
+struct Counting(JoinHandle<Result<Unread, Error>>);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl UnreadCount {
-    pub(super) fn new(engine: Engine, reader: SourceId) -> Self {
-        Self { engine, reader, state: State::Idle, is_outdated: false, told: None }
+    /// Creates the count for a connection. Each count in progress takes one of `permits`.
+    pub(super) fn new(engine: Engine, reader: SourceId, permits: Arc<Semaphore>) -> Self {
+        Self { engine, reader, permits, state: State::Idle, is_outdated: Arc::default(), told: None }
     }
 
     /// Takes notice of a message to the client.
     pub(super) fn note(&mut self, event: &EventKind) {
-        self.is_outdated |= !matches!(event, EventKind::Beat | EventKind::Update(_));
+        if !matches!(event, EventKind::Beat | EventKind::Update(_)) {
+            self.is_outdated.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns the count when it is another one than the client was told.
     pub(super) fn poll_changed(&mut self, task: &mut Context<'_>) -> Poll<Unread> {
         loop {
             match &mut self.state {
-                State::Idle if !self.is_outdated => return Poll::Pending,
-                State::Idle => {
-                    self.is_outdated = false;
-                    let (engine, reader) = (self.engine.clone(), self.reader.clone());
-                    self.state = State::Counting(Box::pin(async move { engine.unread(&reader).await }));
-                }
-                State::Counting(counting) => {
-                    let Poll::Ready(counted) = counting.as_mut().poll(task) else { return Poll::Pending };
-                    self.state = State::Pausing(Box::pin(sleep(PERIOD)));
+                State::Idle if !self.is_outdated.load(Ordering::Relaxed) => return Poll::Pending,
+                State::Idle => self.state = State::Counting(self.count()),
+                State::Counting(Counting(counting)) => {
+                    let Poll::Ready(counted) = Pin::new(counting).poll(task) else { return Poll::Pending };
+                    self.state = State::Pausing(Box::pin(sleep(pause())));
                     match counted {
-                        Ok(count) => {
+                        Ok(Ok(count)) => {
                             let told = Some((count.entries, count.capped, count.complete));
                             if std::mem::replace(&mut self.told, told) != told {
                                 // The pause is polled with the next message.
@@ -69,7 +84,7 @@ impl UnreadCount {
                             }
                         }
                         // A queue is full, for example.
-                        Err(_) => self.is_outdated = true,
+                        Ok(Err(_)) | Err(_) => self.is_outdated.store(true, Ordering::Relaxed),
                     }
                 }
                 State::Pausing(pause) => {
@@ -80,5 +95,79 @@ impl UnreadCount {
                 }
             }
         }
+    }
+
+    fn count(&self) -> Counting {
+        let (engine, reader) = (self.engine.clone(), self.reader.clone());
+        let (permits, is_outdated) = (Arc::clone(&self.permits), Arc::clone(&self.is_outdated));
+        Counting(actix_web::rt::spawn(async move {
+            // The permits are never closed.
+            let _permit = permits.acquire_owned().await.ok();
+            // The count has in it what happened while it waited.
+            is_outdated.store(false, Ordering::Relaxed);
+            engine.unread(&reader).await
+        }))
+    }
+}
+
+/// Returns the time until the next count.
+fn pause() -> Duration {
+    PERIOD + PERIOD.mul_f64(fastrand::f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use actix_web::rt::time::timeout;
+    use tidewire::config::EngineConfig;
+
+    use super::*;
+
+    fn counts(number: usize, permits: &Arc<Semaphore>) -> (Engine, Vec<UnreadCount>) {
+        let engine = Engine::start(EngineConfig::default());
+        let count = |nth| UnreadCount::new(engine.clone(), format!("r{nth}").parse().unwrap(), Arc::clone(permits));
+        let mut counts: Vec<_> = (0..number).map(count).collect();
+        counts.iter_mut().for_each(|count| count.note(&EventKind::Stale(None)));
+        (engine, counts)
+    }
+
+    async fn told(count: &mut UnreadCount) -> bool {
+        timeout(Duration::from_millis(200), poll_fn(|task| count.poll_changed(task))).await.is_ok()
+    }
+
+    #[actix_web::test]
+    async fn a_count_waits_for_its_turn_and_what_happens_meanwhile_needs_no_other() {
+        let permits = Arc::new(Semaphore::new(1));
+        let (engine, mut counts) = counts(1, &permits);
+        let busy = Arc::clone(&permits).acquire_owned().await.unwrap();
+        assert!(!told(&mut counts[0]).await, "a count without a permit");
+        counts[0].note(&EventKind::Stale(None));
+        drop(busy);
+        assert!(told(&mut counts[0]).await);
+        assert!(!counts[0].is_outdated.load(Ordering::Relaxed));
+        assert_eq!(permits.available_permits(), 1);
+        engine.shutdown();
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_does_not_read_and_one_that_leaves_keep_no_permit() {
+        let permits = Arc::new(Semaphore::new(1));
+        let (engine, mut counts) = counts(3, &permits);
+        for count in &mut counts {
+            // Each asks for the permit, and only the last is polled again.
+            assert!(poll_fn(|task| Poll::Ready(count.poll_changed(task))).await.is_pending());
+        }
+        drop(counts.remove(1));
+        assert!(told(&mut counts[1]).await, "the permit is kept by a connection that is not polled");
+        assert_eq!(permits.available_permits(), 1);
+        engine.shutdown();
+    }
+
+    #[test]
+    fn connections_that_counted_in_one_instant_do_not_count_in_one_instant_again() {
+        let pauses: std::collections::BTreeSet<_> = (0..100).map(|_| pause()).collect();
+        assert!(pauses.len() > 50, "{pauses:?}");
+        assert!(pauses.iter().all(|pause| (PERIOD..=2 * PERIOD).contains(pause)), "{pauses:?}");
     }
 }
