@@ -117,7 +117,7 @@ pub use clock::{Clock, SystemClock, TimeError, UnixMicros};
 pub use config::EngineConfig;
 pub use engine::{
     Candidate, Changes, ChangesError, Engine, Erasing, FeedPage, Listed, Missed, PublishedPost, QueueDepth, RouteCost,
-    SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher,
+    SnapshotOptions, SourceInfo, StorageConfig, StoredEvent, Unread, Watcher,
 };
 pub use error::{Error, FollowRefusal};
 pub use feed::body::BodyError;

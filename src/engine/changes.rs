@@ -3,12 +3,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
+use crate::clock::UnixMicros;
 use crate::cluster::followed::Followed;
 use crate::cluster::membership::Counted;
 use crate::cluster::start_points::StartPoints;
 use crate::engine::Engine;
 use crate::feed::event::Event;
+use crate::feed::position::Position;
+use crate::feed::post::Post;
+use crate::id::PostId;
 use crate::recovery::event;
+use crate::state::posts::Stored;
+use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
 
@@ -73,6 +81,13 @@ impl Engine {
         Ok(self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?.range()?.last)
     }
 
+    /// Returns the post that was accepted at this instant, if it is in memory and as it was published.
+    pub fn unchanged_post(&self, id: PostId, accepted_at: UnixMicros) -> Option<Arc<Post>> {
+        let post = self.inner.shared.world.posts.stored(id).and_then(Stored::live)?;
+        let is_unchanged = post.accepted_at == accepted_at && post.edited_at.is_none() && !post.hidden;
+        is_unchanged.then_some(post)
+    }
+
     /// Returns a reader of all accepted events after the sequence `after`, 0 for all. An event is delivered once it is committed, which may be
     /// just before reads show it; with [`Durability::EverySecond`](crate::storage::journal::Durability) once it is synced. With
     /// [`Durability::Never`](crate::storage::journal::Durability) a power loss may destroy events that were delivered. Blocks for a moment: the
@@ -123,23 +138,45 @@ impl Changes {
     /// Fails if the log cannot be read, or no longer has the next record. After [`LogError::Unavailable`] the next call continues at the same
     /// record. After any other error the reader is of no more use.
     pub fn next(&mut self, wait: Duration) -> Result<Vec<(Sequence, Event)>, ChangesError> {
+        let stored = self.next_stored(wait)?;
+        let mut events = Vec::with_capacity(stored.len());
+        for (sequence, stored) in stored {
+            match stored.decode() {
+                Ok(event) => events.push((sequence, event)),
+                Err(cause) => {
+                    let failed = ChangesError::Record { sequence, cause };
+                    self.read = Sequence(sequence.0.saturating_sub(1));
+                    self.failed = Some(failed.clone());
+                    // The events before it come first.
+                    return if events.is_empty() { Err(failed) } else { Ok(events) };
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    /// Returns the same events as they are stored, for callers that do not need all of them.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`Changes::next`]. Whether an event of one machine can be read is known only once it is decoded.
+    pub fn next_stored(&mut self, wait: Duration) -> Result<Vec<(Sequence, StoredEvent)>, ChangesError> {
         let until = Instant::now() + wait;
         loop {
             if let Some(cause) = &self.failed {
                 return Err(cause.clone());
             }
             let mut events = Vec::new();
-            let records = self.reader.read(until.saturating_duration_since(Instant::now()))?;
-            for record in &records {
-                match self.decode(record) {
-                    Ok(Some(event)) if record.sequence > self.after => events.push((record.sequence, event)),
+            for record in self.reader.read(until.saturating_duration_since(Instant::now()))? {
+                let sequence = record.sequence;
+                match self.stored(record) {
+                    Ok(Some(event)) if sequence > self.after => events.push((sequence, event)),
                     Ok(_) => {}
                     Err(cause) => {
-                        self.failed = Some(ChangesError::Record { sequence: record.sequence, cause });
+                        self.failed = Some(ChangesError::Record { sequence, cause });
                         break;
                     }
                 }
-                self.read = record.sequence;
+                self.read = sequence;
             }
             let is_over = self.failed.is_none() && Instant::now() >= until;
             if !events.is_empty() || is_over {
@@ -148,12 +185,141 @@ impl Changes {
         }
     }
 
-    fn decode(&mut self, record: &LogRecord) -> Result<Option<Event>, String> {
-        let Some(followed) = &mut self.followed else { return event(&record.bytes).map(Some) };
-        match followed.read(record) {
-            Ok((_, Counted::Event(event))) => Ok(Some(event)),
+    fn stored(&mut self, record: LogRecord) -> Result<Option<StoredEvent>, String> {
+        let Some(followed) = &mut self.followed else { return Ok(Some(StoredEvent(Form::Bytes(record.bytes)))) };
+        match followed.read(&record) {
+            Ok((_, Counted::Event(event))) => Ok(Some(StoredEvent(Form::Decoded(event)))),
             Ok(_) => Ok(None),
             Err(cause) => Err(cause.to_string()),
+        }
+    }
+}
+
+/// An accepted event, which is decoded when it is needed.
+pub struct StoredEvent(Form);
+
+enum Form {
+    Bytes(Vec<u8>),
+    Decoded(Event),
+}
+
+/// The part of a published post that identifies it.
+#[derive(Deserialize)]
+struct PublishedHead {
+    position: Position,
+    accepted_at: UnixMicros,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Head {
+    Published(PublishedHead),
+}
+
+impl StoredEvent {
+    /// Returns the name of the kind of event, as it is stored (`docs/storage.md`), or an empty text if the event cannot be read.
+    pub fn kind(&self) -> &str {
+        match &self.0 {
+            Form::Bytes(bytes) => stored_kind(bytes).unwrap_or_default(),
+            Form::Decoded(event) => kind(event),
+        }
+    }
+
+    /// Returns the position of a published post, and the instant at which it was accepted. Returns none for other events.
+    pub fn published(&self) -> Option<(Position, UnixMicros)> {
+        match &self.0 {
+            Form::Bytes(bytes) => {
+                let Head::Published(PublishedHead { position, accepted_at }) = unpack(bytes).ok()?;
+                Some((position, accepted_at))
+            }
+            Form::Decoded(Event::Published { position, accepted_at, .. }) => Some((*position, *accepted_at)),
+            Form::Decoded(_) => None,
+        }
+    }
+
+    /// Decodes the event.
+    ///
+    /// # Errors
+    /// Returns a description of what is wrong with the stored event.
+    pub fn decode(self) -> Result<Event, String> {
+        match self.0 {
+            Form::Bytes(bytes) => event(&bytes),
+            Form::Decoded(event) => Ok(event),
+        }
+    }
+}
+
+/// Returns the name of the only entry of a MessagePack map, which is at most 31 bytes long.
+fn stored_kind(bytes: &[u8]) -> Option<&str> {
+    const MAP_OF_ONE: u8 = 0x81;
+    const TEXT: u8 = 0xa0;
+    let (MAP_OF_ONE, rest) = (*bytes.first()?, bytes.get(1..)?) else { return None };
+    let length = usize::from(rest.first()?.checked_sub(TEXT)?);
+    str::from_utf8(rest.get(1..=length)?).ok()
+}
+
+fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Published { .. } => "published",
+        Event::Edited { .. } => "edited",
+        Event::Deleted { .. } => "deleted",
+        Event::Followed { .. } => "followed",
+        Event::Unfollowed { .. } => "unfollowed",
+        Event::Silenced { .. } => "silenced",
+        Event::Ruled { .. } => "ruled",
+        Event::Marked { .. } => "marked",
+        Event::Listed { .. } => "listed",
+        Event::Unlisted { .. } => "unlisted",
+        Event::Revoked { .. } => "revoked",
+        Event::Erased { .. } => "erased",
+        Event::ErasureScrubbed { .. } => "erasure_scrubbed",
+        Event::ErasureEnded { .. } => "erasure_ended",
+        Event::ClockJumped { .. } => "clock_jumped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::SourceId;
+    use crate::storage::frame::pack;
+
+    fn stored(event: &Event) -> StoredEvent {
+        let mut bytes = Vec::new();
+        pack(event, &mut bytes);
+        StoredEvent(Form::Bytes(bytes))
+    }
+
+    #[test]
+    fn what_a_stored_event_says_of_itself_is_what_it_is_when_it_is_decoded() {
+        let (at, user) = (UnixMicros(7), SourceId::new("ann").unwrap());
+        let position = Position { published_at: at, id: PostId(u64::MAX) };
+        let draft = Draft::new(user.clone(), Body::new("{\"a\":[1]}").unwrap());
+        for event in [
+            Event::Published { position, draft, accepted_at: UnixMicros(9) },
+            Event::Deleted { id: PostId(1), repost_of: None },
+            Event::Followed { edges: Vec::new(), since: at },
+            Event::Erased { user, at },
+            Event::ErasureScrubbed { at },
+            Event::ClockJumped { at, lead_us: -1 },
+        ] {
+            let is_published = matches!(event, Event::Published { .. });
+            let forms = [stored(&event), StoredEvent(Form::Decoded(event.clone()))];
+            for form in forms {
+                assert_eq!(form.kind(), kind(&event));
+                assert_eq!(form.published(), is_published.then_some((position, UnixMicros(9))));
+                assert_eq!(form.decode(), Ok(event.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_event_have_no_kind() {
+        for bytes in [&b""[..], b"\x81", b"\x81\xa9pub", b"\x80\xa1a", b"\x81\x01\x02", b"\x81\xa1\xff"] {
+            let stored = StoredEvent(Form::Bytes(bytes.to_vec()));
+            assert_eq!((stored.kind(), stored.published()), ("", None), "{bytes:?}");
+            assert!(stored.decode().is_err(), "{bytes:?}");
         }
     }
 }

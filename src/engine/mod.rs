@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use crate::engine::backups::BackupBase;
-pub use crate::engine::changes::{Changes, ChangesError};
+pub use crate::engine::changes::{Changes, ChangesError, StoredEvent};
 pub use crate::engine::cluster::{Joining, NodeStorage};
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};

@@ -23,7 +23,7 @@ use crate::http::changes::NDJSON;
 use crate::http::changes::streams::{Ended, Slot};
 use crate::http::changes::text;
 use crate::http::changes::types::{self, MISSED, Types};
-use tidewire::engine::{Candidate, Changes, ChangesError, Engine, PublishedPost};
+use tidewire::engine::{Candidate, Changes, ChangesError, Engine, PublishedPost, StoredEvent};
 use tidewire::feed::event::Event;
 use tidewire::id::SourceId;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -96,7 +96,7 @@ pub(super) struct Reading {
     /// The number of events that may still be sent.
     left: Option<u64>,
     /// Events that were read and not written yet.
-    rest: vec::IntoIter<(Sequence, Event)>,
+    rest: vec::IntoIter<(Sequence, StoredEvent)>,
     /// The sequence up to which everything was written or left out.
     through: Sequence,
     readers: Readers,
@@ -149,7 +149,7 @@ impl Reading {
                 self.through = self.changes.sequence();
                 if self.format == Format::Lines && self.through >= self.changes.end() {
                     piece.end = Some(Ended::Complete);
-                } else if piece.text.is_empty() && began.elapsed() < READ_MAX {
+                } else if piece.text.is_empty() && piece.pause.is_none() && began.elapsed() < READ_MAX {
                     self.read_more(&mut piece);
                     continue;
                 }
@@ -169,22 +169,58 @@ impl Reading {
         piece
     }
 
-    fn take(&mut self, piece: &mut Piece, sequence: Sequence, event: Event) {
-        if self.types.has(MISSED)
-            && let Some(post) = published(&event)
+    fn take(&mut self, piece: &mut Piece, sequence: Sequence, stored: StoredEvent) {
+        let (kind, names_readers) = (stored.kind(), self.types.has(MISSED));
+        let is_post = kind == "published";
+        if !self.types.may_have(kind) && !(is_post && names_readers) {
+            self.through = sequence;
+            return;
+        }
+        if is_post
+            && !names_readers
+            && let Some((position, accepted_at)) = stored.published()
+            && let Some(post) = self.readers.engine.unchanged_post(position.id, accepted_at)
         {
-            let left = self.readers.engine.may_have_missed(post).into_iter();
-            self.missed = Some(MissedPost { sequence, event, left, has_written: false });
-        } else {
-            self.write(piece, sequence, &event);
+            // It was encoded when it was published.
+            let write = |out: &mut String| text::published(sequence, post.json(), out);
+            return self.write_event(piece, sequence, Some(("published", write)));
+        }
+        match stored.decode() {
+            Ok(event) => {
+                let post = published(&event).filter(|_| names_readers);
+                if let Some(left) = post.map(|post| self.readers.engine.may_have_missed(post).into_iter()) {
+                    self.missed = Some(MissedPost { sequence, event, left, has_written: false });
+                } else {
+                    self.write(piece, sequence, &event);
+                }
+            }
+            Err(cause) => {
+                warn!(sequence = sequence.0, "a stream of changes has ended: the event cannot be read: {cause}");
+                piece.end = Some(Ended::Failed);
+            }
         }
     }
 
     /// Writes an event, after which the stream can be resumed.
     fn write(&mut self, piece: &mut Piece, sequence: Sequence, event: &Event) {
+        let name = types::name(event).filter(|name| self.types.has(name));
+        self.write_event(
+            piece,
+            sequence,
+            name.map(|name| (name, move |out: &mut String| text::event(sequence, name, event, out))),
+        );
+    }
+
+    /// Writes what is to be written of an event: its type, and what appends its JSON.
+    fn write_event(
+        &mut self,
+        piece: &mut Piece,
+        sequence: Sequence,
+        wanted: Option<(&'static str, impl FnOnce(&mut String))>,
+    ) {
         self.through = sequence;
-        if let Some(name) = types::name(event).filter(|name| self.types.has(name)) {
-            self.format.write(&mut piece.text, name, sequence, |out| text::event(sequence, name, event, out));
+        if let Some((name, write)) = wanted {
+            self.format.write(&mut piece.text, name, sequence, write);
             self.count(piece);
         }
         piece.end = self.left.filter(|left| *left == 0).map(|_| Ended::Complete);
@@ -218,7 +254,7 @@ impl Reading {
     }
 
     fn read_more(&mut self, piece: &mut Piece) {
-        match self.changes.next(READ_MAX) {
+        match self.changes.next_stored(READ_MAX) {
             Ok(events) if events.is_empty() => {
                 let is_silent = self.changes.sequence() == self.through && self.heard.elapsed() >= SILENCE_MAX;
                 piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);

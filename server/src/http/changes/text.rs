@@ -19,6 +19,15 @@ pub(super) fn reached(through: Sequence, json: &mut String) {
     let _ = write!(json, r#"{{"sequence":{through},"type":"{REACHED}"}}"#);
 }
 
+/// Appends the event of a published post, which is encoded already.
+pub(super) fn published(sequence: Sequence, post: &str, json: &mut String) {
+    for part in [r#"{"sequence":"#, &sequence.to_string(), r#","type":"published","post":"#] {
+        json.push_str(part);
+    }
+    one_line(post, json);
+    json.push('}');
+}
+
 /// Appends a post that a reader has missed. `sequence` is where the stream continues if it breaks off here.
 pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: PublishedPost<'_>, json: &mut String) {
     let (id, at, author) = (post.position.id, post.position.published_at, &post.draft.author);
@@ -33,12 +42,11 @@ pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: 
 /// Appends an event of this type as JSON without line breaks.
 // Writing to a `String` cannot fail, and ids, names and times have no character that JSON escapes.
 pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut String) {
+    if let Event::Published { position, draft, accepted_at } = event {
+        return published(sequence, Post::new(*position, draft, *accepted_at).json(), json);
+    }
     let _ = write!(json, r#"{{"sequence":{sequence},"type":"{name}""#);
     match event {
-        Event::Published { position, draft, accepted_at } => {
-            json.push_str(r#","post":"#);
-            one_line(Post::new(*position, draft, *accepted_at).json(), json);
-        }
         Event::Edited { id, body, hidden, at } => {
             let _ = write!(json, r#","id":"{id}","at":"{at}""#);
             if let Some(body) = body {
@@ -79,8 +87,11 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
         Event::Erased { user, .. } => {
             let _ = write!(json, r#","user":"{user}""#);
         }
-        // These have no type.
-        Event::ErasureScrubbed { .. } | Event::ErasureEnded { .. } | Event::ClockJumped { .. } => {}
+        // The first is above, the others have no type.
+        Event::Published { .. }
+        | Event::ErasureScrubbed { .. }
+        | Event::ErasureEnded { .. }
+        | Event::ClockJumped { .. } => {}
     }
     json.push('}');
 }
@@ -97,6 +108,9 @@ fn follows(edges: &[NewEdge], since: UnixMicros, json: &mut String) {
 
 /// Appends JSON without its line breaks. A body may have them between JSON tokens and nowhere else: JSON escapes them within strings.
 fn one_line(text: &str, json: &mut String) {
+    if !text.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return json.push_str(text);
+    }
     for (nth, line) in text.split(['\n', '\r']).enumerate() {
         json.push_str(if nth > 0 { " " } else { "" });
         json.push_str(line);
@@ -113,7 +127,7 @@ mod tests {
     use tidewire::id::{PostId, SourceId};
 
     use super::*;
-    use crate::http::changes::types::{NAMES, name};
+    use crate::http::changes::types::{NAMES, Types, name};
 
     fn id(text: &str) -> SourceId {
         SourceId::new(text).unwrap()
@@ -168,6 +182,14 @@ mod tests {
         ];
         assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES[..16]);
         for (accepted, expected) in &events {
+            let mut stored = Vec::new();
+            tidewire::storage::frame::pack(accepted, &mut stored);
+            // The second byte is the length of the name of the kind.
+            let kind = str::from_utf8(&stored[2..2 + usize::from(stored[1] - 0xa0)]).unwrap();
+            for other in &NAMES[..16] {
+                let may_have = Types::parse(other).unwrap().may_have(kind);
+                assert!(may_have || *other != name(accepted).unwrap(), "{kind} as {other}");
+            }
             let (mut line, of) = (String::new(), name(accepted).unwrap());
             event(Sequence(42), of, accepted, &mut line);
             assert_eq!(line, format!(r#"{{"sequence":42,"type":"{of}"{expected}}}"#));

@@ -71,6 +71,21 @@ impl Types {
         Ok(types)
     }
 
+    /// Returns true if an event of this kind, as it is stored, may have a type of the set.
+    pub(super) fn may_have(self, kind: &str) -> bool {
+        let names: &[&str] = match kind {
+            "silenced" => &["muted", "unmuted", "blocked", "unblocked"],
+            "ruled" => &["rules_changed"],
+            "listed" => &["member_added", "member_removed"],
+            "unlisted" => &["list_deleted"],
+            "revoked" => &["tokens_revoked"],
+            // An event that cannot be read ends the stream.
+            "" => return true,
+            same => &[same],
+        };
+        names.iter().any(|name| self.has(name))
+    }
+
     /// Returns true if the set has this type.
     pub(super) fn has(self, name: &str) -> bool {
         NAMES.iter().position(|known| *known == name).is_some_and(|nth| self.0 & (1 << nth) != 0)

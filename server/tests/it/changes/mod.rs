@@ -4,6 +4,8 @@
 mod consumer;
 mod kills;
 mod missed;
+#[cfg(feature = "cluster")]
+mod nodes;
 mod refusals;
 mod slow;
 
