@@ -8,6 +8,7 @@ taken a message, so after a crash some messages are sent again, and none is left
 """
 
 import argparse
+import http.client
 import json
 import os
 import pathlib
@@ -40,7 +41,7 @@ def send(to, message):
             if 400 <= refused.code < 500 and refused.code not in (408, 425, 429):
                 print(f"dropped by {refused.code}: {message}", file=sys.stderr)
                 return
-        except OSError:
+        except (OSError, http.client.HTTPException):
             pass
         time.sleep(pause)
         pause = min(2 * pause, PAUSE_MAX_SECONDS)
@@ -72,20 +73,29 @@ def follow(server, key, place, to):
                 store(place, message["sequence"])
 
 
+def read_problem(refused):
+    """Returns what the server says, or nothing if something before it answered."""
+    try:
+        return json.load(refused)
+    except ValueError:
+        return {}
+
+
 def main():
     chosen = options()
     while True:
         try:
             follow(chosen.server, chosen.key, chosen.place, chosen.to)
         except urllib.error.HTTPError as refused:
-            problem = json.load(refused)
+            problem = read_problem(refused)
             if problem.get("code") == "gone":
                 print(f"posts up to {problem['oldest']} are not known any more: going on after them", file=sys.stderr)
                 store(chosen.place, problem["oldest"])
-            elif refused.code not in (429, 503):
+            elif refused.code < 500 and refused.code != 429:
                 sys.exit(f"{refused.code} {problem.get('code')}: {problem.get('detail')}")
-        except OSError as cause:
-            print(f"{cause}: connecting again", file=sys.stderr)
+        except (OSError, http.client.HTTPException, ValueError) as cause:
+            # It may break off within a message.
+            print(f"{cause!r}: connecting again", file=sys.stderr)
         time.sleep(1)
 
 

@@ -126,6 +126,11 @@ impl Changes {
         self.read.max(self.after)
     }
 
+    /// Returns the last record that was read, which may be before the first that is delivered.
+    pub fn read_through(&self) -> Sequence {
+        self.read
+    }
+
     /// Returns the last record of the log when this reader was created.
     pub fn end(&self) -> Sequence {
         self.end

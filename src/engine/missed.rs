@@ -8,12 +8,12 @@ use crate::engine::Engine;
 use crate::feed::position::Position;
 use crate::feed::post::Draft;
 use crate::id::{SourceId, SourceSlot};
-use crate::state::explain::{Reason, explain};
+use crate::state::explain::{ExplainUnavailable, Reason, explain};
 use crate::state::feed_view::Finder;
 use crate::state::viewer::Viewer;
 
 /// Maximum time until an event that was read from the journal is applied.
-const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
+const APPLIED_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Interval between two looks whether it is.
 const APPLIED_LOOK: Duration = Duration::from_millis(1);
@@ -44,15 +44,18 @@ pub struct Missed {
 
 impl Engine {
     /// Returns the readers with the rule `notify` who follow a source of a post. [`Engine::missed`] decides which of them have missed it.
-    /// Blocks for up to a second until the post is applied.
-    pub fn may_have_missed(&self, post: PublishedPost<'_>) -> Vec<Candidate> {
+    /// Returns none if the post is not applied yet: then nobody can know. Blocks for a moment.
+    pub fn may_have_missed(&self, post: PublishedPost<'_>) -> Option<Vec<Candidate>> {
         let world = &self.inner.shared.world;
-        if world.notified.is_empty() {
-            return Vec::new();
-        }
         let began = Instant::now();
-        while world.arrivals.applied().through < post.accepted_at && began.elapsed() < APPLIED_WAIT_MAX {
+        while world.arrivals.applied().through < post.accepted_at {
+            if began.elapsed() >= APPLIED_WAIT_MAX {
+                return None;
+            }
             thread::park_timeout(APPLIED_LOOK);
+        }
+        if world.notified.is_empty() {
+            return Some(Vec::new());
         }
         let mut found = Vec::new();
         for source in post.draft.sources().filter_map(|id| world.sources.get(id)) {
@@ -60,12 +63,19 @@ impl Engine {
         }
         found.sort_unstable();
         found.dedup();
-        found.into_iter().map(Candidate).collect()
+        Some(found.into_iter().map(Candidate).collect())
     }
 
     /// Decides by the present state if a reader has missed a post: the reader sleeps, has not been seen since the post was accepted, and would
     /// find it in the feed. May block for a moment to read the archive.
-    pub fn missed(&self, Candidate(reader): Candidate, post: PublishedPost<'_>) -> Option<Missed> {
+    ///
+    /// # Errors
+    /// Fails if the archive does not answer now.
+    pub fn missed(
+        &self,
+        Candidate(reader): Candidate,
+        post: PublishedPost<'_>,
+    ) -> Result<Option<Missed>, ExplainUnavailable> {
         let shared = &self.inner.shared;
         let reader = shared.world.sources.at(reader);
         let is_wanted = reader.preferences().rules.notify && !reader.is_erased() && reader.id != post.draft.author;
@@ -73,12 +83,16 @@ impl Engine {
         let accepted_at = shared.clock_report.shown(post.accepted_at, shared.clock.now());
         let was_seen = reader.last_seen().is_some_and(|seen| seen >= accepted_at);
         if !is_wanted || was_seen || shared.directory.is_active(reader.slot) {
-            return None;
+            return Ok(None);
         }
         let viewer = Viewer::home(reader, &reader.following());
         let explained = explain(Finder::Memory(&shared.world), &viewer, post.position.id)
             .or_else(|_| explain(Finder::Archive(&shared.world), &viewer, post.position.id));
-        let explanation = explained.ok().filter(|explanation| explanation.shown)?;
+        let explanation = match explained {
+            Ok(explanation) if explanation.shown => explanation,
+            Ok(_) => return Ok(None),
+            Err(unavailable) => return Err(unavailable),
+        };
         let mut via = Vec::new();
         for reason in explanation.reasons {
             match reason {
@@ -90,6 +104,6 @@ impl Engine {
                 _ => {}
             }
         }
-        Some(Missed { reader: reader.id.clone(), via })
+        Ok(Some(Missed { reader: reader.id.clone(), via }))
     }
 }

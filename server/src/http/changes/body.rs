@@ -76,6 +76,9 @@ impl Format {
     }
 }
 
+/// Time for which a stream waits for an archive that cannot be read before it leaves a reader of a missed post out.
+const UNKNOWN_MAX: Duration = Duration::from_secs(60);
+
 /// A part of the stream.
 struct Piece {
     text: String,
@@ -116,8 +119,11 @@ pub(super) struct Readers {
 struct MissedPost {
     sequence: Sequence,
     event: Event,
-    left: vec::IntoIter<Candidate>,
+    /// Not known before the post is applied here.
+    left: Option<vec::IntoIter<Candidate>>,
     has_written: bool,
+    /// Since when it is not known whether the next reader has missed it.
+    unknown_since: Option<Instant>,
 }
 
 /// Returns the post that an event publishes.
@@ -155,7 +161,7 @@ impl Reading {
                 }
                 break;
             }
-            if began.elapsed() >= READ_MAX {
+            if began.elapsed() >= READ_MAX || piece.pause.is_some() {
                 break;
             }
         }
@@ -187,9 +193,9 @@ impl Reading {
         }
         match stored.decode() {
             Ok(event) => {
-                let post = published(&event).filter(|_| names_readers);
-                if let Some(left) = post.map(|post| self.readers.engine.may_have_missed(post).into_iter()) {
-                    self.missed = Some(MissedPost { sequence, event, left, has_written: false });
+                if names_readers && published(&event).is_some() {
+                    self.missed =
+                        Some(MissedPost { sequence, event, left: None, has_written: false, unknown_since: None });
                 } else {
                     self.write(piece, sequence, &event);
                 }
@@ -234,8 +240,14 @@ impl Reading {
     /// Writes the next reader who has missed a post, or the post itself after the last one. Until then the messages have the sequence before
     /// it: a client that comes back with that gets all of them again.
     fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
-        let MissedPost { sequence, event, left, has_written } = &mut missed;
-        let (Some(candidate), Some(post)) = (left.next(), published(event)) else {
+        let Readers { engine, is_here } = &self.readers;
+        let MissedPost { sequence, event, left, has_written, unknown_since } = &mut missed;
+        let post = published(event);
+        if left.is_none() {
+            *left = post.and_then(|post| engine.may_have_missed(post)).map(Vec::into_iter);
+        }
+        let Some(left) = left else { return self.wait_for(piece, missed) };
+        let (Some(candidate), Some(post)) = (left.as_slice().first().copied(), post) else {
             let is_shown = self.types.has("published");
             self.write(piece, *sequence, event);
             if *has_written && !is_shown && piece.end.is_none() {
@@ -243,8 +255,20 @@ impl Reading {
             }
             return;
         };
-        let Readers { engine, is_here } = &self.readers;
-        if let Some(found) = engine.missed(candidate, post).filter(|found| is_here(&found.reader)) {
+        let found = engine.missed(candidate, post);
+        if found.is_err() && unknown_since.get_or_insert_with(Instant::now).elapsed() < UNKNOWN_MAX {
+            return self.wait_for(piece, missed);
+        }
+        let found = found.unwrap_or_else(|_| {
+            warn!(
+                sequence = sequence.0,
+                "a stream of changes leaves out who has missed a post: the archive cannot be read"
+            );
+            None
+        });
+        (_, *unknown_since) = (left.next(), None);
+        self.heard = Instant::now();
+        if let Some(found) = found.filter(|found| is_here(&found.reader)) {
             let through = self.through;
             self.format.write(&mut piece.text, MISSED, through, |out| text::missed(through, &found, post, out));
             *has_written = true;
@@ -253,10 +277,24 @@ impl Reading {
         self.missed = Some(missed);
     }
 
+    /// Tries again later who has missed a post: it is not applied here yet, or the archive does not answer. Nobody may be left out for that.
+    fn wait_for(&mut self, piece: &mut Piece, missed: MissedPost) {
+        self.missed = Some(missed);
+        piece.pause = Some(RETRY);
+        if self.format == Format::Lines && self.heard.elapsed() >= SILENCE_MAX {
+            piece.end = Some(Ended::Failed);
+        }
+    }
+
     fn read_more(&mut self, piece: &mut Piece) {
+        let read_before = self.changes.read_through();
         match self.changes.next_stored(READ_MAX) {
             Ok(events) if events.is_empty() => {
-                let is_silent = self.changes.sequence() == self.through && self.heard.elapsed() >= SILENCE_MAX;
+                // A node may read many records before the first that is wanted.
+                if self.changes.read_through() > read_before {
+                    self.heard = Instant::now();
+                }
+                let is_silent = self.heard.elapsed() >= SILENCE_MAX;
                 piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
             }
             Ok(events) => {
@@ -352,14 +390,15 @@ impl Body {
         out.push_str(&piece.text);
         // A pause is over soon, unless the connection does not ask.
         *self.untaken_since.lock() = piece.pause.is_some().then(Instant::now);
+        if let Some(why) = piece.end {
+            return self.end(why);
+        }
+        if self.engine.is_live_stopped() {
+            return self.end(Ended::Stopping);
+        }
         match piece.pause {
             Some(pause) => self.state = State::Pausing(reading, Box::pin(sleep(pause))),
             None => self.read(reading),
-        }
-        if let Some(why) = piece.end {
-            self.end(why);
-        } else if self.engine.is_live_stopped() {
-            self.end(Ended::Stopping);
         }
     }
 

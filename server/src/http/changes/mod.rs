@@ -118,8 +118,13 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
         }
     };
     // A reconnecting browser repeats the original URL, and has the current place in the header.
-    let resumed = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let resumed = resumed.filter(|_| format == Format::EventStream);
+    let resumed = request.headers().get("last-event-id").filter(|_| format == Format::EventStream);
+    let resumed = resumed.map(|id| {
+        let number = id.to_str().ok().and_then(|id| id.parse().ok());
+        number
+            .ok_or_else(|| Problem::bad("invalid_parameter", "Last-Event-ID: not a sequence").of_field("Last-Event-ID"))
+    });
+    let resumed = resumed.transpose()?;
     let after = resumed.map_or_else(|| parameters.number("after"), |id| Ok(Some(id)))?.map(Sequence);
     Ok(Wanted { after, limit, types, format })
 }
