@@ -6,6 +6,8 @@
 mod common;
 #[path = "../tests/support/kafka_broker.rs"]
 mod kafka_broker;
+#[path = "../tests/support/test_servers.rs"]
+mod test_servers;
 
 use std::collections::VecDeque;
 use std::thread;

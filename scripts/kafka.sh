@@ -26,40 +26,12 @@ doors=${KAFKA_DOORS:-0}
 secure=${KAFKA_SECURE:-}
 command=${1:-help} dir=${2:-} count=${3:-}
 
-fail() {
-    echo "kafka.sh: $*" >&2
-    exit 1
-}
+what=broker settings_file=server.properties
+# shellcheck source=scripts/test_servers.sh
+. "$root/scripts/test_servers.sh"
+prepare_directory "$command"
 
-if [[ $command =~ ^(start|run|stop|kill|pause|resume)$ ]]; then
-    [ -n "$dir" ] || fail "$command needs a directory"
-    mkdir -p "$dir"
-    dir=$(cd "$dir" && pwd)
-fi
-
-# The jars appear under their name only when all of them are there.
-install() {
-    [ -d "$jars" ] && return
-    local work
-    work=$(mktemp -d)
-    cat >"$work/pom.xml" <<POM
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tidewire</groupId><artifactId>test-broker</artifactId><version>0</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$VERSION</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-POM
-    mvn -q -B -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$work/jars" >&2 ||
-        fail "Maven could not download the jars"
-    mkdir -p "$(dirname "$jars")"
-    rm -rf "$jars.new"
-    mv "$work/jars" "$jars.new"
-    mv "$jars.new" "$jars"
-    rm -r "$work"
-}
+install() { install_jars "org.apache.kafka:kafka_2.13:$VERSION" org.slf4j:slf4j-simple:1.7.36; }
 
 client_port() { echo $((port + 2 * $1 - 2)); }
 controller_port() { echo $((port + 2 * $1 - 1)); }
@@ -121,29 +93,6 @@ java=(java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMem
     -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info
     -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS)
 
-# Prints the process of a broker. A number is used only while its process has this broker's file among its arguments.
-process() { # BROKER
-    local pid
-    pid=$(cat "$dir/$1/pid" 2>/dev/null) || return 0
-    if tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$dir/$1/server.properties"; then echo "$pid"; fi
-}
-
-send() { # SIGNAL BROKER
-    local pid
-    pid=$(process "$2")
-    [ -z "$pid" ] || kill -s "$1" "$pid" 2>/dev/null || true
-}
-
-await_end() { # BROKER
-    for _ in $(seq 300); do
-        [ -n "$(process "$1")" ] || return 0
-        sleep 0.05
-    done
-    fail "broker $1 does not end"
-}
-
-accepts() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
 start_one() { # BROKER BROKERS
     local home=$dir/$1
     [ -z "$(process "$1")" ] || return 0
@@ -155,14 +104,10 @@ start_one() { # BROKER BROKERS
             --add-scram 'SCRAM-SHA-512=[name=feeds,password=secret]' >"$home/log" 2>&1 ||
             fail "broker $1 could not prepare its directory: $(tail -n 3 "$home/log")"
     fi
-    # The kernel may hold the port of a killed broker for a moment.
-    for _ in $(seq 50); do
-        accepts "$(client_port "$1")" || break
-        sleep 0.1
-    done
-    ! accepts "$(client_port "$1")" || fail "port $(client_port "$1") is in use"
+    await_free 127.0.0.1 "$(client_port "$1")"
+    : >"$home/log" # an earlier start has told there that it is ready
     "${java[@]}" kafka.Kafka "$home/server.properties" >"$home/log" 2>&1 </dev/null &
-    echo $! >"$home/pid"
+    started "$1" $!
     disown # or its death would be reported
 }
 
@@ -172,51 +117,10 @@ start() { # BROKERS
     # One of several brokers is ready only when most of them run: all are started before one is awaited.
     for one in $(seq "$1"); do start_one "$one" "$1"; done
     for one in $(seq "$1"); do
-        await_ready "$one"
+        await_ready "$one" 'Kafka Server started'
         addresses+=("127.0.0.1:$(client_port "$one")")
     done
     (IFS=,; echo "${addresses[*]}")
 }
 
-await_ready() { # BROKER
-    local log=$dir/$1/log
-    for _ in $(seq 600); do
-        ! grep -q 'Kafka Server started' "$log" || return 0
-        [ -n "$(process "$1")" ] || fail "broker $1 has ended: $(tail -n 20 "$log")"
-        sleep 0.1
-    done
-    fail "broker $1 is not ready after a minute: $(tail -n 20 "$log")"
-}
-
-# The brokers that a command is for: the one that was named, or all.
-named() {
-    if [ -n "$count" ]; then echo "$count"; else find "$dir" -mindepth 2 -maxdepth 2 -name pid -printf '%h\n' | xargs -rn1 basename; fi
-}
-
-kill_all() {
-    local one
-    for one in $(named); do send KILL "$one"; done
-    for one in $(named); do await_end "$one"; done
-}
-
-case $command in
-install) install ;;
-check) [ -d "$jars" ] && command -v java >/dev/null ;;
-start) start "${count:-1}" ;;
-run)
-    [ -z "$(ls -A "$dir")" ] || fail "$dir is not empty"
-    brokers=${count:-1} count=
-    trap 'kill_all; rm -rf "$dir"' EXIT
-    trap 'exit 1' INT TERM
-    start "$brokers"
-    while read -r _; do :; done
-    ;;
-stop)
-    for one in $(named); do send CONT "$one"; send TERM "$one"; done
-    for one in $(named); do await_end "$one"; done
-    ;;
-kill) kill_all ;;
-pause) for one in $(named); do send STOP "$one"; done ;;
-resume) for one in $(named); do send CONT "$one"; done ;;
-*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0" ;;
-esac
+run_command "$command"

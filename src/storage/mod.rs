@@ -11,3 +11,7 @@ pub mod log;
 
 pub mod segment;
 pub mod snapshot;
+
+#[cfg(all(test, feature = "kafka"))]
+#[path = "../../tests/support/test_servers.rs"]
+mod test_servers;

@@ -1,19 +1,11 @@
 //! Kafka brokers for tests and benchmarks, on ports and in a directory of their own. They end with the process that started them.
-#![allow(clippy::unwrap_used, clippy::print_stderr, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
+#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Number of attempts to start, each on other ports.
-const ATTEMPTS: u32 = 5;
-
-/// Number of ports in a row, more than any brokers of a test need.
-const ROW: u16 = 64;
-
-/// Ports of rows, below those that the kernel gives to connections.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+use super::test_servers::{self, ATTEMPTS, Ports};
 
 /// Running brokers.
 pub struct Brokers {
@@ -106,57 +98,13 @@ impl Drop for Brokers {
     }
 }
 
-/// Returns the root of the repository, for tests of any of its crates.
-fn root() -> &'static Path {
-    let of_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    of_crate.ancestors().find(|directory| directory.join("scripts/kafka.sh").exists()).unwrap_or(of_crate)
-}
-
-/// Returns true if Kafka is installed. Prints a line if not, and fails where all servers are required.
 fn is_installed() -> bool {
-    let Some(absence) = absence() else { return true };
-    let must = std::env::var("TIDEWIRE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(!must, "{absence}, and TIDEWIRE_REQUIRE_SERVERS=1");
-    eprintln!("skipped: {absence}");
-    false
-}
-
-/// Returns why Kafka cannot be started, if it cannot.
-fn absence() -> Option<String> {
-    let installed = Command::new(root().join("scripts/kafka.sh")).arg("check").output();
-    let installed = installed.is_ok_and(|done| done.status.success());
-    (!installed).then(|| "Kafka is not installed (scripts/kafka.sh install)".to_owned())
+    test_servers::is_installed("Kafka", "kafka.sh")
 }
 
 fn script(directory: &Path, port: u16, doors: usize, arguments: &[&str]) -> Command {
-    let mut command = Command::new(root().join("scripts/kafka.sh"));
+    let mut command = Command::new(test_servers::script("kafka.sh"));
     command.arg(arguments[0]).arg(directory).args(&arguments[1..]);
     command.env("KAFKA_PORT", port.to_string()).env("KAFKA_DOORS", doors.to_string());
     command
-}
-
-/// Ports in a row, reserved for one test.
-pub struct Ports {
-    pub first: u16,
-    /// A socket on the first port. Brokers listen for TCP only, so it is not in their way, and no two tests can have it at once, also if they
-    /// are of different processes.
-    _reservation: UdpSocket,
-}
-
-impl Ports {
-    /// Reserves ports that nobody uses.
-    pub fn reserve(count: usize) -> Self {
-        assert!(count <= usize::from(ROW), "{count} ports do not fit into a row");
-        let rows = usize::from((PORTS.end - PORTS.start) / ROW);
-        let firsts = PORTS.step_by(usize::from(ROW)).take(rows).cycle();
-        // Different processes begin with different rows, since ports that were just in use may be held for a moment.
-        let mut firsts = firsts.skip(std::process::id() as usize % rows).take(rows);
-        firsts.find_map(|first| Self::reserve_at(first, count)).expect("some ports are free")
-    }
-
-    fn reserve_at(first: u16, count: usize) -> Option<Self> {
-        let reservation = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).ok()?;
-        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        (first..first + count as u16).all(is_free).then_some(Self { first, _reservation: reservation })
-    }
 }

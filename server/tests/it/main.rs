@@ -50,6 +50,8 @@ mod server;
 mod signals;
 mod slow_log;
 mod strangers;
+#[path = "../../../tests/support/test_servers.rs"]
+pub mod test_servers;
 #[cfg(feature = "cluster")]
 mod three_nodes;
 mod tls;

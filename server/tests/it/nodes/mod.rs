@@ -31,10 +31,11 @@ mod tls;
 mod watchers;
 mod writers;
 
+use crate::test_servers::{self, Ports};
 use balancer::Balancer;
 use client::{Client, Done, Outcome};
 use door::Door;
-use kafka_broker::{Brokers, Ports};
+use kafka_broker::Brokers;
 
 /// The time after which a silent node counts as dead.
 const SESSION: Duration = Duration::from_secs(2);

@@ -21,6 +21,7 @@ use crate::storage::log::kafka::requests::wait_for;
 use crate::storage::log::kafka::writer::KafkaWriter;
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
 use crate::storage::log::{LogError, LogReader, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
+use crate::storage::test_servers;
 
 #[path = "../../../../tests/support/kafka_broker.rs"]
 pub(super) mod kafka_broker;
