@@ -43,7 +43,7 @@ use crate::state::records::{InboxRecord, unpack_positions};
 use crate::state::sources::Source;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
-use crate::storage::archive::{self, Archive, RedbArchive};
+use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::disk::DiskFiles;
 use crate::storage::files::{Files, guard};
@@ -161,18 +161,42 @@ impl Engine {
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
         identity::refuse_of_cluster(&files)?;
+        let archive = Self::archive_in(storage, &files)?;
+        Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
+    }
+
+    /// Starts an engine on a directory that was claimed before, whose archive is elsewhere.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`Engine::open`], and if the directory has an archive with posts.
+    pub fn open_claimed_with(
+        config: EngineConfig,
+        storage: &StorageConfig,
+        Claimed { files, lock }: Claimed,
+        archive: &Arc<dyn Archive>,
+        clock: Arc<dyn Clock>,
+        progress: &RecoveryProgress,
+    ) -> Result<(Self, RecoveryReport), StorageError> {
+        let path = storage.directory.join(archive::FILE);
+        if path.exists() && ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts > 0 {
+            return Err(StorageError::TwoArchives { file: path.display().to_string(), archive: archive.place() });
+        }
+        Self::open_on(config, Arc::new(files), Some(archive), Some(lock), storage, clock, progress)
+    }
+
+    /// Opens the archive in a data directory.
+    fn archive_in(storage: &StorageConfig, files: &DiskFiles) -> Result<Arc<dyn Archive>, StorageError> {
         let path = storage.directory.join(archive::FILE);
         // The identity is checked before the archive is opened, since opening writes to it. A readable archive of another
         // directory is left unchanged.
         if let Some(of_archive) = archive::identity_in(&path)? {
-            identity::compare(&files, path.display().to_string(), of_archive)?;
+            identity::compare(files, path.display().to_string(), of_archive)?;
         }
         let archive = match storage.repair {
             true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
             false => RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?,
         };
-        let archive: Arc<dyn Archive> = Arc::new(archive);
-        Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
+        Ok(Arc::new(archive))
     }
 
     /// Starts an engine on the given file system.

@@ -179,11 +179,21 @@ pub enum StorageError {
     /// The archive that a snapshot relies on is missing or empty.
     #[error(
         "{place} was taken beside an archive with posts in it, and that archive is gone or empty; restore archive.redb, \
-         or start with --repair to continue without those posts"
+         or name its place by --archive if it is elsewhere, or start with --repair to continue without those posts"
     )]
     NoArchive {
         /// Path of the snapshot.
         place: String,
+    },
+    /// The data directory has an archive, and another one was to be used.
+    #[error(
+        "{file} has posts that {archive} may lack: copy them by \"tidewire archive copy\" and move the file away, or start without --archive"
+    )]
+    TwoArchives {
+        /// Path of the archive in the data directory.
+        file: String,
+        /// The place of the other one.
+        archive: String,
     },
     /// The archive is an older copy of the one that a snapshot relies on.
     #[error(

@@ -12,6 +12,6 @@ pub mod log;
 pub mod segment;
 pub mod snapshot;
 
-#[cfg(all(test, feature = "kafka"))]
+#[cfg(all(test, any(feature = "cassandra", feature = "kafka")))]
 #[path = "../../tests/support/test_servers.rs"]
 mod test_servers;

@@ -40,6 +40,13 @@ macro_rules! cases {
                 super::$case(&super::RedbArchive::open(&file, super::CACHE_BYTES)?)
             })*
         }
+        #[cfg(feature = "cassandra")]
+        mod cassandra {
+            $(#[test] fn $case() -> super::Tested {
+                let archive = crate::storage::archive::cassandra::tests::archive();
+                archive.map_or(Ok(()), |archive| super::$case(&archive))
+            })*
+        }
     };
 }
 

@@ -63,6 +63,14 @@ pub enum ArchiveError {
         /// The cause of the failure.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// A store that has to be prepared once was not, or not completely.
+    #[error("the archive {place} is not prepared: {missing}; \"tidewire archive init\" creates what is missing")]
+    Unprepared {
+        /// The address of the archive.
+        place: String,
+        /// What is missing.
+        missing: String,
+    },
     /// The store did not answer in time, or refuses for now. It may have written what it was to write, or may still do so: writing the same
     /// again is safe. A later attempt may succeed.
     #[error("the archive {place} is unavailable: {why}")]

@@ -10,7 +10,7 @@ use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, Rewrite, Wanted,
+    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -230,6 +230,10 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         self.archive.identity()
+    }
+
+    fn figures(&self) -> Option<RemoteFigures> {
+        self.archive.figures()
     }
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {

@@ -10,6 +10,8 @@
 //! - posts that were never archived: they are stored in the journal.
 
 mod behind_log;
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 #[cfg(test)]
 mod contract;
 mod error;
@@ -91,6 +93,25 @@ pub trait ArchiveView: Debug + Send + Sync {
     /// # Errors
     /// Fails if the archive could not be read.
     fn chunks(&self, each: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), ArchiveError>;
+}
+
+/// Counts of a store across a network, since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteFigures {
+    /// Statements that read.
+    pub reads: u64,
+    /// Statements that wrote, each one or several rows.
+    pub writes: u64,
+    /// Statements that failed.
+    pub errors: u64,
+    /// Reads that were answered from memory.
+    pub cache_hits: u64,
+    /// Reads that were not.
+    pub cache_misses: u64,
+    /// Bytes in memory of what was read.
+    pub cache_bytes: u64,
+    /// The event with which the archive was persisted last.
+    pub through: Sequence,
 }
 
 /// A read that is about to be made.
@@ -214,6 +235,11 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if the archive could not be read.
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         Ok(None)
+    }
+
+    /// Returns the counts of a store across a network. They are read from memory.
+    fn figures(&self) -> Option<RemoteFigures> {
+        None
     }
 
     /// Stores the identity in an archive that has none.

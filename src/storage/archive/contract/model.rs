@@ -162,3 +162,14 @@ proptest! {
         agrees_with_the_model(open, steps)?;
     }
 }
+
+#[cfg(feature = "cassandra")]
+proptest! {
+    // The tables are emptied before each case, which takes a second.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 64, ..ProptestConfig::with_cases(16) })]
+    #[test]
+    fn the_archive_in_cassandra_agrees_with_the_model(steps in steps()) {
+        let Some(keyspace) = crate::storage::archive::cassandra::tests::with_tiny_buckets() else { return Ok(()) };
+        agrees_with_the_model(|open| keyspace.open(open), steps)?;
+    }
+}

@@ -88,6 +88,11 @@ impl ReadOnlyArchive {
         })
     }
 
+    /// Returns the path of the archive.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns true if there is a checksum file, with which every page is compared when it is read.
     pub fn has_checksums(&self) -> bool {
         self.has_checksums

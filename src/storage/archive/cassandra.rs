@@ -1,0 +1,351 @@
+//! An archive in Apache Cassandra, or in a database that speaks its protocol.
+//!
+//! Responsible for:
+//! - the contract of [`Archive`] across a network: what is written late, or again, changes nothing, and every call ends in time.
+//!
+//! Not responsible for:
+//! - tables and statements (`schema`), the connection (`connection`), writing (`write`, `outbox`), reading (`read`), keeping what was read
+//!   (`cache`), going through everything (`scan`), the rows about the archive itself (`meta`);
+//! - copies of the data: Cassandra has replicas and snapshots of its own.
+
+mod cache;
+mod connection;
+mod fault_tests;
+mod layout;
+mod meta;
+mod options;
+mod outbox;
+mod read;
+mod scan;
+mod schema;
+pub(super) mod tests;
+mod write;
+
+pub use options::{CassandraOptions, CassandraUrl, Login, Replication, ReplicationError, TlsOptions, UrlError};
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use scylla::response::PagingState;
+use tokio::sync::Mutex;
+
+use crate::feed::outbox::{OutboxQuery, Part};
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, RemoteFigures, Rewrite, Wanted,
+};
+use crate::storage::identity::Identity;
+use crate::storage::journal::Sequence;
+use cache::Key;
+use connection::{CONNECT_TIME_MAX, Calls, Core, READ_TIME_MAX, WRITE_TIME_MAX};
+use layout::BucketLimits;
+use meta::StoredIds;
+use read::{Announced, late_key};
+use schema::{FORMAT, Statements};
+use write::{BATCH_TIME_MAX, Writer};
+
+/// Time for a read of one outbox, which may take several statements, or of a post.
+const CALL_TIME_MAX: Duration = READ_TIME_MAX;
+
+/// Time for everything that goes through all of the archive.
+const SCAN_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Time for a list of ids that goes through all of the archive.
+const LIST_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// An archive in Cassandra.
+pub struct CassandraArchive {
+    calls: Calls,
+    core: Arc<Core>,
+    writing: Arc<Mutex<Writing>>,
+    ids: Arc<LargestIds>,
+    /// The event with which it was persisted last.
+    persisted: AtomicU64,
+}
+
+/// What changes hands from write to write.
+struct Writing {
+    writer: Writer,
+    ids: StoredIds,
+}
+
+impl CassandraArchive {
+    /// Opens the archive in a keyspace that [`CassandraArchive::create`] has prepared.
+    ///
+    /// # Errors
+    /// Fails if no node can be reached, the keyspace or a table is missing or is not what this version knows, or rows are damaged.
+    pub fn open(options: &CassandraOptions) -> Result<Self, ArchiveError> {
+        Self::open_with(options, BucketLimits::default())
+    }
+
+    fn open_with(options: &CassandraOptions, buckets: BucketLimits) -> Result<Self, ArchiveError> {
+        let calls = Calls::new(&options.url)?;
+        let (of_task, place) = (options.clone(), options.url.to_string());
+        let opened = calls.run("open", CONNECT_TIME_MAX, async move {
+            let session = connection::connect(&of_task).await?;
+            schema::check(&session, &of_task.url).await?;
+            let statements = Statements::prepare(&session, &of_task.url.keyspace).await;
+            let statements = statements.map_err(|cause| connection::prepare_error("open", &place, &cause))?;
+            let core = Core::new(session, statements, &of_task, buckets);
+            match core.format().await? {
+                Some(FORMAT) => {}
+                Some(found) if found > FORMAT => {
+                    return Err(ArchiveError::NewerFormat { place, found, known: FORMAT });
+                }
+                Some(found) => return Err(core.damaged(format_args!("it has format {found}"))),
+                None => return Err(schema::unprepared(&of_task.url, "the table meta has no format")),
+            }
+            let ids = StoredIds::load(&core).await?;
+            let as_of = core.through().await?;
+            Ok((core, ids, as_of))
+        });
+        let (core, stored, as_of) = opened.inspect_err(|_| calls.close())?;
+        let ids = Arc::clone(&stored.ids);
+        let writer = Writer::after(as_of);
+        let writing = Arc::new(Mutex::new(Writing { writer, ids: stored }));
+        Ok(Self { calls, core: Arc::new(core), writing, ids, persisted: AtomicU64::new(as_of.0) })
+    }
+
+    /// Creates the keyspace and the tables, where they are missing. What is there is left as it is.
+    ///
+    /// # Errors
+    /// Fails if no node can be reached, or the user may not create them.
+    pub fn create(options: &CassandraOptions, replication: &Replication) -> Result<(), ArchiveError> {
+        let calls = Calls::new(&options.url)?;
+        let (options, replication) = (options.clone(), replication.clone());
+        let place = options.url.to_string();
+        let created = calls.run("create", SCAN_TIME_MAX, async move {
+            let session = connection::connect(&options).await?;
+            schema::create(&session, &options.url, &replication).await?;
+            let statements = Statements::prepare(&session, &options.url.keyspace).await;
+            let statements = statements.map_err(|cause| connection::prepare_error("create", &place, &cause))?;
+            Core::new(session, statements, &options, BucketLimits::default()).create_format(FORMAT).await
+        });
+        calls.close();
+        created
+    }
+
+    /// Calls `each` with pages of posts and tombstones, in no order, until all were passed or it returns false.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    pub fn each_page(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> bool) -> Result<(), ArchiveError> {
+        let mut paging = Some(PagingState::start());
+        while let Some(at) = paging {
+            let core = Arc::clone(&self.core);
+            let read = async move { scan::posts(&core, at).await };
+            let (page, next) = self.calls.run("read", WRITE_TIME_MAX, read)?;
+            if !each(page) {
+                break;
+            }
+            paging = next;
+        }
+        Ok(())
+    }
+
+    fn late(&self) -> ArchiveError {
+        let why = "a read that was announced has not come in time".to_owned();
+        ArchiveError::Unavailable { place: self.place(), why }
+    }
+
+    /// Runs a future, whose time includes that of waiting for other writes.
+    fn run<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        time_max: Duration,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        self.calls.run(action, time_max, future)
+    }
+}
+
+impl fmt::Debug for CassandraArchive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CassandraArchive").field("place", &self.core.place).finish_non_exhaustive()
+    }
+}
+
+impl Drop for CassandraArchive {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Archive for CassandraArchive {
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn counts_outboxes(&self) -> bool {
+        false
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        let (core, writing, batch) = (Arc::clone(&self.core), Arc::clone(&self.writing), batch.clone());
+        self.run("write to", BATCH_TIME_MAX, async move {
+            let Writing { writer, ids } = &mut *writing.lock().await;
+            let new: Vec<PostId> = batch.posts.iter().map(|(id, _)| *id).collect();
+            ids.note(&core, &new).await?;
+            writer.write(&core, &batch).await
+        })
+    }
+
+    /// Removes what is to go from the tables. The nodes keep superseded data in their files until they compact them.
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
+        let as_of = self.run("rewrite", SCAN_TIME_MAX, async move {
+            let Writing { writer, .. } = &mut *writing.lock().await;
+            writer.forget();
+            let erased = scan::erase_outboxes(&core, &without, writer.as_of).await;
+            core.cache.clear();
+            erased.map(|()| writer.as_of)
+        })?;
+        let mut outcome = Ok(());
+        self.each_page(&mut |page| {
+            let fates = page.into_iter().filter_map(|(id, kept)| match kept {
+                ArchivedRecord::Post(bytes) => Some((id, (rewrite.fate)(&bytes))),
+                ArchivedRecord::Deleted => None,
+            });
+            let (core, fates) = (Arc::clone(&self.core), fates.collect());
+            let write = async move { scan::rewrite_posts(&core, fates, as_of).await };
+            outcome = self.run("rewrite", BATCH_TIME_MAX, write);
+            outcome.is_ok()
+        })?;
+        outcome
+    }
+
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
+        self.run("persist", BATCH_TIME_MAX, async move {
+            let Writing { writer, .. } = &mut *writing.lock().await;
+            writer.as_of = writer.as_of.max(through);
+            writer.delete_replaced(&core, Instant::now()).await?;
+            core.put_through(through).await
+        })?;
+        self.persisted.fetch_max(through.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("read", CALL_TIME_MAX, async move { core.through().await })
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
+        let cached = self.core.cached_post(id);
+        self.core.cache.count(cached.is_some());
+        if let Some(kept) = cached {
+            return Ok(Some((*kept).clone()));
+        }
+        if self.core.cache.is_late(&Key::Post(id), Instant::now()) {
+            return Err(self.late());
+        }
+        let core = Arc::clone(&self.core);
+        self.run("read", CALL_TIME_MAX, async move { core.post(id).await })
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        let ask = OutboxQuery { part, span, direction, max };
+        let cached = self.core.cached_copy(source, ask);
+        self.core.cache.count(cached.is_some());
+        let mut found = match cached {
+            Some(found) => found,
+            None if self.core.cache.is_late(&late_key(&Announced::Outbox(source.clone(), ask)), Instant::now()) => {
+                return Err(self.late());
+            }
+            None => {
+                let (core, source) = (Arc::clone(&self.core), source.clone());
+                self.run("read", CALL_TIME_MAX, async move { core.copy(&source, ask).await })?
+            }
+        };
+        into.append(&mut found);
+        Ok(())
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        let core = &self.core;
+        let missing = wanted.filter_map(|wanted| match wanted {
+            Wanted::Outbox(source, ask) => {
+                core.cached_copy(source, ask).is_none().then(|| Announced::Outbox(source.clone(), ask))
+            }
+            Wanted::Post(id) => core.cached_post(id).is_none().then_some(Announced::Post(id)),
+        });
+        let missing: Vec<Announced> = missing.collect();
+        // One read is no faster if it is announced.
+        if missing.len() > 1 {
+            let core = Arc::clone(core);
+            // A failure shows in the calls that follow.
+            let _ = self.run("read", 2 * READ_TIME_MAX, async move {
+                core.prefetch(missing).await;
+                Ok(())
+            });
+        }
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        if let Some(ids) = self.ids.ids_from(from, max) {
+            return Ok(ids);
+        }
+        let core = Arc::clone(&self.core);
+        self.run("list the ids of", LIST_TIME_MAX, async move { scan::ids_from(&core, from, max).await })
+    }
+
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("read", WRITE_TIME_MAX, async move { core.identity().await })
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("write to", WRITE_TIME_MAX, async move { core.create_identity(identity).await })
+    }
+
+    fn figures(&self) -> Option<RemoteFigures> {
+        let (counters, cache) = (&self.core.counters, self.core.cache.figures());
+        Some(RemoteFigures {
+            reads: counters.reads.load(Ordering::Relaxed),
+            writes: counters.writes.load(Ordering::Relaxed),
+            errors: counters.errors.load(Ordering::Relaxed),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_bytes: cache.bytes,
+            through: Sequence(self.persisted.load(Ordering::Relaxed)),
+        })
+    }
+
+    fn stop_waiting(&self) {
+        self.calls.end();
+    }
+
+    fn close(&self) {
+        self.calls.close();
+    }
+
+    fn place(&self) -> String {
+        self.core.place.clone()
+    }
+
+    fn may_have(&self, id: PostId) -> bool {
+        self.ids.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}

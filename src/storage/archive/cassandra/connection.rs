@@ -1,0 +1,373 @@
+//! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
+//!
+//! Responsible for:
+//! - connecting, with a password and TLS where they are set, and creating or checking the tables;
+//! - a deadline on every call, and an end to all calls when the archive is closed;
+//! - telling errors that pass from those that last.
+//!
+//! Not responsible for:
+//! - what is read and written.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::policies::retry::DefaultRetryPolicy;
+use scylla::response::PagingState;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::Consistency;
+use scylla::statement::batch::Batch as RowBatch;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Semaphore, watch};
+
+use super::cache::Cache;
+use super::layout::BucketLimits;
+use super::options::{CassandraOptions, CassandraUrl};
+use super::schema::Statements;
+use crate::storage::archive::ArchiveError;
+
+/// Time after which a statement that reads has failed.
+pub(super) const READ_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Time after which a statement that writes, or a page of a scan, has failed.
+pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Time for connecting, and for creating or checking tables.
+pub(super) const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Statements that write, at the same time.
+const WRITES_IN_FLIGHT_MAX: usize = 32;
+
+/// Statements that read, at the same time.
+const READS_IN_FLIGHT_MAX: usize = 128;
+
+/// A silent connection is asked for a sign of life after this time, and given up after as much again.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// Threads that run the driver.
+const THREADS: usize = 2;
+
+/// What all calls share.
+pub(super) struct Core {
+    pub(super) session: Session,
+    pub(super) statements: Statements,
+    pub(super) cache: Cache,
+    /// The place for messages.
+    pub(super) place: String,
+    /// Time after which what is written expires, in seconds, or 0.
+    pub(super) ttl_seconds: i32,
+    pub(super) buckets: BucketLimits,
+    reads: Semaphore,
+    writes: Semaphore,
+    pub(super) counters: Counters,
+}
+
+/// Counts of statements.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) errors: AtomicU64,
+}
+
+/// A runtime, and an end to everything that waits for it.
+pub(super) struct Calls {
+    place: String,
+    handle: Handle,
+    /// None once the archive is closed.
+    runtime: Mutex<Option<Runtime>>,
+    /// Set to true when calls shall end.
+    ends: watch::Sender<bool>,
+}
+
+impl Calls {
+    pub(super) fn new(url: &CassandraUrl) -> Result<Self, ArchiveError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("tidewire-cassandra")
+            .enable_all()
+            .build()
+            .map_err(|cause| failed("open", &url.to_string(), cause))?;
+        let handle = runtime.handle().clone();
+        Ok(Self { place: url.to_string(), handle, runtime: Mutex::new(Some(runtime)), ends: watch::Sender::new(false) })
+    }
+
+    /// Runs a future on the runtime and waits for it, at most until the deadline.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        time_max: Duration,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        let why = |why: &str| ArchiveError::Unavailable {
+            place: self.place.clone(),
+            why: format!("failed to {action}: {why}"),
+        };
+        if *self.ends.borrow() || self.runtime.lock().is_none() {
+            return Err(why("it is being closed"));
+        }
+        let mut ends = self.ends.subscribe();
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            let end = std::pin::pin!(async move { drop(ends.wait_for(|ends| *ends).await) });
+            let within = std::pin::pin!(tokio::time::timeout(time_max, future));
+            let outcome = match select(within, end).await {
+                Either::Left((Ok(outcome), _)) => Ok(outcome),
+                Either::Left((Err(_), _)) => Err("it took too long"),
+                Either::Right(_) => Err("it is being closed"),
+            };
+            let _ = sender.send(outcome);
+        });
+        match answer.recv() {
+            Ok(outcome) => outcome.unwrap_or_else(|cause| Err(why(cause))),
+            // The runtime was shut down, and has dropped the future.
+            Err(_) => Err(why("it is being closed")),
+        }
+    }
+
+    /// Makes all calls fail at once, now and later.
+    pub(super) fn end(&self) {
+        self.ends.send_replace(true);
+    }
+
+    /// Ends the runtime. It is not waited for: the caller may be a thread of another runtime.
+    pub(super) fn close(&self) {
+        self.end();
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Connects to the nodes.
+pub(super) async fn connect(options: &CassandraOptions) -> Result<Session, ArchiveError> {
+    let place = options.url.to_string();
+    let profile = ExecutionProfile::builder()
+        .consistency(Consistency::LocalQuorum)
+        .request_timeout(Some(WRITE_TIME_MAX))
+        .retry_policy(Arc::new(DefaultRetryPolicy::new()))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&options.url.contacts)
+        .default_execution_profile_handle(profile.into_handle())
+        .connection_timeout(WRITE_TIME_MAX)
+        .keepalive_interval(KEEPALIVE)
+        .keepalive_timeout(KEEPALIVE)
+        // What is needed to ask a node that has the row. The keyspaces of others may be large.
+        .keyspaces_to_fetch([&options.url.keyspace])
+        .fetch_full_schema_metadata(false);
+    if let Some(login) = &options.login {
+        builder = builder.user(&login.user, &login.password);
+    }
+    if let Some(tls) = &options.tls {
+        builder = with_tls(builder, tls).map_err(|cause| failed("open", &place, cause))?;
+    }
+    builder.build().await.map_err(|cause| ArchiveError::Unavailable {
+        place,
+        why: format!("no node could be connected to: {}", with_causes(&cause)),
+    })
+}
+
+#[cfg(feature = "cassandra-ssl")]
+fn with_tls(builder: SessionBuilder, tls: &super::options::TlsOptions) -> Result<SessionBuilder, std::io::Error> {
+    use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+    use openssl::x509::X509;
+    use openssl::x509::store::X509StoreBuilder;
+    use openssl::x509::verify::X509VerifyFlags;
+    use scylla::client::session::OpenSsl010Config;
+
+    let named = |cause: std::io::Error| std::io::Error::other(format!("{}: {cause}", tls.authorities.display()));
+    let pem = std::fs::read(&tls.authorities).map_err(named)?;
+    let certificates = X509::stack_from_pem(&pem).map_err(|cause| named(cause.into()))?;
+    if certificates.is_empty() {
+        return Err(named(std::io::Error::other("it has no certificate")));
+    }
+    let mut trusted = X509StoreBuilder::new()?;
+    // A certificate of the file is trusted also if it is no authority, or its own is not in the file.
+    trusted.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+    certificates.into_iter().try_for_each(|certificate| trusted.add_cert(certificate))?;
+    let mut connector = SslConnector::builder(SslMethod::tls_client())?;
+    connector.set_verify(SslVerifyMode::PEER);
+    connector.set_cert_store(trusted.build());
+    Ok(builder.tls_context(Some(OpenSsl010Config::new(connector))))
+}
+
+#[cfg(not(feature = "cassandra-ssl"))]
+fn with_tls(_: SessionBuilder, _: &super::options::TlsOptions) -> Result<SessionBuilder, std::io::Error> {
+    Err(std::io::Error::other("this program was built without TLS to Cassandra (the feature cassandra-ssl)"))
+}
+
+impl Core {
+    pub(super) fn new(
+        session: Session,
+        statements: Statements,
+        options: &CassandraOptions,
+        buckets: BucketLimits,
+    ) -> Self {
+        let ttl_seconds = options.ttl_seconds.map_or(0, |seconds| i32::try_from(seconds.get()).unwrap_or(i32::MAX));
+        Self {
+            session,
+            statements,
+            cache: Cache::new(options.cache_bytes),
+            place: options.url.to_string(),
+            ttl_seconds,
+            buckets,
+            reads: Semaphore::new(READS_IN_FLIGHT_MAX),
+            writes: Semaphore::new(WRITES_IN_FLIGHT_MAX),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Runs a statement that reads.
+    pub(super) async fn read(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, ArchiveError> {
+        // The semaphore is never closed; without a permit the read is made all the same.
+        let _permit = self.reads.acquire().await.ok();
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_unpaged(statement, values).await;
+        done.map_err(|cause| self.error("read", &cause))
+    }
+
+    /// Reads a page of rows, and returns where the next one begins if there may be one.
+    pub(super) async fn read_page(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        from: PagingState,
+    ) -> Result<(QueryResult, Option<PagingState>), ArchiveError> {
+        let _permit = self.reads.acquire().await.ok();
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_single_page(statement, values, from).await;
+        let (page, next) = done.map_err(|cause| self.error("read", &cause))?;
+        Ok((page, next.into_paging_control_flow().continue_value()))
+    }
+
+    /// Returns true if a compare-and-set was made, and false if something else was there.
+    pub(super) fn is_applied(&self, done: QueryResult) -> Result<bool, ArchiveError> {
+        let rows = done.into_rows_result().map_err(|cause| self.damaged(cause))?;
+        let row = rows.first_row::<Row>().map_err(|cause| self.damaged(cause))?;
+        match row.columns.first() {
+            Some(Some(CqlValue::Boolean(is_applied))) => Ok(*is_applied),
+            _ => Err(self.damaged("a compare-and-set has no outcome")),
+        }
+    }
+
+    /// Runs a statement that writes.
+    pub(super) async fn write(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, ArchiveError> {
+        let _permit = self.writes.acquire().await.ok();
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_unpaged(statement, values).await;
+        done.map_err(|cause| self.error("write to", &cause))
+    }
+
+    /// Writes rows of one partition together.
+    pub(super) async fn write_rows(
+        &self,
+        statement: &PreparedStatement,
+        rows: Vec<impl SerializeRow>,
+    ) -> Result<(), ArchiveError> {
+        if let [row] = &rows[..] {
+            return self.write(statement, row).await.map(drop);
+        }
+        let mut batch = RowBatch::new(scylla::statement::batch::BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        batch.set_consistency(Consistency::LocalQuorum);
+        batch.set_request_timeout(Some(WRITE_TIME_MAX));
+        rows.iter().for_each(|_| batch.append_statement(statement.clone()));
+        let _permit = self.writes.acquire().await.ok();
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.batch(&batch, rows).await;
+        done.map(drop).map_err(|cause| self.error("write to", &cause))
+    }
+
+    pub(super) fn error(&self, action: &'static str, cause: &ExecutionError) -> ArchiveError {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        error(action, &self.place, cause)
+    }
+
+    /// Returns the error for a row that no version writes.
+    pub(super) fn damaged(&self, what: impl std::fmt::Display) -> ArchiveError {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        ArchiveError::Damaged { place: self.place.clone(), what: what.to_string() }
+    }
+}
+
+/// Returns the error for a statement that failed.
+pub(super) fn error(action: &'static str, place: &str, cause: &ExecutionError) -> ArchiveError {
+    let lasts = match cause {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => lasts(error),
+        ExecutionError::LastAttemptError(
+            RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_),
+        )
+        | ExecutionError::BadQuery(_) => true,
+        ExecutionError::PrepareError(cause) => return prepare_error(action, place, cause),
+        _ => false,
+    };
+    if lasts {
+        return failed(action, place, cause.clone());
+    }
+    ArchiveError::Unavailable { place: place.to_owned(), why: format!("failed to {action} it: {}", with_causes(cause)) }
+}
+
+/// Returns the error for a statement that could not be prepared.
+pub(super) fn prepare_error(action: &'static str, place: &str, cause: &PrepareError) -> ArchiveError {
+    match cause {
+        PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(error, _) } if lasts(error) => {
+            failed(action, place, cause.clone())
+        }
+        _ => ArchiveError::Unavailable {
+            place: place.to_owned(),
+            why: format!("failed to {action} it: {}", with_causes(cause)),
+        },
+    }
+}
+
+fn failed(action: &'static str, place: &str, cause: impl std::error::Error + Send + Sync + 'static) -> ArchiveError {
+    ArchiveError::Failed { action, place: place.to_owned(), source: Box::new(cause) }
+}
+
+/// Returns true if the same statement will fail again: the tables are not as they were, or the user may not use them.
+fn lasts(error: &DbError) -> bool {
+    matches!(
+        error,
+        DbError::SyntaxError
+            | DbError::Invalid
+            | DbError::AlreadyExists { .. }
+            | DbError::FunctionFailure { .. }
+            | DbError::AuthenticationError
+            | DbError::Unauthorized
+            | DbError::ConfigError
+            | DbError::ProtocolError
+    )
+}
+
+/// Returns the text of an error with those causes that say more.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text += &format!(": {more}");
+        }
+        cause = next.source();
+    }
+    text
+}

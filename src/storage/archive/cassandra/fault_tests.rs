@@ -1,0 +1,148 @@
+//! Faults of a real Cassandra: killed, paused, and without its tables.
+#![cfg(test)]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::tests::{cassandra_node::Nodes, created, run};
+use super::{CassandraArchive, Replication};
+use crate::feed::outbox::{OutboxQuery, Part, Route};
+use crate::feed::position::{Direction, Span, at};
+use crate::id::PostId;
+use crate::storage::archive::contract::{all, next_batch, post, posts, source};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Wanted};
+use crate::storage::journal::Sequence;
+
+/// Time for the driver to find a node again, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time by which a call may exceed its own limit on a busy machine.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn batch(nth: u64) -> Batch {
+    let placed = (0..20).map(|id| (source("ann"), at(nth as i64, id), Route::Push)).collect();
+    Batch { placed, posts: posts([(nth, post("text"))]).posts, ..next_batch() }
+}
+
+/// Returns the numbers of the batches that are there, each with the number of its entries.
+fn read(archive: &CassandraArchive) -> Result<Vec<(i64, usize)>, ArchiveError> {
+    let mut into = Vec::new();
+    archive.copy(&source("ann"), Part::Pushed, Span::ALL, Direction::Newer, usize::MAX, &mut into)?;
+    let batches = into.chunk_by(|a, b| a.published_at == b.published_at);
+    Ok(batches.map(|batch| (batch[0].published_at.0, batch.len())).collect())
+}
+
+/// Repeats something until it succeeds. All errors before must be temporary.
+fn eventually<T>(what: &str, attempt: impl Fn() -> Result<T, ArchiveError>) -> T {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(cause) => {
+                assert!(cause.is_temporary(), "{what}: {cause:?}");
+                assert!(began.elapsed() < PATIENCE, "{what}: {cause}");
+            }
+        }
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+fn temporary<T: std::fmt::Debug>(what: &str, result: Result<T, ArchiveError>) {
+    let cause = result.expect_err(what);
+    assert!(cause.is_temporary(), "{what}: {cause:?}");
+}
+
+#[test]
+fn a_killed_node_costs_temporary_errors_and_nothing_that_was_written() {
+    let Some(nodes) = Nodes::start(1) else { return };
+    let archive = CassandraArchive::open(&created(&nodes)).unwrap();
+    archive.write(&batch(0)).unwrap();
+    for round in 1..4 {
+        nodes.kill(1);
+        let began = Instant::now();
+        archive.core.cache.clear();
+        temporary("a read of a dead node", read(&archive));
+        temporary("a post of a dead node", archive.post(PostId(0)));
+        let unwritten = batch(round);
+        temporary("a write to a dead node", archive.write(&unwritten));
+        temporary("a cursor on a dead node", archive.persist(Sequence(round)));
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        nodes.restore();
+        eventually("the write", || archive.write(&unwritten));
+        eventually("the cursor", || archive.persist(Sequence(round)));
+        let expected: Vec<_> = (0..=round as i64).map(|batch| (batch, 20)).collect();
+        assert_eq!(eventually("the read", || read(&archive)), expected);
+        assert_eq!(archive.through().unwrap(), Sequence(round));
+    }
+}
+
+#[test]
+fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
+    let Some(nodes) = Nodes::start(1) else { return };
+    let archive = CassandraArchive::open(&created(&nodes)).unwrap();
+    archive.write(&batch(0)).unwrap();
+    nodes.pause(1);
+    archive.core.cache.clear();
+    let began = Instant::now();
+    temporary("a read of a node that hangs", read(&archive));
+    assert!(began.elapsed() < super::CALL_TIME_MAX + SLACK, "{:?}", began.elapsed());
+    // What was announced, and has not come, is not waited for again.
+    let ask = OutboxQuery { part: Part::Pushed, span: Span::ALL, direction: Direction::Older, max: 20 };
+    let names: Vec<_> = (0..50).map(|nth| source(&format!("user-{nth}"))).collect();
+    let began = Instant::now();
+    archive.prefetch(&mut names.iter().map(|name| Wanted::Outbox(name, ask)));
+    for name in &names {
+        let copied = archive.copy(name, ask.part, ask.span, ask.direction, ask.max, &mut Vec::new());
+        temporary("an announced read", copied);
+    }
+    assert!(began.elapsed() < super::CALL_TIME_MAX + SLACK, "{:?}", began.elapsed());
+    // A write ends when the archive is about to be closed.
+    let (unwritten, began) = (batch(1), Instant::now());
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| archive.write(&unwritten));
+        thread::park_timeout(Duration::from_millis(300));
+        archive.stop_waiting();
+        temporary("a write that is given up", writer.join().unwrap());
+    });
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    temporary("a read after that", read(&archive));
+    nodes.resume();
+    let archive =
+        eventually("opening it", || CassandraArchive::open(&super::tests::options(&nodes, keyspace(&archive))));
+    eventually("the write", || archive.write(&unwritten));
+    assert_eq!(all(&archive, "ann", Part::Pushed).len(), 40);
+}
+
+fn keyspace(archive: &CassandraArchive) -> &str {
+    archive.core.place.rsplit('/').next().expect("a URL has a keyspace")
+}
+
+#[test]
+fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let archive = CassandraArchive::open(&options).unwrap();
+    archive.write(&batch(0)).unwrap();
+    run(&archive, "DROP TABLE {ks}.posts");
+    archive.core.cache.clear();
+    for cause in [archive.post(PostId(0)).unwrap_err(), archive.write(&batch(1)).unwrap_err()] {
+        assert!(!cause.is_temporary(), "{cause:?}");
+        assert!(cause.with_sources().contains("posts"), "{}", cause.with_sources());
+    }
+    // The other table is there.
+    assert_eq!(all(&archive, "ann", Part::Pushed).len(), 20);
+    CassandraArchive::create(&options, &Replication::Everywhere(1)).unwrap();
+    archive.write(&batch(1)).unwrap();
+    assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("text")));
+}
+
+#[test]
+fn a_node_that_is_not_there_is_named_when_the_archive_is_opened() {
+    if Nodes::shared().is_none() {
+        return;
+    }
+    let url = "cassandra://127.0.0.1:1/feeds".parse().unwrap();
+    let options = super::CassandraOptions { url, login: None, tls: None, cache_bytes: 0, ttl_seconds: None };
+    let cause = CassandraArchive::open(&options).unwrap_err();
+    assert!(cause.is_temporary() && cause.to_string().contains("cassandra://127.0.0.1:1/feeds"), "{cause}");
+}

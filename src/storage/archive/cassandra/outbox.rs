@@ -1,0 +1,357 @@
+//! The state of an outbox that is written to, and new buckets of it.
+//!
+//! Responsible for:
+//! - choosing the bucket of a new entry, beginning a new bucket when one is full, splitting one that grew in its middle, and rewriting one of
+//!   which much was removed;
+//! - storing a new layout before anything is written that only it can find.
+//!
+//! Not responsible for:
+//! - which entries are written (`write`), the layout itself (`layout`).
+//!
+//! Layouts change by compare-and-set: of two processes that write, one finds that the other was there, fails, and reads the layout again.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use futures_util::future::{try_join, try_join_all};
+use rustc_hash::{FxHashMap, FxHashSet};
+use scylla::response::PagingState;
+
+use super::connection::Core;
+use super::layout::{Bucket, BucketId, EMPTY, Layout};
+use super::read::{position, route_to_row, row};
+use super::write::{OutboxState, Replaced};
+use crate::feed::outbox::Route;
+use crate::feed::position::Position;
+use crate::id::SourceId;
+use crate::storage::archive::ArchiveError;
+
+/// Rows that are written to a partition together.
+const ROWS_TOGETHER: usize = 64;
+
+/// A row of a bucket: its position, the time of its writing, and the seconds that it has to live or 0.
+type Row = (Position, i64, i32);
+
+/// A route of an outbox.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RouteState {
+    layout: Layout,
+    /// None if the layout is not stored: it is the one that every outbox has first.
+    version: Option<i64>,
+    /// No entry is above this position. None if there is no entry.
+    newest: Option<Position>,
+    /// Rows of those buckets that were looked at, as far as they are known.
+    rows: FxHashMap<BucketId, Rows>,
+    /// The buckets that were changed since [`RouteState::begin`].
+    changed: FxHashSet<BucketId>,
+    /// True if the layout was changed since then.
+    is_layout_changed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Rows {
+    rows: usize,
+    removed: u32,
+}
+
+/// Reads the state of an outbox. All of it counts as changed: it is read after a failure, too, which may have changed anything.
+pub(super) async fn load(core: &Core, source: &SourceId) -> Result<OutboxState, ArchiveError> {
+    // What another process has begun is finished first, and no change of it comes later.
+    let found = core.read(&core.statements.settled_layouts, (source.as_str(),)).await?;
+    let [pushed, pulled] = core.layouts_of(source, found)?;
+    let pushed = load_route(core, source, Route::Push, pushed);
+    let pulled = load_route(core, source, Route::Pull, pulled);
+    let (pushed, pulled) = try_join(pushed, pulled).await?;
+    Ok([pushed, pulled])
+}
+
+async fn load_route(
+    core: &Core,
+    source: &SourceId,
+    route: Route,
+    (layout, version): (Layout, Option<i64>),
+) -> Result<RouteState, ArchiveError> {
+    let Bucket { begins, id } = layout.newest();
+    let rows = if id == EMPTY { Vec::new() } else { rows(core, source, route, id).await? };
+    let below = (begins > Position::MIN).then(|| Position::of_rank(begins.rank() - 1));
+    let newest = rows.iter().map(|(position, ..)| *position).max().or(below);
+    let counted = FxHashMap::from_iter([(id, Rows { rows: rows.len(), removed: 0 })]);
+    let changed = layout.ids().collect();
+    Ok(RouteState { layout, version, newest, rows: counted, changed, is_layout_changed: true })
+}
+
+/// Returns all rows of a bucket.
+async fn rows(core: &Core, source: &SourceId, route: Route, bucket: BucketId) -> Result<Vec<Row>, ArchiveError> {
+    let mut all = Vec::new();
+    let mut paging = PagingState::start();
+    loop {
+        let values = (source.as_str(), route_to_row(route), bucket);
+        let (page, next) = core.read_page(&core.statements.bucket, values, paging).await?;
+        let page = page.into_rows_result().map_err(|cause| core.damaged(cause))?;
+        let found = page.rows::<(i64, i64, Option<i64>, Option<i32>)>().map_err(|cause| core.damaged(cause))?;
+        for found in found {
+            let (published_at, id, time, ttl) = found.map_err(|cause| core.damaged(cause))?;
+            all.push((position((published_at, id)), time.unwrap_or(0), ttl.unwrap_or(0)));
+        }
+        match next {
+            Some(next) => paging = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Returns an id that no bucket has.
+fn new_id() -> BucketId {
+    fastrand::i64(1..)
+}
+
+impl RouteState {
+    /// Returns the bucket that has a position, if there can be one.
+    pub(super) fn bucket_that_may_have(&self, position: Position) -> Option<BucketId> {
+        let bucket = self.layout.of(position).id;
+        (self.newest >= Some(position) && bucket != EMPTY).then_some(bucket)
+    }
+
+    /// Begins the changes of a batch.
+    pub(super) fn begin(&mut self) {
+        self.changed.clear();
+        self.is_layout_changed = false;
+    }
+
+    /// Returns true if this batch has changed the layout.
+    pub(super) fn is_layout_changed(&self) -> bool {
+        self.is_layout_changed
+    }
+
+    /// Returns the buckets that this batch has changed.
+    pub(super) fn changed(&self) -> impl Iterator<Item = BucketId> {
+        self.changed.iter().copied()
+    }
+
+    /// Adds entries. They ascend.
+    pub(super) async fn place(
+        &mut self,
+        core: &Core,
+        source: &SourceId,
+        route: Route,
+        positions: &[Position],
+        time: i64,
+        replaced: &mut Vec<Replaced>,
+    ) -> Result<(), ArchiveError> {
+        let before = self.newest;
+        let late = positions.iter().filter(|position| before >= Some(**position));
+        let late: FxHashSet<BucketId> = late.map(|position| self.layout.of(*position).id).collect();
+        self.count(core, source, route, late.iter().copied()).await?;
+        let by_bucket = self.assign(positions, core.buckets.rows);
+        if by_bucket.is_changed {
+            self.store(core, source, route).await?;
+        }
+        let rows = by_bucket.positions.iter().map(|(bucket, positions)| {
+            let rows: Vec<Row> = positions.iter().map(|position| (*position, time, core.ttl_seconds)).collect();
+            async move { put_rows(core, source, route, *bucket, &rows).await }
+        });
+        let rows: Vec<_> = rows.collect();
+        try_join_all(rows).await?;
+        self.changed.extend(by_bucket.positions.keys().copied());
+        for (bucket, positions) in by_bucket.positions {
+            let is_over = self.rows.get(&bucket).is_some_and(|rows| rows.rows > 2 * core.buckets.rows);
+            if let Some(within) = positions.first().filter(|_| is_over) {
+                replaced.extend(self.rewrite(core, source, route, *within).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses the buckets of new entries, and begins new buckets for them.
+    fn assign(&mut self, positions: &[Position], rows_max: usize) -> Assigned {
+        let mut assigned = Assigned::default();
+        for position in positions {
+            let is_new = self.newest < Some(*position);
+            let newest = self.layout.newest();
+            let is_full = self.rows.get(&newest.id).is_some_and(|rows| rows.rows >= rows_max);
+            let mut bucket = self.layout.of(*position).id;
+            if is_new && is_full {
+                bucket = new_id();
+                self.layout.close_newest(*position, bucket);
+                assigned.is_changed = true;
+            } else if bucket == EMPTY {
+                bucket = new_id();
+                let begins = *position;
+                self.layout.replace(begins, &[Bucket { begins, id: bucket }]);
+                assigned.is_changed = true;
+            }
+            self.rows.entry(bucket).or_default().rows += 1;
+            self.newest = self.newest.max(Some(*position));
+            assigned.positions.entry(bucket).or_default().push(*position);
+        }
+        assigned
+    }
+
+    /// Removes entries that are there.
+    pub(super) async fn remove(
+        &mut self,
+        core: &Core,
+        source: &SourceId,
+        route: Route,
+        positions: &[Position],
+        time: i64,
+        replaced: &mut Vec<Replaced>,
+    ) -> Result<(), ArchiveError> {
+        let mut full = BTreeMap::new();
+        let deletions = positions.iter().map(|position| {
+            let (published_at, id) = row(*position);
+            let bucket = self.layout.of(*position).id;
+            let rows = self.rows.entry(bucket).or_default();
+            rows.removed += 1;
+            if rows.removed >= core.buckets.removed {
+                full.insert(bucket, *position);
+            }
+            self.changed.insert(bucket);
+            core.write(
+                &core.statements.delete_entry,
+                (time, source.as_str(), route_to_row(route), bucket, published_at, id),
+            )
+        });
+        let deletions: Vec<_> = deletions.collect();
+        try_join_all(deletions).await?;
+        for within in full.into_values() {
+            replaced.extend(self.rewrite(core, source, route, within).await?);
+        }
+        Ok(())
+    }
+
+    /// Counts the rows of buckets that were not looked at yet.
+    async fn count(
+        &mut self,
+        core: &Core,
+        source: &SourceId,
+        route: Route,
+        buckets: impl Iterator<Item = BucketId>,
+    ) -> Result<(), ArchiveError> {
+        let unknown = buckets.filter(|bucket| *bucket != EMPTY && !self.rows.contains_key(bucket));
+        let counts = unknown.map(|bucket| async move {
+            let rows = rows(core, source, route, bucket).await?.len();
+            Ok::<_, ArchiveError>((bucket, Rows { rows, removed: 0 }))
+        });
+        let counts: Vec<_> = counts.collect();
+        self.rows.extend(try_join_all(counts).await?);
+        Ok(())
+    }
+
+    /// Writes the rows of a bucket into new ones, each with the time of its writing as before, so that what comes late changes nothing. Then
+    /// the new ones take the place of the bucket. Returns the bucket.
+    async fn rewrite(
+        &mut self,
+        core: &Core,
+        source: &SourceId,
+        route: Route,
+        within: Position,
+    ) -> Result<Option<Replaced>, ArchiveError> {
+        let old = self.layout.of(within).id;
+        if old == EMPTY {
+            return Ok(None);
+        }
+        let mut rows = rows(core, source, route, old).await?;
+        rows.sort_unstable();
+        let pieces: Vec<(Bucket, &[Row])> =
+            rows.chunks(core.buckets.rows).map(|rows| (Bucket { begins: rows[0].0, id: new_id() }, rows)).collect();
+        let writes = pieces.iter().map(|(bucket, rows)| put_rows(core, source, route, bucket.id, rows));
+        let writes: Vec<_> = writes.collect();
+        try_join_all(writes).await?;
+        let buckets: Vec<Bucket> = pieces.iter().map(|(bucket, _)| *bucket).collect();
+        self.layout.replace(within, &buckets);
+        self.store(core, source, route).await?;
+        self.rows.remove(&old);
+        self.rows.extend(pieces.iter().map(|(bucket, rows)| (bucket.id, Rows { rows: rows.len(), removed: 0 })));
+        Ok(Some(Replaced { at: Instant::now(), source: source.clone(), route, bucket: old }))
+    }
+
+    /// Stores the layout, unless another process has changed it.
+    async fn store(&mut self, core: &Core, source: &SourceId, route: Route) -> Result<(), ArchiveError> {
+        let layout = self.layout.encode();
+        let (source_text, route) = (source.as_str(), route_to_row(route));
+        let version = self.version.map_or(1, |version| version + 1);
+        let statements = &core.statements;
+        let done = match self.version {
+            None => core.write(&statements.create_layout, (source_text, route, layout, version)).await?,
+            Some(before) => {
+                core.write(&statements.change_layout, (layout, version, source_text, route, before)).await?
+            }
+        };
+        if !core.is_applied(done)? {
+            let why = format!("another process has changed the outbox of {source}");
+            return Err(ArchiveError::Unavailable { place: core.place.clone(), why });
+        }
+        self.version = Some(version);
+        self.is_layout_changed = true;
+        Ok(())
+    }
+}
+
+/// New entries by bucket.
+#[derive(Default)]
+struct Assigned {
+    positions: BTreeMap<BucketId, Vec<Position>>,
+    /// True if the layout was changed for them.
+    is_changed: bool,
+}
+
+async fn put_rows(
+    core: &Core,
+    source: &SourceId,
+    route: Route,
+    bucket: BucketId,
+    rows: &[Row],
+) -> Result<(), ArchiveError> {
+    let batches = rows.chunks(ROWS_TOGETHER).map(|rows| {
+        let values = rows.iter().map(|(position, time, ttl)| {
+            let (published_at, id) = row(*position);
+            (source.as_str(), route_to_row(route), bucket, published_at, id, *time, *ttl)
+        });
+        core.write_rows(&core.statements.put_entry, values.collect::<Vec<_>>())
+    });
+    let batches: Vec<_> = batches.collect();
+    try_join_all(batches).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    fn positions(times: impl Iterator<Item = i64>) -> Vec<Position> {
+        times.map(|time| at(time, 0)).collect()
+    }
+
+    const ROWS: usize = 64;
+
+    #[test]
+    fn a_full_bucket_is_closed_above_its_newest_row() {
+        let mut state = RouteState::default();
+        let rows = ROWS as i64;
+        let first = state.assign(&positions(0..rows), ROWS);
+        assert!(!first.is_changed && first.positions.len() == 1);
+        // What comes late belongs where its neighbours are, also if that bucket is full.
+        let mut more = positions([5, 7].into_iter());
+        more.extend(positions(rows..2 * rows + 1));
+        let then = state.assign(&more, ROWS);
+        assert!(then.is_changed);
+        let sizes: Vec<usize> = [0, rows, 2 * rows]
+            .map(|time| state.layout.of(at(time, 0)).id)
+            .map(|bucket| then.positions[&bucket].len())
+            .to_vec();
+        assert_eq!(sizes, [2, ROWS, 1]);
+        assert_eq!(state.newest, Some(at(2 * rows, 0)));
+    }
+
+    #[test]
+    fn a_batch_that_is_assigned_again_goes_where_it_was() {
+        let mut state = RouteState::default();
+        let rows = ROWS as i64;
+        state.assign(&positions(0..rows), ROWS);
+        let once = state.assign(&positions(rows..rows + 100), ROWS);
+        let again = state.assign(&positions(rows..rows + 100), ROWS);
+        assert!(once.is_changed && !again.is_changed);
+        assert_eq!(once.positions, again.positions);
+    }
+}

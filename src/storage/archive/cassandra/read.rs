@@ -1,0 +1,322 @@
+//! Reads posts and outboxes, from the cache where it has them.
+//!
+//! Responsible for:
+//! - reading an outbox bucket by bucket, and merging its routes into one order;
+//! - reading further than was asked, since the next page asks for that;
+//! - reading what was announced side by side, within one deadline.
+//!
+//! Not responsible for:
+//! - layouts and their meaning (`layout`), changes (`write`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::{join_all, try_join_all};
+
+use super::cache::{Key, Run, Value};
+use super::connection::{Core, READ_TIME_MAX};
+use super::layout::{Bucket, Layout, id_of_row, id_to_row};
+use crate::clock::UnixMicros;
+use crate::feed::outbox::{OutboxQuery, Part, Route};
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{ArchiveError, ArchivedRecord};
+
+/// Positions that are read of a bucket at least, if it has them: a page that scrolls on finds the next ones in the cache.
+const READ_AHEAD: usize = 128;
+
+/// Maximum number of announced reads of which the rest is made when they are asked for.
+const ANNOUNCED_MAX: usize = 1_024;
+
+/// A read that was announced.
+#[derive(Clone, Debug)]
+pub(super) enum Announced {
+    Outbox(SourceId, OutboxQuery),
+    Post(PostId),
+}
+
+/// Returns the number of a route in the tables.
+pub(super) fn route_to_row(route: Route) -> i8 {
+    match route {
+        Route::Push => 1,
+        Route::Pull => 2,
+    }
+}
+
+/// Returns the routes of a part of an outbox.
+pub(super) fn routes(part: Part) -> &'static [Route] {
+    match part {
+        Part::Pushed => &[Route::Push],
+        Part::Pulled => &[Route::Pull],
+        Part::Whole => &[Route::Push, Route::Pull],
+    }
+}
+
+/// Returns the place of a route in a pair of layouts.
+pub(super) fn index(route: Route) -> usize {
+    match route {
+        Route::Push => 0,
+        Route::Pull => 1,
+    }
+}
+
+/// Returns the position of a row.
+pub(super) fn position((published_at, id): (i64, i64)) -> Position {
+    Position { published_at: UnixMicros(published_at), id: PostId(id_of_row(id)) }
+}
+
+/// Returns the row of a position.
+pub(super) fn row(position: Position) -> (i64, i64) {
+    (position.published_at.0, id_to_row(position.id.0))
+}
+
+impl Core {
+    /// Returns a post from the cache.
+    pub(super) fn cached_post(&self, id: PostId) -> Option<Arc<ArchivedRecord>> {
+        match self.cache.get(&Key::Post(id))? {
+            Value::Post(kept) => Some(kept),
+            _ => None,
+        }
+    }
+
+    /// Returns what is stored under an id.
+    pub(super) async fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
+        let key = Key::Post(id);
+        let since = self.cache.epoch(&key);
+        let found = self.read(&self.statements.post, (id_to_row(id.0),)).await?;
+        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
+        let row = rows.maybe_first_row::<(Option<Vec<u8>>, Option<bool>)>().map_err(|cause| self.damaged(cause))?;
+        let Some((record, is_deleted)) = row else { return Ok(None) };
+        let kept = self.record(id, record, is_deleted)?;
+        self.cache.insert(key, Value::Post(Arc::new(kept.clone())), since);
+        Ok(Some(kept))
+    }
+
+    /// Returns the content of a row of `posts`.
+    pub(super) fn record(
+        &self,
+        id: PostId,
+        record: Option<Vec<u8>>,
+        is_deleted: Option<bool>,
+    ) -> Result<ArchivedRecord, ArchiveError> {
+        match (record, is_deleted) {
+            (_, Some(true)) => Ok(ArchivedRecord::Deleted),
+            (Some(bytes), Some(false)) => Ok(ArchivedRecord::Post(bytes)),
+            _ => Err(self.damaged(format_args!("post {id} is neither post nor tombstone"))),
+        }
+    }
+
+    /// Returns the answer to a read of an outbox if the cache has all of it.
+    pub(super) fn cached_copy(&self, source: &SourceId, ask: OutboxQuery) -> Option<Vec<Position>> {
+        let Some(Value::Layouts(layouts)) = self.cache.get(&Key::Layouts(source.clone())) else { return None };
+        let of_route = |route: &Route| {
+            let mut found = Vec::new();
+            for (bucket, span) in layouts[index(*route)].of_span(ask.span, ask.direction) {
+                if found.len() >= ask.max {
+                    break;
+                }
+                found.extend(self.cached_run(source, *route, bucket, span, ask.direction, ask.max - found.len())?);
+            }
+            Some(found)
+        };
+        let found: Option<Vec<_>> = routes(ask.part).iter().map(of_route).collect();
+        Some(merged(found?, ask))
+    }
+
+    fn cached_run(
+        &self,
+        source: &SourceId,
+        route: Route,
+        bucket: Bucket,
+        span: Span,
+        direction: Direction,
+        max: usize,
+    ) -> Option<Vec<Position>> {
+        match self.cache.get(&Key::Run(source.clone(), route_to_row(route), bucket.id))? {
+            Value::Run(run) => run.answer(span, direction, max),
+            _ => None,
+        }
+    }
+
+    /// Returns the requested positions of an outbox, nearest first.
+    pub(super) async fn copy(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
+        if ask.span.is_empty() || ask.max == 0 {
+            return Ok(Vec::new());
+        }
+        let layouts = self.layouts(source).await?;
+        let of_route = |route: &'static Route| self.copy_route(source, *route, &layouts[index(*route)], ask);
+        let found = try_join_all(routes(ask.part).iter().map(of_route)).await?;
+        Ok(merged(found, ask))
+    }
+
+    async fn copy_route(
+        &self,
+        source: &SourceId,
+        route: Route,
+        layout: &Layout,
+        ask: OutboxQuery,
+    ) -> Result<Vec<Position>, ArchiveError> {
+        let mut found = Vec::new();
+        for (bucket, span) in layout.of_span(ask.span, ask.direction) {
+            let max = ask.max - found.len();
+            if max == 0 {
+                break;
+            }
+            match self.cached_run(source, route, bucket, span, ask.direction, max) {
+                Some(more) => found.extend(more),
+                None => {
+                    let more = self.run(source, route, bucket, span, ask.direction, max.max(READ_AHEAD)).await?;
+                    found.extend(more.into_iter().take(max));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads at most `max` positions of a bucket, nearest first.
+    async fn run(
+        &self,
+        source: &SourceId,
+        route: Route,
+        bucket: Bucket,
+        span: Span,
+        direction: Direction,
+        max: usize,
+    ) -> Result<Vec<Position>, ArchiveError> {
+        let key = Key::Run(source.clone(), route_to_row(route), bucket.id);
+        let since = self.cache.epoch(&key);
+        let statement = match direction {
+            Direction::Older => &self.statements.older,
+            Direction::Newer => &self.statements.newer,
+        };
+        let (above, below) = (row(span.above), row(span.below));
+        let limit = i32::try_from(max).unwrap_or(i32::MAX);
+        let of_bucket = (source.as_str(), route_to_row(route), bucket.id);
+        let values = (of_bucket.0, of_bucket.1, of_bucket.2, above.0, above.1, below.0, below.1, limit);
+        let found = self.read(statement, values).await?;
+        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
+        let rows = rows.rows::<(i64, i64)>().map_err(|cause| self.damaged(cause))?;
+        let found: Result<Vec<Position>, _> = rows.map(|row| row.map(position)).collect();
+        let found = found.map_err(|cause| self.damaged(cause))?;
+        self.cache.insert(key, Value::Run(Arc::new(run_of(&found, span, direction, max))), since);
+        Ok(found)
+    }
+
+    /// Returns the layouts of both routes of a source.
+    async fn layouts(&self, source: &SourceId) -> Result<Arc<[Layout; 2]>, ArchiveError> {
+        let key = Key::Layouts(source.clone());
+        if let Some(Value::Layouts(layouts)) = self.cache.get(&key) {
+            return Ok(layouts);
+        }
+        let since = self.cache.epoch(&key);
+        let found = self.read(&self.statements.layouts, (source.as_str(),)).await?;
+        let layouts = Arc::new(self.layouts_of(source, found)?.map(|(layout, _)| layout));
+        self.cache.insert(key, Value::Layouts(Arc::clone(&layouts)), since);
+        Ok(layouts)
+    }
+
+    /// Returns the layouts of both routes with their versions. A layout that is not stored has none.
+    pub(super) fn layouts_of(
+        &self,
+        source: &SourceId,
+        found: scylla::response::query_result::QueryResult,
+    ) -> Result<[(Layout, Option<i64>); 2], ArchiveError> {
+        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
+        let rows = rows.rows::<(i8, Option<Vec<u8>>, Option<i64>)>().map_err(|cause| self.damaged(cause))?;
+        let mut layouts = <[(Layout, Option<i64>); 2]>::default();
+        for row in rows {
+            let (route, layout, version) = row.map_err(|cause| self.damaged(cause))?;
+            let wrong = |why: &str| self.damaged(format_args!("the buckets of {source}: {why}"));
+            let layout = Layout::decode(&layout.unwrap_or_default()).map_err(|why| wrong(&why))?;
+            let version = version.ok_or_else(|| wrong("a layout has no version"))?;
+            let place = [Route::Push, Route::Pull].into_iter().find(|known| route_to_row(*known) == route);
+            layouts[index(place.ok_or_else(|| wrong("there is no such route"))?)] = (layout, Some(version));
+        }
+        Ok(layouts)
+    }
+
+    /// Makes announced reads side by side. What does not come in time is noted, so that the calls that follow do not wait again.
+    pub(super) async fn prefetch(self: Arc<Self>, wanted: Vec<Announced>) {
+        let reads = wanted.into_iter().take(ANNOUNCED_MAX).map(|wanted| {
+            let core = Arc::clone(&self);
+            async move {
+                let read = async {
+                    match &wanted {
+                        Announced::Outbox(source, ask) => core.copy(source, *ask).await.map(drop),
+                        Announced::Post(id) => core.post(*id).await.map(drop),
+                    }
+                };
+                let is_late = match tokio::time::timeout(READ_TIME_MAX, read).await {
+                    Ok(Ok(())) => false,
+                    // The call that follows reports what lasts.
+                    Ok(Err(cause)) => cause.is_temporary(),
+                    Err(_) => true,
+                };
+                if is_late {
+                    core.cache.note_late(late_key(&wanted), Instant::now());
+                }
+            }
+        });
+        join_all(reads).await;
+    }
+}
+
+/// Returns what a late read is known by: of an outbox, all reads are late together.
+pub(super) fn late_key(wanted: &Announced) -> Key {
+    match wanted {
+        Announced::Outbox(source, _) => Key::Layouts(source.clone()),
+        Announced::Post(id) => Key::Post(*id),
+    }
+}
+
+/// Returns what is known after positions of a bucket were read.
+fn run_of(found: &[Position], span: Span, direction: Direction, max: usize) -> Run {
+    let mut positions = found.to_vec();
+    let end = found.last().filter(|_| found.len() >= max).copied();
+    let span = match direction {
+        Direction::Older => {
+            positions.reverse();
+            let above = end.map_or(span.above, |end| Position::of_rank(end.rank() - 1));
+            Span { above, ..span }
+        }
+        Direction::Newer => Span { below: end.map_or(span.below, Position::next_up), ..span },
+    };
+    Run { span, positions }
+}
+
+/// Merges the positions of several routes into one order, without duplicates.
+fn merged(mut routes: Vec<Vec<Position>>, ask: OutboxQuery) -> Vec<Position> {
+    let mut found = routes.pop().unwrap_or_default();
+    if !routes.is_empty() {
+        found.extend(routes.into_iter().flatten());
+        match ask.direction {
+            Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
+            Direction::Newer => found.sort_unstable(),
+        }
+        found.dedup();
+    }
+    found.truncate(ask.max);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    #[test]
+    fn what_is_known_after_a_read_ends_where_the_read_did() {
+        let span = Span { above: at(0, 0), below: at(9, 0) };
+        let (older, newer) = ([at(8, 0), at(5, 0)], [at(3, 0), at(5, 0)]);
+        for (found, direction, max, above, below) in [
+            (older, Direction::Older, 3, at(0, 0), at(9, 0)),
+            (older, Direction::Older, 2, at(4, u64::MAX), at(9, 0)),
+            (newer, Direction::Newer, 3, at(0, 0), at(9, 0)),
+            (newer, Direction::Newer, 2, at(0, 0), at(5, 1)),
+        ] {
+            let run = run_of(&found, span, direction, max);
+            assert_eq!(run.span, Span { above, below });
+            assert_eq!(run.answer(run.span, direction, 9), Some(found.to_vec()));
+        }
+    }
+}

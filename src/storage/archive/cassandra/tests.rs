@@ -1,0 +1,318 @@
+//! Tests of an archive in a real Cassandra, beside those of the contract.
+#![cfg(test)]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::layout::BucketLimits;
+use super::read::row;
+use super::{CassandraArchive, CassandraOptions, CassandraUrl, Replication};
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Position, Span, at};
+use crate::id::PostId;
+use crate::storage::archive::contract::{CACHE_BYTES, all, next_batch, placed, post, posts, source};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch};
+use crate::storage::identity::Identity;
+use crate::storage::journal::Sequence;
+use crate::storage::test_servers;
+use Route::{Pull, Push};
+
+#[path = "../../../../tests/support/cassandra_node.rs"]
+pub(super) mod cassandra_node;
+
+use cassandra_node::Nodes;
+
+/// Buckets so small that a few entries make, split and rewrite them.
+const TINY: BucketLimits = BucketLimits { rows: 2, removed: 2 };
+
+pub(super) fn options(nodes: &Nodes, keyspace: &str) -> CassandraOptions {
+    let url: CassandraUrl = nodes.url(keyspace).parse().expect("tests use good URLs");
+    CassandraOptions { url, login: None, tls: None, cache_bytes: CACHE_BYTES, ttl_seconds: None }
+}
+
+/// Creates a keyspace of its own for a test.
+pub(super) fn created(nodes: &Nodes) -> CassandraOptions {
+    let options = options(nodes, &Nodes::keyspace());
+    CassandraArchive::create(&options, &Replication::Everywhere(1)).expect("the keyspace can be created");
+    options
+}
+
+/// Returns an archive in a new keyspace, or none without Cassandra.
+pub(in crate::storage::archive) fn archive() -> Option<CassandraArchive> {
+    let options = created(Nodes::shared()?);
+    Some(CassandraArchive::open(&options).expect("the archive can be opened"))
+}
+
+/// Runs a statement that is none of the archive's own.
+pub(super) fn run(archive: &CassandraArchive, cql: &str) {
+    let (core, cql) = (Arc::clone(&archive.core), cql.replace("{ks}", keyspace(archive)));
+    let done = archive.calls.run("run a statement on", super::BATCH_TIME_MAX, async move {
+        core.session.query_unpaged(cql, ()).await.map(drop).map_err(|cause| core.error("change", &cause))
+    });
+    done.expect("the statement is good");
+}
+
+fn keyspace(archive: &CassandraArchive) -> &str {
+    archive.core.place.rsplit('/').next().expect("a URL has a keyspace")
+}
+
+/// A keyspace for the cases of a property test, one after the other.
+pub(in crate::storage::archive) struct Keyspace(CassandraOptions);
+
+/// Returns a keyspace in which an archive has tiny buckets, or none without Cassandra.
+pub(in crate::storage::archive) fn with_tiny_buckets() -> Option<Keyspace> {
+    static CREATED: Mutex<Option<CassandraOptions>> = Mutex::new(None);
+    let nodes = Nodes::shared()?;
+    Some(Keyspace(CREATED.lock().get_or_insert_with(|| created(nodes)).clone()))
+}
+
+impl Keyspace {
+    /// Opens the archive again, or an empty one.
+    pub(in crate::storage::archive) fn open(&self, open: Option<CassandraArchive>) -> CassandraArchive {
+        let opened = || CassandraArchive::open_with(&self.0, TINY).expect("the archive can be opened");
+        if open.is_none() {
+            let before = opened();
+            for table in ["posts", "outboxes", "buckets"] {
+                run(&before, &format!("TRUNCATE {{ks}}.{table}"));
+            }
+            run(&before, "DELETE FROM {ks}.meta WHERE key IN ('largest_ids', 'through')");
+        }
+        drop(open);
+        opened()
+    }
+}
+
+fn times(positions: &[Position]) -> Vec<i64> {
+    positions.iter().map(|position| position.published_at.0).collect()
+}
+
+/// Returns a batch with an entry of `ann` at each of these times.
+fn entries(times: impl Iterator<Item = i64>) -> Batch {
+    Batch { placed: times.map(|time| (source("ann"), at(time, 0), Push)).collect(), ..next_batch() }
+}
+
+fn removal(times: impl Iterator<Item = i64>) -> Batch {
+    Batch { removed: times.map(|time| (source("ann"), at(time, 0))).collect(), ..next_batch() }
+}
+
+/// Returns the number of buckets of `ann` that have rows, also those that no layout has any more.
+fn buckets(archive: &CassandraArchive) -> usize {
+    let core = Arc::clone(&archive.core);
+    let listed = archive.calls.run("read", super::BATCH_TIME_MAX, async move { super::scan::buckets(&core).await });
+    listed.expect("the archive can be read").values().map(Vec::len).sum()
+}
+
+#[test]
+fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let archive = CassandraArchive::open_with(&options, BucketLimits { rows: 100, removed: 40 }).unwrap();
+    for first in (0..1_000).step_by(250) {
+        archive.write(&entries(first..first + 250)).unwrap();
+    }
+    assert_eq!(buckets(&archive), 10);
+    // Each page is one or two buckets; another process sees the same.
+    for reader in [&archive, &CassandraArchive::open(&options).unwrap()] {
+        let (mut below, mut read) = (Position::MAX, Vec::new());
+        loop {
+            let (mut page, span) = (Vec::new(), Span { above: Position::MIN, below });
+            reader.copy(&source("ann"), Part::Pushed, span, Direction::Older, 30, &mut page).unwrap();
+            let Some(last) = page.last() else { break };
+            below = *last;
+            read.append(&mut page);
+        }
+        assert_eq!(times(&read), (0..1_000).rev().collect::<Vec<_>>());
+        assert_eq!(times(&all(reader, "ann", Part::Whole)), (0..1_000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 100, removed: 40 }).unwrap();
+    // From the newest to the oldest, as an import may have them.
+    for first in (0..1_000).rev().step_by(50) {
+        archive.write(&entries(first - 49..first + 1)).unwrap();
+    }
+    assert_eq!(times(&all(&archive, "ann", Part::Pushed)), (0..1_000).collect::<Vec<_>>());
+    assert!(buckets(&archive) >= 5, "{}", buckets(&archive));
+    archive.write(&removal(100..900)).unwrap();
+    let left: Vec<i64> = (0..100).chain(900..1_000).collect();
+    assert_eq!(times(&all(&archive, "ann", Part::Pushed)), left);
+    // Where everything was removed, nothing is read; and new entries find a place there.
+    archive.write(&entries(500..505)).unwrap();
+    let expected: Vec<i64> = (0..100).chain(500..505).chain(900..1_000).collect();
+    assert_eq!(times(&all(&archive, "ann", Part::Pushed)), expected);
+}
+
+#[test]
+fn what_is_written_late_or_again_replaces_nothing_newer() {
+    let Some(archive) = archive() else { return };
+    let (first, then) = (posts([(1, post("first"))]), posts([(1, post("then")), (2, ArchivedRecord::Deleted)]));
+    let placing = placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]);
+    let removing = Batch { removed: vec![(source("ann"), at(1, 1))], ..next_batch() };
+    for batch in [&first, &placing, &then, &removing] {
+        archive.write(batch).unwrap();
+    }
+    for again in [&first, &placing, &then, &placing] {
+        archive.write(again).unwrap();
+        assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("then")));
+        assert_eq!(archive.post(PostId(2)).unwrap(), Some(ArchivedRecord::Deleted));
+        assert_eq!(all(&archive, "ann", Part::Whole), [at(2, 2)]);
+    }
+    archive.persist(Sequence(9)).unwrap();
+    archive.persist(Sequence(7)).unwrap();
+    assert_eq!(archive.through().unwrap(), Sequence(9));
+}
+
+#[test]
+fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let [one, other] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
+    one.write(&entries(0..2)).unwrap();
+    other.write(&entries(2..4)).unwrap();
+    // Both know the layout now, and each begins buckets of its own.
+    let mut refused = 0;
+    for (nth, archive) in [&one, &other, &one, &other].into_iter().enumerate() {
+        let batch = entries((10 * nth as i64)..(10 * nth as i64 + 5));
+        while let Err(cause) = archive.write(&batch) {
+            assert!(cause.is_temporary() && cause.to_string().contains("another process"), "{cause}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    let reader = CassandraArchive::open(&options).unwrap();
+    let expected: Vec<i64> = (0..5).chain(10..15).chain(20..25).chain(30..35).collect();
+    assert_eq!(times(&all(&reader, "ann", Part::Pushed)), expected);
+}
+
+#[test]
+fn ids_that_may_be_there_are_known_after_a_start() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let archive = CassandraArchive::open(&options).unwrap();
+    assert!(archive.is_empty() && !archive.may_have(PostId(1)));
+    for id in [5, u64::MAX, 7] {
+        archive.write(&posts([(id, post("text"))])).unwrap();
+    }
+    let identity = Identity([7; 16]);
+    assert_eq!(archive.identity().unwrap(), None);
+    archive.set_identity(identity).unwrap();
+    // It is only given to an archive that has none.
+    archive.set_identity(Identity([8; 16])).unwrap();
+    let again = CassandraArchive::open(&options).unwrap();
+    let known = [5, 6, 7, 8, u64::MAX].map(|id| again.may_have(PostId(id)));
+    assert_eq!(known, [true, false, true, false, true]);
+    assert_eq!(again.identity().unwrap(), Some(identity));
+}
+
+#[test]
+fn what_is_archived_expires_and_a_tombstone_does_not() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = CassandraOptions { ttl_seconds: NonZeroU32::new(2), ..created(nodes) };
+    let archive = CassandraArchive::open(&options).unwrap();
+    archive.write(&posts([(1, post("text")), (2, ArchivedRecord::Deleted)])).unwrap();
+    archive.write(&entries(0..3)).unwrap();
+    assert_eq!(all(&archive, "ann", Part::Pushed).len(), 3);
+    #[expect(clippy::disallowed_methods, reason = "the nodes have a clock of their own")]
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let later = CassandraArchive::open(&options).unwrap();
+    assert_eq!(all(&later, "ann", Part::Pushed), []);
+    // A post is there for an hour longer than the entries that name it.
+    assert_eq!(later.post(PostId(1)).unwrap(), Some(post("text")));
+    assert_eq!(later.post(PostId(2)).unwrap(), Some(ArchivedRecord::Deleted));
+}
+
+#[test]
+fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let refusal = |options: &CassandraOptions| match CassandraArchive::open(options).unwrap_err() {
+        ArchiveError::Unprepared { missing, .. } => missing,
+        other => other.with_sources(),
+    };
+    let missing = options(nodes, "nowhere");
+    assert_eq!(refusal(&missing), "there is no such keyspace, or it has no tables");
+    let options = created(nodes);
+    let archive = CassandraArchive::open(&options).unwrap();
+    run(&archive, "UPDATE {ks}.meta SET value = 0x0000000000000009 WHERE key = 'format' IF EXISTS");
+    let newer = refusal(&options);
+    assert!(newer.contains("has format 9, and this version knows formats up to 1"), "{newer}");
+    run(&archive, "DELETE FROM {ks}.meta WHERE key = 'format' IF EXISTS");
+    assert_eq!(refusal(&options), "the table meta has no format");
+    run(&archive, "ALTER TABLE {ks}.outboxes DROP kept");
+    assert_eq!(refusal(&options), "the table outboxes has no column kept boolean");
+    run(&archive, "DROP TABLE {ks}.posts");
+    assert_eq!(refusal(&options), "there is no table posts");
+    // What is missing is created, and what is there is left.
+    run(&archive, "ALTER TABLE {ks}.outboxes ADD kept boolean");
+    for _ in 0..2 {
+        CassandraArchive::create(&options, &Replication::Everywhere(1)).unwrap();
+        assert_eq!(CassandraArchive::open(&options).unwrap().through().unwrap(), Sequence(0));
+    }
+}
+
+#[test]
+fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
+    let Some(archive) = archive() else { return };
+    archive.write(&posts([(1, post("good")), (2, post("bad"))])).unwrap();
+    archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(1, 1), Push)])).unwrap();
+    let damage = |error: ArchiveError| match error {
+        ArchiveError::Damaged { what, .. } => what,
+        other => panic!("{other:?}"),
+    };
+    let (_, id) = row(at(0, 2));
+    run(&archive, &format!("DELETE record FROM {{ks}}.posts WHERE id = {id}"));
+    run(&archive, "INSERT INTO {ks}.buckets (source, route, layout, version) VALUES ('bob', 1, 0x0708, 1)");
+    archive.core.cache.clear();
+    assert_eq!(damage(archive.post(PostId(2)).unwrap_err()), "post 2 is neither post nor tombstone");
+    let mut into = vec![at(9, 9)];
+    let copied = archive.copy(&source("bob"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut into);
+    assert_eq!(damage(copied.unwrap_err()), "the buckets of bob: a layout has version 7");
+    assert_eq!(into, [at(9, 9)]);
+    assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("good")));
+    assert_eq!(all(&archive, "ann", Part::Whole), [at(1, 1)]);
+    // A batch with such a source writes what it can of the others, and says what it could not write.
+    let reopened = CassandraArchive::open(&CassandraOptions { cache_bytes: 0, ..options_of(&archive) }).unwrap();
+    let batch = placed([("ann", at(2, 2), Push), ("bob", at(2, 2), Push)]);
+    assert_eq!(damage(reopened.write(&batch).unwrap_err()), "the buckets of bob: a layout has version 7");
+    assert_eq!(all(&reopened, "ann", Part::Whole), [at(1, 1), at(2, 2)]);
+    run(&archive, "UPDATE {ks}.meta SET value = 0x00 WHERE key = 'largest_ids' IF EXISTS");
+    let opened = CassandraArchive::open(&options_of(&archive));
+    assert_eq!(damage(opened.unwrap_err()), "the row largest_ids of the table meta is not what any version writes");
+}
+
+fn options_of(archive: &CassandraArchive) -> CassandraOptions {
+    options(Nodes::shared().expect("it runs"), keyspace(archive))
+}
+
+#[test]
+fn pages_that_were_read_come_from_memory_until_they_change() {
+    let Some(archive) = archive() else { return };
+    archive.write(&entries(0..500)).unwrap();
+    archive.write(&posts([(1, post("text"))])).unwrap();
+    let page = |below: i64| {
+        let mut page = Vec::new();
+        let span = Span { above: Position::MIN, below: at(below, 0) };
+        archive.copy(&source("ann"), Part::Pushed, span, Direction::Older, 20, &mut page).unwrap();
+        times(&page)
+    };
+    let reads = || archive.figures().expect("it has figures").reads;
+    assert_eq!(page(500), (480..500).rev().collect::<Vec<_>>());
+    let after_first = reads();
+    // The next pages were read ahead.
+    for below in [500, 480, 460, 440, 420] {
+        assert_eq!(page(below), (below - 20..below).rev().collect::<Vec<_>>());
+    }
+    assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("text")));
+    assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("text")));
+    assert_eq!(reads(), after_first + 1);
+    archive.write(&removal(470..490)).unwrap();
+    archive.write(&posts([(1, post("new"))])).unwrap();
+    assert_eq!(page(500), (460..470).chain(490..500).rev().collect::<Vec<_>>());
+    assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("new")));
+    let figures = archive.figures().expect("it has figures");
+    assert!(figures.cache_hits >= 6 && figures.cache_bytes > 0, "{figures:?}");
+}
