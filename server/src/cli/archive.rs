@@ -1,4 +1,4 @@
-//! `tidewire archive`: inspects an archive that no server has open. It writes nothing.
+//! `tidewire archive`: inspects an archive that no server has open, without writing to it; prepares a store of old posts, and copies archives.
 //!
 //! Responsible for:
 //! - reporting the size of the archive from its own counters;
@@ -6,7 +6,12 @@
 //!   listing what is missing or damaged.
 //!
 //! Not responsible for:
-//! - the file format of an archive (`storage::archive`); repair: lost data cannot be restored here.
+//! - the file format of an archive (`storage::archive`), stores across a network (`archive::remote`, `archive::copy`); repair: lost data cannot be restored here.
+
+#[cfg(feature = "cassandra")]
+mod copy;
+#[cfg(feature = "cassandra")]
+mod remote;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +33,12 @@ pub(crate) enum ArchiveTool {
     Inspect(ArchivePath),
     /// Read all of an archive and report whether it is good, or which posts of which sources are missing
     Verify(ArchivePath),
+    /// Create keyspace and tables of an archive in Cassandra, where they are missing
+    #[cfg(feature = "cassandra")]
+    Init(remote::Init),
+    /// Copy an archive from a data directory to Cassandra or back, and compare both; repeat it to continue one that was interrupted
+    #[cfg(feature = "cassandra")]
+    Copy(copy::Copy),
 }
 
 /// Path of the archive to inspect.
@@ -45,15 +56,27 @@ const NAMED_MAX: usize = 20;
 
 impl ArchiveTool {
     pub(crate) fn run(self) -> Outcome {
-        let (Self::Inspect(ArchivePath { path }) | Self::Verify(ArchivePath { path })) = &self;
-        let path = if path.is_dir() { path.join(archive::FILE) } else { path.clone() };
-        let archive = ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES).map_err(|cause| cause.with_sources())?;
-        let outcome = match self {
-            Self::Inspect(_) => inspect(&archive),
-            Self::Verify(_) => verify(&archive),
-        };
-        outcome.map_err(|cause| cause.with_sources().into())
+        match self {
+            Self::Inspect(ArchivePath { path }) => on(path, inspect),
+            Self::Verify(ArchivePath { path }) => on(path, verify),
+            #[cfg(feature = "cassandra")]
+            Self::Init(init) => init.run(),
+            #[cfg(feature = "cassandra")]
+            Self::Copy(copy) => copy.run(),
+        }
     }
+}
+
+/// Runs a tool on the archive of a path.
+fn on(path: PathBuf, run: impl FnOnce(&ReadOnlyArchive) -> Result<ExitCode, ArchiveError>) -> Outcome {
+    let path = file_in(path);
+    let archive = ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES).map_err(|cause| cause.with_sources())?;
+    run(&archive).map_err(|cause| cause.with_sources().into())
+}
+
+/// Returns the path of the archive in a data directory, or the path itself if it is none.
+fn file_in(path: PathBuf) -> PathBuf {
+    if path.is_dir() { path.join(archive::FILE) } else { path }
 }
 
 fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {

@@ -77,7 +77,7 @@ enum Command {
     /// Inspect or verify the journal of a data directory
     #[command(subcommand)]
     Journal(journal::JournalTool),
-    /// Inspect or verify the archive of a data directory
+    /// Inspect, verify or copy the archive of a data directory, or prepare one in Cassandra
     #[command(subcommand)]
     Archive(archive::ArchiveTool),
     /// Back up a data directory that no server uses

@@ -73,6 +73,9 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.repair {
         return refuse("repair", "is for a server on one machine: a node reads the log of its cluster again");
     }
+    if settings.archive.is_some() {
+        return refuse("archive", "is for a server on one machine: a node of a cluster keeps all posts in memory");
+    }
     if settings.backup_to.is_some() && settings.data_dir.is_none() {
         return refuse(
             "backup-to",

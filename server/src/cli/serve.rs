@@ -16,7 +16,7 @@ use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 #[cfg(feature = "cluster")]
 use crate::cli::node::{self, NodeStart};
-use crate::cli::settings::{Settings, SettingsError};
+use crate::cli::settings::{OldPosts, Settings, SettingsError};
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
@@ -27,7 +27,8 @@ use tidewire::clock::SystemClock;
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
-use tidewire::storage::error::StorageError;
+#[cfg(feature = "cassandra")]
+use tidewire::storage::archive::{Archive, cassandra::CassandraArchive};
 use tidewire::storage::log::SharedLog;
 
 /// Arguments of `tidewire serve`.
@@ -50,17 +51,18 @@ pub(super) type Backups = (BackupOptions, Arc<BackupFigures>);
 
 /// Where the state of the server is stored.
 enum Source {
-    /// A data directory of this machine.
-    Directory(StorageConfig, Claimed),
+    /// A data directory of this machine, and where its old posts are.
+    Directory(StorageConfig, Claimed, OldPosts),
     /// The log of a cluster, and perhaps a data directory.
     #[cfg(feature = "cluster")]
     Cluster(Box<NodeStart>),
 }
 
 impl Source {
-    fn directory(storage: StorageConfig) -> Result<Self, StorageError> {
+    fn directory(storage: StorageConfig, settings: &Settings) -> Result<Self, Box<dyn Error>> {
+        let old_posts = settings.old_posts()?;
         let claimed = storage.claim()?;
-        Ok(Self::Directory(storage, claimed))
+        Ok(Self::Directory(storage, claimed, old_posts))
     }
 
     /// Returns the options of backups, or none if there are no backups.
@@ -80,7 +82,9 @@ impl Source {
         backups: Option<Backups>,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
-            Self::Directory(storage, directory) => open(config, &storage, directory, engine_cell, backups),
+            Self::Directory(storage, directory, old_posts) => {
+                open(config, &storage, (directory, old_posts), engine_cell, backups)
+            }
             #[cfg(feature = "cluster")]
             Self::Cluster(node) => node.run(config, engine_cell, backups),
         }
@@ -116,10 +120,10 @@ impl Serve {
                 let (start, cluster) = of_node.start(storage, options, settings.backups_of_node()?.as_ref())?;
                 (Source::Cluster(Box::new(start)), Some(Arc::new(cluster)))
             }
-            None => (Source::directory(storage)?, None),
+            None => (Source::directory(storage, &settings)?, None),
         };
         #[cfg(not(feature = "cluster"))]
-        let source = Source::directory(storage)?;
+        let source = Source::directory(storage, &settings)?;
         let listener = serve::bind(settings.listen())?;
         let (live, per_address) = (config.live_max, limits.per_address);
         info!(connections = limits.all, per_address, live, "connection limits derived from the open files limit");
@@ -175,11 +179,19 @@ pub(crate) fn raise_open_files() {
 fn open(
     config: EngineConfig,
     storage: &StorageConfig,
-    directory: Claimed,
+    (directory, old_posts): (Claimed, OldPosts),
     engine_cell: &EngineCell,
     backups: Option<Backups>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), engine_cell.progress());
+    let clock = Arc::new(SystemClock);
+    let open = || match old_posts {
+        OldPosts::Directory => Engine::open_claimed(config, storage, directory, clock, engine_cell.progress()),
+        #[cfg(feature = "cassandra")]
+        OldPosts::Cassandra(options) => {
+            let archive: Arc<dyn Archive> = Arc::new(CassandraArchive::open(&options)?);
+            Engine::open_claimed_with(config, storage, directory, &archive, clock, engine_cell.progress())
+        }
+    };
     let (engine, report) = recovering::reported(engine_cell, open)??;
     if let Some((options, figures)) = backups
         && let Err(cause) = start_backups(&engine, None, options, &figures)

@@ -6,7 +6,11 @@
 //! Not responsible for:
 //! - the effect of the settings (`config`).
 
+mod archive;
 mod backups;
+#[cfg(feature = "cassandra")]
+mod cassandra;
+mod error;
 mod reference;
 mod values;
 
@@ -34,6 +38,8 @@ use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::writer::JournalOptions;
 
+pub use archive::{OldPosts, RemoteAccess};
+pub use error::SettingsError;
 pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy};
 
 /// Maximum bytes of a settings file.
@@ -110,6 +116,22 @@ pub struct Settings {
     /// Directory of journal, snapshots and archive [directory, default: ./snapshots]
     #[arg(long, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+
+    /// Store for posts that are too old for memory, prepared by `tidewire archive init` [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
+    pub archive: Option<String>,
+    /// Time after which what is archived there expires [duration, default: never]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
+    pub archive_ttl: Option<Span>,
+    /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
+    pub archive_user: Option<String>,
+    /// File with the password of that user
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
+    pub archive_password_file: Option<PathBuf>,
+    /// Connect to that store over TLS: certificates by which those of its nodes are signed, as PEM [default: no TLS]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
+    pub archive_tls_ca: Option<PathBuf>,
 
     /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
     #[arg(long, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
@@ -235,35 +257,6 @@ impl Settings {
     }
 }
 
-/// Why the settings are rejected.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read the settings file {}: {cause}", file.display())]
-    Unreadable {
-        /// The path of the file.
-        file: PathBuf,
-        /// The I/O error.
-        cause: std::io::Error,
-    },
-    /// The file is not valid TOML, or a key or value is invalid.
-    #[error("the settings file {} is wrong: {cause}", file.display())]
-    Malformed {
-        /// The path of the file.
-        file: PathBuf,
-        /// The parse error with its position.
-        cause: toml::de::Error,
-    },
-    /// A value is outside its valid range.
-    #[error("--{option}: {what}")]
-    Nonsense {
-        /// The name of the option.
-        option: &'static str,
-        /// What is wrong with the value.
-        what: String,
-    },
-}
-
 impl Settings {
     /// Returns these settings, with unset values taken from `other`.
     #[must_use]
@@ -288,6 +281,11 @@ impl Settings {
             graph_bytes_max: self.graph_bytes_max.or(other.graph_bytes_max),
             reposts_max: self.reposts_max.or(other.reposts_max),
             data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
+            archive: self.archive.or_else(|| other.archive.clone()),
+            archive_ttl: self.archive_ttl.or(other.archive_ttl),
+            archive_user: self.archive_user.or_else(|| other.archive_user.clone()),
+            archive_password_file: self.archive_password_file.or_else(|| other.archive_password_file.clone()),
+            archive_tls_ca: self.archive_tls_ca.or_else(|| other.archive_tls_ca.clone()),
             durability: self.durability.or(other.durability),
             snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),
             snapshot_journal_bytes: self.snapshot_journal_bytes.or(other.snapshot_journal_bytes),

@@ -10,6 +10,9 @@ mod bad_input;
 mod browser;
 mod bulk;
 mod changes;
+#[cfg(feature = "cassandra")]
+#[path = "../../../tests/support/cassandra_node.rs"]
+pub mod cassandra_node;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod commands;

@@ -204,7 +204,7 @@ fn what_is_no_such_file_is_told_by_every_tool() {
         fails(path, &format!("{command} folder"), &["cannot read folder", "directory"]);
         fails(path, &format!("{command} foreign"), &["foreign is no Tidewire snapshot"]);
         fails(path, &format!("{command} empty"), &["empty is damaged at byte 0: it is shorter than a header"]);
-        fails(path, &format!("{command} {SNAPSHOT}"), &[SNAPSHOT, "format 9", "up to 3"]);
+        fails(path, &format!("{command} {SNAPSHOT}"), &[SNAPSHOT, "format 9", "up to 4"]);
         check(path, command, 2, "");
     }
     for command in ["journal inspect", "journal verify"] {

@@ -378,6 +378,7 @@ impl Sheet<'_> {
         self.counter("archive_read_failures", "Reads of the archive that failed", shared.world.read_failures.count())?;
         let held_back = shared.world.held_back.sources() as u64;
         self.gauge("archive_held_back", "Sources that a damaged page keeps out of the archive", None, held_back)?;
+        self.of_remote_archive(engine)?;
         let shed: Vec<_> = counters.shed.by_queue().map(|(queue, count)| ([("queue", queue)], count)).collect();
         let shed = shed.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("shed", "Requests refused inside the engine, by what was full"), shed)?;
@@ -386,6 +387,25 @@ impl Sheet<'_> {
         self.gauges(("queue_depth", "What waits, by queue"), "queue", depths)?;
         let limits = queues.iter().map(|queue| (queue.name, queue.limit as u64));
         self.gauges(("queue_limit", "How much may wait, by queue"), "queue", limits)
+    }
+
+    /// Of an archive across a network only.
+    fn of_remote_archive(&mut self, engine: &Engine) -> fmt::Result {
+        let archive = engine.shared().world.archive();
+        let Some(figures) = archive.and_then(|archive| archive.figures()) else { return Ok(()) };
+        self.counter("archive_statements_read", "Statements to the store of old posts that read", figures.reads)?;
+        self.counter("archive_statements_written", "Statements to it that wrote", figures.writes)?;
+        self.counter("archive_statements_failed", "Statements to it that failed", figures.errors)?;
+        self.counter("archive_cache_hits", "Reads of old posts answered from memory", figures.cache_hits)?;
+        self.counter("archive_cache_misses", "Reads of old posts that asked the store", figures.cache_misses)?;
+        let bytes = Some(&Unit::Bytes);
+        self.gauge("archive_cache", "Memory that old posts take that were read", bytes, figures.cache_bytes)?;
+        self.gauge(
+            "archive_through",
+            "The event up to which the store is known to be complete",
+            None,
+            figures.through.0,
+        )
     }
 
     fn of_clock(&mut self, clock: &ClockReport) -> fmt::Result {

@@ -8,6 +8,8 @@ mod pages;
 mod polling;
 mod preferences;
 mod rows;
+#[cfg(feature = "cassandra")]
+mod second_level;
 mod trouble;
 
 use std::collections::BTreeSet;

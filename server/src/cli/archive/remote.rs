@@ -1,0 +1,68 @@
+//! The options of an archive in Cassandra for tools, and `tidewire archive init`.
+//!
+//! Responsible for:
+//! - the same options as `tidewire serve` has, and creating what they name.
+//!
+//! Not responsible for:
+//! - the keyspace and its tables (`storage::archive::cassandra`).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::cli::settings::{RemoteAccess, SettingsError, Span};
+use crate::cli::{Outcome, terminal};
+use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
+
+/// How Cassandra is reached.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Access {
+    /// User of Cassandra; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
+    archive_user: Option<String>,
+
+    /// File with the password of that user
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
+    archive_password_file: Option<PathBuf>,
+
+    /// Connect over TLS: certificates by which those of the nodes are signed, as PEM
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
+    archive_tls_ca: Option<PathBuf>,
+}
+
+impl Access {
+    /// Returns the options of the archive with a URL.
+    pub(super) fn options(&self, url: &str, ttl: Option<Span>) -> Result<CassandraOptions, SettingsError> {
+        let access = RemoteAccess {
+            url: url.to_owned(),
+            user: self.archive_user.clone(),
+            password_file: self.archive_password_file.clone(),
+            tls_ca: self.archive_tls_ca.clone(),
+            ttl_seconds: ttl.map(|span| span.0.as_secs()),
+        };
+        access.options()
+    }
+}
+
+/// Arguments of `tidewire archive init`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// The archive: cassandra://HOST:PORT,…/KEYSPACE
+    #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
+    archive: String,
+
+    /// Nodes that store each row: a number for every datacentre, or DATACENTRE=NUMBER, separated by commas
+    #[arg(long, default_value = "3", value_name = "REPLICAS")]
+    replicas: Replication,
+
+    #[command(flatten)]
+    access: Access,
+}
+
+impl Init {
+    pub(super) fn run(self) -> Outcome {
+        let options = self.access.options(&self.archive, None)?;
+        CassandraArchive::create(&options, &self.replicas).map_err(|cause| cause.with_sources())?;
+        terminal::print_line(&format!("{} is ready; what was there already is as it was", options.url));
+        Ok(ExitCode::SUCCESS)
+    }
+}
