@@ -45,7 +45,7 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Post};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, Rewrite, Wanted,
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -255,7 +255,8 @@ impl ArchiveBehindLog {
         }
         state.progress = through;
         let passed = state.changes.partition_point(|(at, _)| *at <= through);
-        state.changes.drain(..passed);
+        // Before the edits that are kept here no longer apply to what is read.
+        self.archive.forget(&mut state.changes.drain(..passed).map(|(_, id)| id), &mut std::iter::empty());
         state.edits.retain(|_, edit| edit.at.is_none_or(|at| at > through));
         drop(state);
         self.progressed.notify_all();
@@ -307,6 +308,9 @@ impl Archive for ArchiveBehindLog {
     /// Waits until the archive has the batch.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         self.wait_for(batch.as_of)?;
+        let mut outboxes =
+            batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
+        self.archive.forget(&mut batch.posts.iter().map(|(id, _)| *id), &mut outboxes);
         // Before it leaves memory, which makes it visible in the archive.
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         Ok(())
@@ -356,6 +360,10 @@ impl Archive for ArchiveBehindLog {
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         self.archive.identity()
+    }
+
+    fn figures(&self) -> Option<RemoteFigures> {
+        self.archive.figures()
     }
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {

@@ -231,7 +231,26 @@ impl Archive for CassandraArchive {
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("read", CALL_TIME_MAX, async move { core.through().await })
+        let through = self.run("read", CALL_TIME_MAX, async move { core.through().await })?;
+        if self.persisted.fetch_max(through.0, Ordering::Relaxed) < through.0 {
+            // Another machine has written, so it is not known any more what outboxes have.
+            let writing = Arc::clone(&self.writing);
+            self.run("read", CALL_TIME_MAX, async move {
+                writing.lock().await.writer.forget();
+                Ok(())
+            })?;
+        }
+        Ok(through)
+    }
+
+    fn learn_ids(&self) -> Result<(), ArchiveError> {
+        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
+        self.run("read", WRITE_TIME_MAX, async move { writing.lock().await.ids.learn(&core).await })
+    }
+
+    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        posts.for_each(|id| self.core.cache.forget_remote(&Key::Post(id)));
+        outboxes.for_each(|source| self.core.cache.forget_remote(&Key::Layouts(source.clone())));
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {

@@ -190,6 +190,10 @@ pub trait Archive: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Says that other machines may have written these posts, or entries of these outboxes, until now: what was read of them before and kept is
+    /// forgotten. A node of a cluster calls it before it relies on what they have written.
+    fn forget(&self, _posts: &mut dyn Iterator<Item = PostId>, _outboxes: &mut dyn Iterator<Item = &SourceId>) {}
+
     /// Returns the post or tombstone that is stored under an id.
     ///
     /// # Errors

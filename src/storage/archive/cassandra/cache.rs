@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
@@ -24,6 +24,12 @@ use crate::storage::archive::ArchivedRecord;
 
 /// Number of counters of changes: keys share them, so that a change may keep a few other reads out as well.
 const EPOCHS: usize = 1_024;
+
+/// Number of counters of what other machines have changed. What shares one is forgotten, too.
+const REMOTE_EPOCHS: usize = 65_536;
+
+/// How long a layout is used without reading it again. Another machine may replace a bucket, and delete it after a longer time.
+const LAYOUTS_FOR: Duration = Duration::from_secs(60);
 
 /// Estimated memory of an entry besides its content.
 const ENTRY_BYTES: usize = 120;
@@ -122,6 +128,8 @@ pub(super) struct Cache {
     contents: Mutex<Contents>,
     /// Counters of changes, each of the keys with one remainder of their hash.
     epochs: Box<[AtomicU64]>,
+    /// The same of what other machines have changed: posts by id, outboxes by source.
+    remote_epochs: Box<[AtomicU32]>,
     hits: AtomicU64,
     misses: AtomicU64,
     late: Mutex<VecDeque<(Key, Instant)>>,
@@ -137,28 +145,38 @@ struct Contents {
 
 #[derive(Default)]
 struct Generation {
-    values: HashMap<Key, Value, FixedState>,
+    values: HashMap<Key, Kept, FixedState>,
     bytes: usize,
 }
 
+#[derive(Clone)]
+struct Kept {
+    value: Value,
+    read_at: Instant,
+    remote: u32,
+}
+
 impl Generation {
-    fn insert(&mut self, key: Key, value: Value) {
-        self.bytes += value.bytes();
-        if let Some(before) = self.values.insert(key, value) {
-            self.bytes -= before.bytes();
+    fn insert(&mut self, key: Key, kept: Kept) {
+        self.bytes += kept.value.bytes();
+        if let Some(before) = self.values.insert(key, kept) {
+            self.bytes -= before.value.bytes();
         }
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Value> {
-        let value = self.values.remove(key)?;
-        self.bytes -= value.bytes();
-        Some(value)
+    fn remove(&mut self, key: &Key) -> Option<Kept> {
+        let kept = self.values.remove(key)?;
+        self.bytes -= kept.value.bytes();
+        Some(kept)
     }
 }
 
 /// The moment before a read: what was changed since then is not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Epoch(u64);
+pub(super) struct Epoch {
+    own: u64,
+    remote: u32,
+}
 
 impl Cache {
     pub(super) fn new(bytes_max: usize) -> Self {
@@ -166,6 +184,7 @@ impl Cache {
             bytes_max,
             contents: Mutex::default(),
             epochs: (0..EPOCHS).map(|_| AtomicU64::new(0)).collect(),
+            remote_epochs: (0..REMOTE_EPOCHS).map(|_| AtomicU32::new(0)).collect(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             late: Mutex::default(),
@@ -178,17 +197,41 @@ impl Cache {
 
     /// Returns the moment before a read of this key begins.
     pub(super) fn epoch(&self, key: &Key) -> Epoch {
-        Epoch(self.epoch_of(key).load(Ordering::Acquire))
+        let remote = self.remote_epoch_of(key).load(Ordering::Acquire);
+        Epoch { own: self.epoch_of(key).load(Ordering::Acquire), remote }
+    }
+
+    fn remote_epoch_of(&self, key: &Key) -> &AtomicU32 {
+        let hash = match key {
+            Key::Post(id) => FixedState::default().hash_one(id),
+            Key::Layouts(source) | Key::Run(source, ..) => FixedState::default().hash_one(source),
+        };
+        &self.remote_epochs[hash as usize % REMOTE_EPOCHS]
+    }
+
+    /// Forgets a post, or all of an outbox, because another machine may have changed it.
+    pub(super) fn forget_remote(&self, key: &Key) {
+        self.remote_epoch_of(key).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns true if something that was kept may have been changed by another machine.
+    fn is_outdated(&self, key: &Key, kept: &Kept) -> bool {
+        let is_layout = matches!(key, Key::Layouts(_));
+        kept.remote != self.epoch(key).remote || (is_layout && kept.read_at.elapsed() >= LAYOUTS_FOR)
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Value> {
         let contents = &mut *self.contents.lock();
-        if let Some(value) = contents.young.values.get(key) {
-            return Some(value.clone());
+        let is_young = contents.young.values.contains_key(key);
+        let kept = if is_young { contents.young.values.get(key)?.clone() } else { contents.old.remove(key)? };
+        if self.is_outdated(key, &kept) {
+            contents.young.remove(key);
+            return None;
         }
-        let value = contents.old.remove(key)?;
-        self.insert_young(contents, key.clone(), value.clone());
-        Some(value)
+        if !is_young {
+            self.insert_young(contents, key.clone(), kept.clone());
+        }
+        Some(kept.value)
     }
 
     /// Keeps what was read after `since`, unless it was changed meanwhile. A run is joined with the one that is there.
@@ -198,19 +241,20 @@ impl Cache {
             return;
         }
         let before = contents.old.remove(&key).or_else(|| contents.young.values.get(&key).cloned());
+        let before = before.filter(|kept| !self.is_outdated(&key, kept)).map(|kept| kept.value);
         let value = match (before, value) {
             (Some(Value::Run(known)), Value::Run(run)) => Value::Run(Arc::new(known.joined(Arc::unwrap_or_clone(run)))),
             (_, value) => value,
         };
-        self.insert_young(contents, key, value);
+        self.insert_young(contents, key, Kept { value, read_at: Instant::now(), remote: since.remote });
     }
 
-    fn insert_young(&self, contents: &mut Contents, key: Key, value: Value) {
-        if value.bytes() > self.bytes_max / 2 {
+    fn insert_young(&self, contents: &mut Contents, key: Key, kept: Kept) {
+        if kept.value.bytes() > self.bytes_max / 2 {
             contents.young.remove(&key);
             return;
         }
-        contents.young.insert(key, value);
+        contents.young.insert(key, kept);
         if contents.young.bytes > self.bytes_max / 2 {
             contents.old = std::mem::take(&mut contents.young);
         }
@@ -316,6 +360,24 @@ mod tests {
         assert!(cache.get(&key(1)).is_none());
         cache.insert(key(1), post(1), cache.epoch(&key(1)));
         assert!(cache.get(&key(1)).is_some());
+    }
+
+    #[test]
+    fn what_another_machine_has_changed_is_read_again() {
+        let cache = Cache::new(1 << 20);
+        let ann = crate::storage::archive::contract::source("ann");
+        let of_ann = Key::Run(ann.clone(), 1, 7);
+        let before = cache.epoch(&of_ann);
+        cache.insert(of_ann.clone(), Value::Run(Arc::new(run(0, 9, &[1]))), before);
+        cache.insert(key(1), post(1), cache.epoch(&key(1)));
+        // All of an outbox is known by its source.
+        cache.forget_remote(&Key::Layouts(ann));
+        assert!(cache.get(&of_ann).is_none() && cache.get(&key(1)).is_some());
+        // What was read before is not kept afterwards.
+        cache.insert(of_ann.clone(), Value::Run(Arc::new(run(0, 9, &[1]))), before);
+        assert!(cache.get(&of_ann).is_none());
+        cache.forget_remote(&key(1));
+        assert!(cache.get(&key(1)).is_none());
     }
 
     #[test]

@@ -120,6 +120,15 @@ impl StoredIds {
         Ok(())
     }
 
+    /// Learns which ids other machines have stored.
+    pub(super) async fn learn(&mut self, core: &Core) -> Result<(), ArchiveError> {
+        self.is_known = false;
+        self.read(core).await?;
+        let (ids, others) = self.stored.parts();
+        self.ids.note(ids.into_iter().chain(others));
+        Ok(())
+    }
+
     /// Stores that ids may be there, before their posts are. Nothing is stored if that is known of all of them.
     pub(super) async fn note(&mut self, core: &Core, ids: &[PostId]) -> Result<(), ArchiveError> {
         self.ids.note(ids.iter().copied());
