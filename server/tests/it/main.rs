@@ -9,10 +9,10 @@ mod backup;
 mod bad_input;
 mod browser;
 mod bulk;
-mod changes;
 #[cfg(feature = "cassandra")]
 #[path = "../../../tests/support/cassandra_node.rs"]
 pub mod cassandra_node;
+mod changes;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod commands;
