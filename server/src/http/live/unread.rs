@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_web::rt::task::JoinHandle;
 use actix_web::rt::time::{Sleep, sleep};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use tidewire::engine::{Engine, Unread};
 use tidewire::error::Error;
@@ -100,7 +100,7 @@ impl UnreadCount {
     fn count(&self) -> Counting {
         let (engine, reader) = (self.engine.clone(), self.reader.clone());
         let (permits, is_outdated) = (Arc::clone(&self.permits), Arc::clone(&self.is_outdated));
-        Counting(actix_web::rt::spawn(async move {
+        Counting(tokio::spawn(async move {
             // The permits are never closed.
             let _permit = permits.acquire_owned().await.ok();
             // The count has in it what happened while it waited.
@@ -136,7 +136,7 @@ mod tests {
         timeout(Duration::from_millis(200), poll_fn(|task| count.poll_changed(task))).await.is_ok()
     }
 
-    #[actix_web::test]
+    #[tokio::test]
     async fn a_count_waits_for_its_turn_and_what_happens_meanwhile_needs_no_other() {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(1, &permits);
@@ -150,7 +150,7 @@ mod tests {
         engine.shutdown();
     }
 
-    #[actix_web::test]
+    #[tokio::test]
     async fn a_client_that_does_not_read_and_one_that_leaves_keep_no_permit() {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(3, &permits);
