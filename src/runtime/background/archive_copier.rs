@@ -62,8 +62,11 @@ impl ArchiveCopier {
             let is_writer = (self.is_writer)();
             let is_idle = looked_at.elapsed() < IDLE_PERIOD && !archive.is_awaited();
             let done = match is_writer {
-                // Another node may have come further.
-                true if !was_writer => archive.refresh(),
+                // Another node may have come further, and may have written more than its progress says.
+                true if !was_writer => {
+                    archive.shared().forget_all();
+                    archive.refresh()
+                }
                 true => self.copy(archive, is_idle),
                 false if is_idle => Ok(()),
                 false => archive.refresh(),

@@ -25,7 +25,7 @@ pub use options::{CassandraOptions, CassandraUrl, Login, Replication, Replicatio
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use scylla::response::PagingState;
@@ -64,6 +64,8 @@ pub struct CassandraArchive {
     ids: Arc<LargestIds>,
     /// The event with which it was persisted last.
     persisted: AtomicU64,
+    /// True if another machine may have written since this one did. Then it is not known any more what outboxes have.
+    is_outdated: Arc<AtomicBool>,
 }
 
 /// What changes hands from write to write.
@@ -106,7 +108,14 @@ impl CassandraArchive {
         let ids = Arc::clone(&stored.ids);
         let writer = Writer::after(as_of);
         let writing = Arc::new(Mutex::new(Writing { writer, ids: stored }));
-        Ok(Self { calls, core: Arc::new(core), writing, ids, persisted: AtomicU64::new(as_of.0) })
+        Ok(Self {
+            calls,
+            core: Arc::new(core),
+            writing,
+            ids,
+            persisted: AtomicU64::new(as_of.0),
+            is_outdated: Arc::default(),
+        })
     }
 
     /// Creates the keyspace and the tables, where they are missing. What is there is left as it is.
@@ -185,8 +194,12 @@ impl Archive for CassandraArchive {
 
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let (core, writing, batch) = (Arc::clone(&self.core), Arc::clone(&self.writing), batch.clone());
+        let is_outdated = Arc::clone(&self.is_outdated);
         self.run("write to", BATCH_TIME_MAX, async move {
             let Writing { writer, ids } = &mut *writing.lock().await;
+            if is_outdated.swap(false, Ordering::AcqRel) {
+                writer.forget();
+            }
             let new: Vec<PostId> = batch.posts.iter().map(|(id, _)| *id).collect();
             ids.note(&core, &new).await?;
             writer.write(&core, &batch).await
@@ -232,14 +245,11 @@ impl Archive for CassandraArchive {
     fn through(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
         let through = self.run("read", CALL_TIME_MAX, async move { core.through().await })?;
-        if self.persisted.fetch_max(through.0, Ordering::Relaxed) < through.0 {
-            // Another machine has written, so it is not known any more what outboxes have.
-            let writing = Arc::clone(&self.writing);
-            self.run("read", CALL_TIME_MAX, async move {
-                writing.lock().await.writer.forget();
-                Ok(())
-            })?;
+        // Before it counts as known that another machine has come further.
+        if self.persisted.load(Ordering::Relaxed) < through.0 {
+            self.is_outdated.store(true, Ordering::Release);
         }
+        self.persisted.fetch_max(through.0, Ordering::Relaxed);
         Ok(through)
     }
 
@@ -251,6 +261,11 @@ impl Archive for CassandraArchive {
     fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
         posts.for_each(|id| self.core.cache.forget_remote(&Key::Post(id)));
         outboxes.for_each(|source| self.core.cache.forget_remote(&Key::Layouts(source.clone())));
+    }
+
+    fn forget_all(&self) {
+        self.is_outdated.store(true, Ordering::Release);
+        self.core.cache.clear();
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {

@@ -194,6 +194,10 @@ pub trait Archive: Send + Sync + 'static {
     /// forgotten. A node of a cluster calls it before it relies on what they have written.
     fn forget(&self, _posts: &mut dyn Iterator<Item = PostId>, _outboxes: &mut dyn Iterator<Item = &SourceId>) {}
 
+    /// Says that other machines may have written anything until now: all that was read or written before and kept is forgotten. A node of a
+    /// cluster calls it when it becomes the one to write.
+    fn forget_all(&self) {}
+
     /// Returns the post or tombstone that is stored under an id.
     ///
     /// # Errors

@@ -8,7 +8,9 @@
 //! Not responsible for:
 //! - which entries are written (`write`), the layout itself (`layout`).
 //!
-//! Layouts change by compare-and-set: of two processes that write, one finds that the other was there, fails, and reads the layout again.
+//! Layouts change by compare-and-set. Who begins to write a route stores its layout again with a new version, before it looks at anything else
+//! of the route: from then on no change of a layout succeeds that an earlier writer has sent or will send, so that it hides no rows. It finds
+//! out, fails, and reads the layout again. Counts of rows are estimates; they only decide under such a version, and when to count again.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +21,7 @@ use scylla::response::PagingState;
 
 use super::connection::Core;
 use super::layout::{Bucket, BucketId, EMPTY, Layout};
-use super::read::{position, route_to_row, row};
+use super::read::{index, position, route_to_row, row};
 use super::write::{OutboxState, Replaced};
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
@@ -38,6 +40,8 @@ pub(super) struct RouteState {
     layout: Layout,
     /// None if the layout is not stored: it is the one that every outbox has first.
     version: Option<i64>,
+    /// True once this process has given the layout a version of its own.
+    is_own: bool,
     /// No entry is above this position. None if there is no entry.
     newest: Option<Position>,
     /// Rows of those buckets that were looked at, as far as they are known.
@@ -52,15 +56,24 @@ pub(super) struct RouteState {
 struct Rows {
     rows: usize,
     removed: u32,
+    /// True if rows may have been counted that were there already.
+    is_estimate: bool,
 }
 
-/// Reads the state of an outbox. All of it counts as changed: it is read after a failure, too, which may have changed anything.
-pub(super) async fn load(core: &Core, source: &SourceId) -> Result<OutboxState, ArchiveError> {
+impl Rows {
+    fn counted(rows: usize) -> Self {
+        Self { rows, ..Self::default() }
+    }
+}
+
+/// Reads the state of an outbox, and keeps earlier writers from changing the layouts of those routes to which entries `are_added`. All of it
+/// counts as changed: it is read after a failure, too, which may have changed anything.
+pub(super) async fn load(core: &Core, source: &SourceId, are_added: [bool; 2]) -> Result<OutboxState, ArchiveError> {
     // What another process has begun is finished first, and no change of it comes later.
     let found = core.read(&core.statements.settled_layouts, (source.as_str(),)).await?;
     let [pushed, pulled] = core.layouts_of(source, found)?;
-    let pushed = load_route(core, source, Route::Push, pushed);
-    let pulled = load_route(core, source, Route::Pull, pulled);
+    let pushed = load_route(core, source, Route::Push, pushed, are_added[index(Route::Push)]);
+    let pulled = load_route(core, source, Route::Pull, pulled, are_added[index(Route::Pull)]);
     let (pushed, pulled) = try_join(pushed, pulled).await?;
     Ok([pushed, pulled])
 }
@@ -70,14 +83,20 @@ async fn load_route(
     source: &SourceId,
     route: Route,
     (layout, version): (Layout, Option<i64>),
+    is_own: bool,
 ) -> Result<RouteState, ArchiveError> {
-    let Bucket { begins, id } = layout.newest();
+    let mut state = RouteState { layout, version, ..RouteState::default() };
+    if is_own {
+        state.store(core, source, route).await?;
+    }
+    let Bucket { begins, id } = state.layout.newest();
     let rows = if id == EMPTY { Vec::new() } else { rows(core, source, route, id).await? };
     let below = (begins > Position::MIN).then(|| Position::of_rank(begins.rank() - 1));
-    let newest = rows.iter().map(|(position, ..)| *position).max().or(below);
-    let counted = FxHashMap::from_iter([(id, Rows { rows: rows.len(), removed: 0 })]);
-    let changed = layout.ids().collect();
-    Ok(RouteState { layout, version, newest, rows: counted, changed, is_layout_changed: true })
+    state.newest = rows.iter().map(|(position, ..)| *position).max().or(below);
+    state.rows.insert(id, Rows::counted(rows.len()));
+    state.changed = state.layout.ids().collect();
+    state.is_layout_changed = true;
+    Ok(state)
 }
 
 /// Returns all rows of a bucket.
@@ -112,6 +131,15 @@ impl RouteState {
         (self.newest >= Some(position) && bucket != EMPTY).then_some(bucket)
     }
 
+    /// Keeps earlier writers from changing the layout, unless that is done. Then what is known of its rows is read again.
+    async fn own(&mut self, core: &Core, source: &SourceId, route: Route) -> Result<(), ArchiveError> {
+        if !self.is_own {
+            let stored = (std::mem::take(&mut self.layout), self.version);
+            *self = load_route(core, source, route, stored, true).await?;
+        }
+        Ok(())
+    }
+
     /// Begins the changes of a batch.
     pub(super) fn begin(&mut self) {
         self.changed.clear();
@@ -138,10 +166,13 @@ impl RouteState {
         time: i64,
         replaced: &mut Vec<Replaced>,
     ) -> Result<(), ArchiveError> {
+        self.own(core, source, route).await?;
         let before = self.newest;
+        self.doubt_newest(positions, core.buckets.rows);
         let late = positions.iter().filter(|position| before >= Some(**position));
         let late: FxHashSet<BucketId> = late.map(|position| self.layout.of(*position).id).collect();
-        self.count(core, source, route, late.iter().copied()).await?;
+        let uncounted = late.into_iter().chain([self.layout.newest().id]);
+        self.count(core, source, route, uncounted).await?;
         let by_bucket = self.assign(positions, core.buckets.rows);
         if by_bucket.is_changed {
             self.store(core, source, route).await?;
@@ -156,10 +187,21 @@ impl RouteState {
         for (bucket, positions) in by_bucket.positions {
             let is_over = self.rows.get(&bucket).is_some_and(|rows| rows.rows > 2 * core.buckets.rows);
             if let Some(within) = positions.first().filter(|_| is_over) {
-                replaced.extend(self.rewrite(core, source, route, *within).await?);
+                let rows_min = 2 * core.buckets.rows + 1;
+                replaced.extend(self.rewrite(core, source, route, *within, rows_min).await?);
             }
         }
         Ok(())
+    }
+
+    /// Forgets the count of the newest bucket if it may be too large, and would close the bucket.
+    fn doubt_newest(&mut self, positions: &[Position], rows_max: usize) {
+        let newest = self.layout.newest().id;
+        let would_close = |rows: &Rows| rows.is_estimate && rows.rows + positions.len() > rows_max;
+        let has_new = positions.iter().any(|position| self.newest < Some(*position));
+        if has_new && self.rows.get(&newest).is_some_and(would_close) {
+            self.rows.remove(&newest);
+        }
     }
 
     /// Chooses the buckets of new entries, and begins new buckets for them.
@@ -180,7 +222,9 @@ impl RouteState {
                 self.layout.replace(begins, &[Bucket { begins, id: bucket }]);
                 assigned.is_changed = true;
             }
-            self.rows.entry(bucket).or_default().rows += 1;
+            let rows = self.rows.entry(bucket).or_default();
+            rows.rows += 1;
+            rows.is_estimate |= !is_new;
             self.newest = self.newest.max(Some(*position));
             assigned.positions.entry(bucket).or_default().push(*position);
         }
@@ -197,6 +241,7 @@ impl RouteState {
         time: i64,
         replaced: &mut Vec<Replaced>,
     ) -> Result<(), ArchiveError> {
+        self.own(core, source, route).await?;
         let mut full = BTreeMap::new();
         let deletions = positions.iter().map(|position| {
             let (published_at, id) = row(*position);
@@ -215,7 +260,7 @@ impl RouteState {
         let deletions: Vec<_> = deletions.collect();
         try_join_all(deletions).await?;
         for within in full.into_values() {
-            replaced.extend(self.rewrite(core, source, route, within).await?);
+            replaced.extend(self.rewrite(core, source, route, within, 0).await?);
         }
         Ok(())
     }
@@ -231,7 +276,7 @@ impl RouteState {
         let unknown = buckets.filter(|bucket| *bucket != EMPTY && !self.rows.contains_key(bucket));
         let counts = unknown.map(|bucket| async move {
             let rows = rows(core, source, route, bucket).await?.len();
-            Ok::<_, ArchiveError>((bucket, Rows { rows, removed: 0 }))
+            Ok::<_, ArchiveError>((bucket, Rows::counted(rows)))
         });
         let counts: Vec<_> = counts.collect();
         self.rows.extend(try_join_all(counts).await?);
@@ -239,19 +284,24 @@ impl RouteState {
     }
 
     /// Writes the rows of a bucket into new ones, each with the time of its writing as before, so that what comes late changes nothing. Then
-    /// the new ones take the place of the bucket. Returns the bucket.
+    /// the new ones take the place of the bucket. Returns the bucket, or none if it has less than `rows_min` rows and stays.
     async fn rewrite(
         &mut self,
         core: &Core,
         source: &SourceId,
         route: Route,
         within: Position,
+        rows_min: usize,
     ) -> Result<Option<Replaced>, ArchiveError> {
         let old = self.layout.of(within).id;
         if old == EMPTY {
             return Ok(None);
         }
         let mut rows = rows(core, source, route, old).await?;
+        if rows.len() < rows_min {
+            self.rows.insert(old, Rows::counted(rows.len()));
+            return Ok(None);
+        }
         rows.sort_unstable();
         let pieces: Vec<(Bucket, &[Row])> =
             rows.chunks(core.buckets.rows).map(|rows| (Bucket { begins: rows[0].0, id: new_id() }, rows)).collect();
@@ -262,15 +312,16 @@ impl RouteState {
         self.layout.replace(within, &buckets);
         self.store(core, source, route).await?;
         self.rows.remove(&old);
-        self.rows.extend(pieces.iter().map(|(bucket, rows)| (bucket.id, Rows { rows: rows.len(), removed: 0 })));
+        self.rows.extend(pieces.iter().map(|(bucket, rows)| (bucket.id, Rows::counted(rows.len()))));
         Ok(Some(Replaced { at: Instant::now(), source: source.clone(), route, bucket: old }))
     }
 
-    /// Stores the layout, unless another process has changed it.
+    /// Stores the layout, unless another process has changed it. Afterwards it is this one's.
     async fn store(&mut self, core: &Core, source: &SourceId, route: Route) -> Result<(), ArchiveError> {
         let layout = self.layout.encode();
         let (source_text, route) = (source.as_str(), route_to_row(route));
-        let version = self.version.map_or(1, |version| version + 1);
+        // A layout that is created again after an erasure must not get a version that it had before.
+        let version = self.version.map_or_else(|| fastrand::i64(1..i64::MAX / 2), |version| version.wrapping_add(1));
         let statements = &core.statements;
         let done = match self.version {
             None => core.write(&statements.create_layout, (source_text, route, layout, version)).await?,
@@ -282,7 +333,7 @@ impl RouteState {
             let why = format!("another process has changed the outbox of {source}");
             return Err(ArchiveError::Unavailable { place: core.place.clone(), why });
         }
-        self.version = Some(version);
+        (self.version, self.is_own) = (Some(version), true);
         self.is_layout_changed = true;
         Ok(())
     }

@@ -190,6 +190,41 @@ fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
 }
 
 #[test]
+fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let [earlier, later] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
+    // The earlier one counts two rows in the only bucket, and the later one finds one. So the bucket is full for the earlier one only.
+    earlier.write(&entries(0..2)).unwrap();
+    earlier.write(&removal(0..1)).unwrap();
+    later.write(&entries(5..6)).unwrap();
+    let closing = entries(3..4);
+    let refused = earlier.write(&closing).unwrap_err();
+    assert!(refused.is_temporary() && refused.to_string().contains("another process"), "{refused}");
+    let read = || times(&all(&CassandraArchive::open(&options).unwrap(), "ann", Part::Pushed));
+    assert_eq!(read(), [1, 5]);
+    earlier.write(&closing).unwrap();
+    assert_eq!(read(), [1, 3, 5]);
+    // It forgets what it knows when it becomes the writer again.
+    later.forget_all();
+    later.write(&entries(7..10)).unwrap();
+    assert_eq!(read(), [1, 3, 5, 7, 8, 9]);
+}
+
+#[test]
+fn entries_that_are_written_again_and_again_close_and_split_no_bucket() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 10, removed: 10 }).unwrap();
+    for _ in 0..10 {
+        archive.write(&entries(0..5)).unwrap();
+    }
+    archive.write(&entries(5..10)).unwrap();
+    assert_eq!((times(&all(&archive, "ann", Part::Pushed)), buckets(&archive)), ((0..10).collect(), 1));
+    archive.write(&entries(10..11)).unwrap();
+    assert_eq!((times(&all(&archive, "ann", Part::Pushed)), buckets(&archive)), ((0..11).collect(), 2));
+}
+
+#[test]
 fn ids_that_may_be_there_are_known_after_a_start() {
     let Some(nodes) = Nodes::shared() else { return };
     let options = created(nodes);

@@ -55,6 +55,8 @@ pub(super) struct Writer {
     replaced: Vec<Replaced>,
     /// The largest event with which anything was written.
     pub(super) as_of: Sequence,
+    /// True after a batch that failed or was given up: then it is not certain what is stored.
+    is_uncertain: bool,
 }
 
 /// A bucket that no layout has any more.
@@ -119,6 +121,16 @@ impl Writer {
 
     /// Writes a batch.
     pub(super) async fn write(&mut self, core: &Arc<Core>, batch: &Batch) -> Result<(), ArchiveError> {
+        // It remains set also if this future is dropped.
+        if std::mem::replace(&mut self.is_uncertain, true) {
+            self.forget();
+        }
+        let done = self.write_all(core, batch).await;
+        self.is_uncertain = done.is_err();
+        done
+    }
+
+    async fn write_all(&mut self, core: &Arc<Core>, batch: &Batch) -> Result<(), ArchiveError> {
         self.as_of = self.as_of.max(batch.as_of);
         let time = write_time(batch.as_of);
         put_posts(core, &batch.posts, time).await?;
@@ -210,7 +222,10 @@ async fn write_outbox(
             state.iter_mut().for_each(RouteState::begin);
             state
         }
-        None => super::outbox::load(core, source).await?,
+        None => {
+            let are_added = [Route::Push, Route::Pull].map(|route| changes.placed.values().any(|of| *of == route));
+            super::outbox::load(core, source, are_added).await?
+        }
     };
     let mut replaced = Vec::new();
     let mut by_route: [Vec<Position>; 2] = Default::default();
