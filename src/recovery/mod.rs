@@ -392,8 +392,19 @@ impl Recovery<'_> {
             state.report.lost.push(Lost { from, until: None, place, reason });
             state.tail = Tail { last: through, segment: None };
         }
-        Ok(())
+        check_writes(&state.world, state.tail.last)
     }
+}
+
+/// Checks that the archive ignores nothing of what comes after the end of the journal. A repair does not help: the same events would be taken
+/// again.
+fn check_writes(world: &World, last: Sequence) -> Result<(), StorageError> {
+    let Some(archive) = world.archive() else { return Ok(()) };
+    let written = archive.written()?;
+    if written <= last {
+        return Ok(());
+    }
+    Err(StorageError::BehindWrites { archive: archive.place(), last, written })
 }
 
 /// The reason why records of a snapshot could not be loaded.

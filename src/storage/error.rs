@@ -210,6 +210,20 @@ pub enum StorageError {
         /// The earliest event with which the archive must have been persisted.
         needs: Sequence,
     },
+    /// The archive has writes of later events than the journal, and would ignore what is written with the same events again.
+    #[error(
+        "the journal ends at event {last}, but the archive {archive} has writes of events up to {written}, and would ignore new posts and edits \
+         until there; restore the archive from its own backup of the same time as the data directory, or prepare an empty one (tidewire archive \
+         init), copy the archive into it (tidewire archive copy) and start with that"
+    )]
+    BehindWrites {
+        /// Place of the archive.
+        archive: String,
+        /// The last event of the journal.
+        last: Sequence,
+        /// The largest event with which the archive was written.
+        written: Sequence,
+    },
     /// The repaired state could not be written.
     #[error("repaired, but cannot write the result: {0}")]
     Repair(String),

@@ -15,7 +15,7 @@ use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Durability;
+use tidewire::storage::journal::{Durability, Sequence};
 
 use crate::kept::{open_before, storage};
 use crate::world::{above, draft, edge, id, some, whole_feed};
@@ -169,6 +169,27 @@ async fn while_the_disk_is_full_a_snapshot_is_refused_and_does_not_wait_for_room
     failing.engine.snapshot().await.unwrap();
     failing.all_are_read().await;
     failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_journal_that_ends_before_what_the_archive_was_written_with_is_refused() {
+    let files = MemoryFiles::default();
+    let archive = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
+    let engine = open(&files, &archive);
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    for _ in 0..50 {
+        engine.publish(draft("bob", "\"old\""), false).await.unwrap();
+    }
+    engine.shutdown();
+    let earlier = files.forked();
+    open(&files, &archive).shutdown();
+    // As another run that went on until there has written it.
+    archive.write(&Batch { as_of: Sequence(99), ..Batch::default() }).unwrap();
+    for repair in [false, true] {
+        let refused = try_open(&earlier, &archive, repair).map(|_| ()).unwrap_err();
+        let text = "the journal ends at event 51, but the archive memory has writes of events up to 99";
+        assert!(refused.to_string().contains(text), "{refused}");
+    }
 }
 
 #[tokio::test]

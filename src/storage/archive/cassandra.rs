@@ -40,12 +40,12 @@ use crate::storage::archive::{
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use cache::Key;
-use connection::{CONNECT_TIME_MAX, Calls, Core, READ_TIME_MAX, WRITE_TIME_MAX};
+use connection::{CONNECT_TIME_MAX, Calls, Core, READ_TIME_MAX, STALLED_AFTER, WRITE_TIME_MAX};
 use layout::BucketLimits;
 use meta::StoredIds;
 use read::{Announced, late_key};
 use schema::{FORMAT, Statements};
-use write::{BATCH_TIME_MAX, Writer};
+use write::Writer;
 
 /// Time for a read of one outbox, which may take several statements, or of a post.
 const CALL_TIME_MAX: Duration = READ_TIME_MAX;
@@ -101,10 +101,11 @@ impl CassandraArchive {
                 None => return Err(schema::unprepared(&of_task.url, "the table meta has no format")),
             }
             let ids = StoredIds::load(&core).await?;
-            let as_of = core.through().await?;
-            Ok((core, ids, as_of))
+            let through = core.through().await?;
+            let as_of = core.written().await?.unwrap_or(through);
+            Ok((core, ids, through, as_of))
         });
-        let (core, stored, as_of) = opened.inspect_err(|_| calls.close())?;
+        let (core, stored, through, as_of) = opened.inspect_err(|_| calls.close())?;
         let ids = Arc::clone(&stored.ids);
         let writer = Writer::after(as_of);
         let writing = Arc::new(Mutex::new(Writing { writer, ids: stored }));
@@ -113,7 +114,7 @@ impl CassandraArchive {
             core: Arc::new(core),
             writing,
             ids,
-            persisted: AtomicU64::new(as_of.0),
+            persisted: AtomicU64::new(through.0),
             is_outdated: Arc::default(),
         })
     }
@@ -169,6 +170,17 @@ impl CassandraArchive {
     ) -> Result<T, ArchiveError> {
         self.calls.run(action, time_max, future)
     }
+
+    /// The same for a batch: it may take as long as statements succeed. Those of other calls count as well, but a statement that hangs fails by
+    /// itself, and ends the batch.
+    fn run_batch<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.calls.run_until(action, async move { core.counters.stalled(STALLED_AFTER).await }, future)
+    }
 }
 
 impl fmt::Debug for CassandraArchive {
@@ -195,7 +207,7 @@ impl Archive for CassandraArchive {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let (core, writing, batch) = (Arc::clone(&self.core), Arc::clone(&self.writing), batch.clone());
         let is_outdated = Arc::clone(&self.is_outdated);
-        self.run("write to", BATCH_TIME_MAX, async move {
+        self.run_batch("write to", async move {
             let Writing { writer, ids } = &mut *writing.lock().await;
             if is_outdated.swap(false, Ordering::AcqRel) {
                 writer.forget();
@@ -212,6 +224,7 @@ impl Archive for CassandraArchive {
         let as_of = self.run("rewrite", SCAN_TIME_MAX, async move {
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.forget();
+            writer.note(&core, writer.as_of).await?;
             let erased = scan::erase_outboxes(&core, &without, writer.as_of).await;
             core.cache.clear();
             erased.map(|()| writer.as_of)
@@ -224,7 +237,7 @@ impl Archive for CassandraArchive {
             });
             let (core, fates) = (Arc::clone(&self.core), fates.collect());
             let write = async move { scan::rewrite_posts(&core, fates, as_of).await };
-            outcome = self.run("rewrite", BATCH_TIME_MAX, write);
+            outcome = self.run_batch("rewrite", write);
             outcome.is_ok()
         })?;
         outcome
@@ -232,10 +245,10 @@ impl Archive for CassandraArchive {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run("persist", BATCH_TIME_MAX, async move {
+        self.run_batch("persist", async move {
             let Writing { writer, .. } = &mut *writing.lock().await;
-            writer.as_of = writer.as_of.max(through);
             writer.delete_replaced(&core, Instant::now()).await?;
+            writer.as_of = writer.as_of.max(through);
             core.put_through(through).await
         })?;
         self.persisted.fetch_max(through.0, Ordering::Relaxed);
@@ -251,6 +264,16 @@ impl Archive for CassandraArchive {
         }
         self.persisted.fetch_max(through.0, Ordering::Relaxed);
         Ok(through)
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("read", CALL_TIME_MAX, async move {
+            match core.written().await? {
+                Some(written) => Ok(written),
+                None => core.through().await,
+            }
+        })
     }
 
     fn learn_ids(&self) -> Result<(), ArchiveError> {

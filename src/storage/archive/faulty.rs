@@ -75,17 +75,24 @@ pub struct FaultyArchive<A> {
     archive: A,
     state: Mutex<(Plan, Counts)>,
     is_remote: bool,
+    /// What was to be forgotten: posts, and none for everything.
+    forgotten: Mutex<Vec<Option<PostId>>>,
 }
 
 impl<A: Archive> FaultyArchive<A> {
     /// Wraps `archive` so that it fails by `plan`.
     pub fn new(archive: A, plan: Plan) -> Self {
-        Self { archive, state: Mutex::new((plan, Counts::default())), is_remote: false }
+        Self { archive, state: Mutex::new((plan, Counts::default())), is_remote: false, forgotten: Mutex::default() }
     }
 
     /// The same, as a store across a network, which does not count outboxes.
     pub fn remote(archive: A, plan: Plan) -> Self {
         Self { is_remote: true, ..Self::new(archive, plan) }
+    }
+
+    /// Returns what was to be forgotten since the last call: posts, and none for everything.
+    pub fn forgotten(&self) -> Vec<Option<PostId>> {
+        std::mem::take(&mut self.forgotten.lock())
     }
 
     /// Replaces the plan, and restarts all counts from 1.
@@ -187,6 +194,21 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
         self.archive.through()
+    }
+
+    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        let posts: Vec<PostId> = posts.collect();
+        self.forgotten.lock().extend(posts.iter().copied().map(Some));
+        self.archive.forget(&mut posts.into_iter(), outboxes);
+    }
+
+    fn forget_all(&self) {
+        self.forgotten.lock().push(None);
+        self.archive.forget_all();
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.written()
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {

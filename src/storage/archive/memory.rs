@@ -33,6 +33,8 @@ struct Contents {
     outboxes: BTreeMap<SourceId, Outbox>,
     /// True if what is older replaces nothing that is newer.
     is_ordered: bool,
+    /// The largest event with which anything was written.
+    written: Sequence,
 }
 
 /// The data that survives a crash.
@@ -101,6 +103,11 @@ impl Archive for MemoryArchive {
         Ok(self.persisted.lock().through)
     }
 
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        let contents = self.contents.read();
+        Ok(if contents.is_ordered { contents.written } else { Sequence(0) })
+    }
+
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         Ok(self.contents.read().posts.get(&id).map(|(_, record)| record.clone()))
     }
@@ -158,6 +165,7 @@ impl Archive for MemoryArchive {
 impl Contents {
     fn write(&mut self, batch: &Batch) {
         let (as_of, is_ordered) = (batch.as_of, self.is_ordered);
+        self.written = self.written.max(as_of);
         for (id, record) in &batch.posts {
             if !is_ordered || self.posts.get(id).is_none_or(|(kept, _)| *kept <= as_of) {
                 self.posts.insert(*id, (as_of, record.clone()));

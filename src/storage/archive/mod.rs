@@ -181,6 +181,15 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if the archive could not be read.
     fn through(&self) -> Result<Sequence, ArchiveError>;
 
+    /// The largest [`Batch::as_of`] with which anything may have been written, if what is older replaces nothing that is newer; otherwise 0. It is
+    /// stored before the batch is. A journal that ends before it must not go on: the archive would ignore what it writes next.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        Ok(Sequence(0))
+    }
+
     /// Learns which ids other machines have written until now, for [`Archive::may_have`]. A node of a cluster calls it before it replays the log:
     /// it may start from the snapshot of another node, from whose memory posts have left meanwhile.
     ///

@@ -212,7 +212,10 @@ struct Written {
 
 /// Writes what the target lacks, or has otherwise.
 fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
-    let as_of = from.through()?;
+    // In an archive that has only what was copied, everything is older than what a server writes: it may go on from an earlier event than the
+    // archive was written with.
+    let through = from.through()?;
+    let as_of = if to.written()? == Sequence(0) { Sequence(0) } else { through };
     let mut written = Written::default();
     from.posts(&mut |posts| {
         // An id that surely is not there needs no read.
@@ -232,7 +235,7 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
             written.entries += write_route(from, to, &source, route, as_of)?;
         }
     }
-    to.persist(as_of)?;
+    to.persist(through)?;
     Ok(written)
 }
 

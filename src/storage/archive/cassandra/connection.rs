@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
@@ -41,6 +41,12 @@ pub(super) const READ_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Time after which a statement that writes, or a page of a scan, has failed.
 pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Time after which a batch has failed if no statement has succeeded in it. However slow the nodes are, a batch ends as long as they answer.
+pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// Time between two looks whether statements have succeeded.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Time for connecting, and for creating or checking tables.
 pub(super) const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
@@ -78,6 +84,25 @@ pub(super) struct Counters {
     pub(super) reads: AtomicU64,
     pub(super) writes: AtomicU64,
     pub(super) errors: AtomicU64,
+    succeeded: AtomicU64,
+}
+
+impl Counters {
+    fn note_success<T>(&self, done: &Result<T, ExecutionError>) {
+        self.succeeded.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+    }
+
+    /// Returns once no statement has succeeded for this time.
+    pub(super) async fn stalled(&self, time: Duration) {
+        let count = || self.succeeded.load(Ordering::Relaxed);
+        let (mut last, mut since) = (count(), Instant::now());
+        while since.elapsed() < time {
+            tokio::time::sleep(LOOK_PERIOD.min(time)).await;
+            if count() != last {
+                (last, since) = (count(), Instant::now());
+            }
+        }
+    }
 }
 
 /// A runtime, and an end to everything that waits for it.
@@ -109,6 +134,16 @@ impl Calls {
         time_max: Duration,
         future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
     ) -> Result<T, ArchiveError> {
+        self.run_until(action, async move { tokio::time::sleep(time_max).await }, future)
+    }
+
+    /// Runs a future on the runtime and waits for it, at most until another one, the end of its time, is done.
+    pub(super) fn run_until<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        time_ends: impl Future<Output = ()> + Send + 'static,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
         let why = |why: &str| ArchiveError::Unavailable {
             place: self.place.clone(),
             why: format!("failed to {action}: {why}"),
@@ -120,11 +155,11 @@ impl Calls {
         let (sender, answer) = mpsc::sync_channel(1);
         self.handle.spawn(async move {
             let end = std::pin::pin!(async move { drop(ends.wait_for(|ends| *ends).await) });
-            let within = std::pin::pin!(tokio::time::timeout(time_max, future));
-            let outcome = match select(within, end).await {
-                Either::Left((Ok(outcome), _)) => Ok(outcome),
-                Either::Left((Err(_), _)) => Err("it took too long"),
-                Either::Right(_) => Err("it is being closed"),
+            let (future, time_ends) = (std::pin::pin!(future), std::pin::pin!(time_ends));
+            let outcome = match select(future, select(time_ends, end)).await {
+                Either::Left((outcome, _)) => Ok(outcome),
+                Either::Right((Either::Left(_), _)) => Err("it took too long"),
+                Either::Right((Either::Right(_), _)) => Err("it is being closed"),
             };
             let _ = sender.send(outcome);
         });
@@ -238,6 +273,7 @@ impl Core {
         let _permit = self.reads.acquire().await.ok();
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.session.execute_unpaged(statement, values).await;
+        self.counters.note_success(&done);
         done.map_err(|cause| self.error("read", &cause))
     }
 
@@ -251,6 +287,7 @@ impl Core {
         let _permit = self.reads.acquire().await.ok();
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.session.execute_single_page(statement, values, from).await;
+        self.counters.note_success(&done);
         let (page, next) = done.map_err(|cause| self.error("read", &cause))?;
         Ok((page, next.into_paging_control_flow().continue_value()))
     }
@@ -274,6 +311,7 @@ impl Core {
         let _permit = self.writes.acquire().await.ok();
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         let done = self.session.execute_unpaged(statement, values).await;
+        self.counters.note_success(&done);
         done.map_err(|cause| self.error("write to", &cause))
     }
 
@@ -294,6 +332,7 @@ impl Core {
         let _permit = self.writes.acquire().await.ok();
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         let done = self.session.batch(&batch, rows).await;
+        self.counters.note_success(&done);
         done.map(drop).map_err(|cause| self.error("write to", &cause))
     }
 
@@ -370,4 +409,31 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_may_take_as_long_as_statements_succeed_and_ends_when_none_does() {
+        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
+        let patience = Duration::from_millis(500);
+        for (statements, is_done) in [(8_u32, true), (3, false)] {
+            let counters = Arc::new(Counters::default());
+            let watched = Arc::clone(&counters);
+            let batch = async move {
+                for nth in 0..8 {
+                    tokio::time::sleep(patience / 2).await;
+                    counters.note_success(&if nth < statements { Ok(()) } else { Err(ExecutionError::EmptyPlan) });
+                }
+                Ok(())
+            };
+            let began = Instant::now();
+            let done = calls.run_until("write to", async move { watched.stalled(patience).await }, batch);
+            assert_eq!(done.is_ok(), is_done, "{done:?}");
+            assert!(is_done || began.elapsed() < 4 * patience, "{:?}", began.elapsed());
+        }
+        calls.close();
+    }
 }

@@ -19,6 +19,7 @@ use crate::storage::journal::Sequence;
 const FORMAT: &str = "format";
 const IDENTITY: &str = "identity";
 const THROUGH: &str = "through";
+const WRITTEN: &str = "written";
 const LARGEST_IDS: &str = "largest_ids";
 
 /// Attempts to store largest ids while another process does.
@@ -76,6 +77,17 @@ impl Core {
     /// Stores this event, unless a later one is stored.
     pub(super) async fn put_through(&self, through: Sequence) -> Result<(), ArchiveError> {
         let row = (THROUGH, through.0.to_be_bytes().to_vec(), write_time(through));
+        self.write(&self.statements.put_meta, row).await.map(drop)
+    }
+
+    /// Returns the largest event with which anything may have been written, or none if a version wrote it that stored no such event.
+    pub(super) async fn written(&self) -> Result<Option<Sequence>, ArchiveError> {
+        Ok(self.number(WRITTEN).await?.map(Sequence))
+    }
+
+    /// Stores that something may have been written with this event, before it is.
+    pub(super) async fn put_written(&self, as_of: Sequence) -> Result<(), ArchiveError> {
+        let row = (WRITTEN, as_of.0.to_be_bytes().to_vec(), write_time(as_of));
         self.write(&self.statements.put_meta, row).await.map(drop)
     }
 

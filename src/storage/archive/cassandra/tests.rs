@@ -48,7 +48,7 @@ pub(in crate::storage::archive) fn archive() -> Option<CassandraArchive> {
 /// Runs a statement that is none of the archive's own.
 pub(super) fn run(archive: &CassandraArchive, cql: &str) {
     let (core, cql) = (Arc::clone(&archive.core), cql.replace("{ks}", keyspace(archive)));
-    let done = archive.calls.run("run a statement on", super::BATCH_TIME_MAX, async move {
+    let done = archive.calls.run("run a statement on", super::LIST_TIME_MAX, async move {
         core.session.query_unpaged(cql, ()).await.map(drop).map_err(|cause| core.error("change", &cause))
     });
     done.expect("the statement is good");
@@ -77,7 +77,7 @@ impl Keyspace {
             for table in ["posts", "outboxes", "buckets"] {
                 run(&before, &format!("TRUNCATE {{ks}}.{table}"));
             }
-            run(&before, "DELETE FROM {ks}.meta WHERE key IN ('largest_ids', 'through')");
+            run(&before, "DELETE FROM {ks}.meta WHERE key IN ('largest_ids', 'through', 'written')");
         }
         drop(open);
         opened()
@@ -100,7 +100,7 @@ fn removal(times: impl Iterator<Item = i64>) -> Batch {
 /// Returns the number of buckets of `ann` that have rows, also those that no layout has any more.
 fn buckets(archive: &CassandraArchive) -> usize {
     let core = Arc::clone(&archive.core);
-    let listed = archive.calls.run("read", super::BATCH_TIME_MAX, async move { super::scan::buckets(&core).await });
+    let listed = archive.calls.run("read", super::LIST_TIME_MAX, async move { super::scan::buckets(&core).await });
     listed.expect("the archive can be read").values().map(Vec::len).sum()
 }
 
@@ -187,6 +187,24 @@ fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
     let reader = CassandraArchive::open(&options).unwrap();
     let expected: Vec<i64> = (0..5).chain(10..15).chain(20..25).chain(30..35).collect();
     assert_eq!(times(&all(&reader, "ann", Part::Pushed)), expected);
+}
+
+#[test]
+fn the_largest_event_of_any_write_is_known_after_a_start() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let options = created(nodes);
+    let written = || CassandraArchive::open(&options).unwrap().written().unwrap();
+    let archive = CassandraArchive::open(&options).unwrap();
+    assert_eq!(written(), Sequence(0));
+    // A copy counts as older than everything, whatever it has.
+    archive.write(&Batch { as_of: Sequence(0), ..posts([(1, post("copied"))]) }).unwrap();
+    archive.persist(Sequence(90)).unwrap();
+    assert_eq!(written(), Sequence(0));
+    for (as_of, expected) in [(7, 7), (5, 7), (8, 8)] {
+        archive.write(&Batch { as_of: Sequence(as_of), ..posts([(1, post("text"))]) }).unwrap();
+        assert_eq!(written(), Sequence(expected));
+    }
+    assert_eq!(archive.through().unwrap(), Sequence(90));
 }
 
 #[test]

@@ -28,9 +28,6 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use crate::storage::journal::Sequence;
 
-/// Time for a whole batch.
-pub(super) const BATCH_TIME_MAX: Duration = Duration::from_secs(60);
-
 /// Sources and posts that are written side by side. Their statements wait for each other as well.
 const SIDE_BY_SIDE: usize = 64;
 
@@ -55,6 +52,8 @@ pub(super) struct Writer {
     replaced: Vec<Replaced>,
     /// The largest event with which anything was written.
     pub(super) as_of: Sequence,
+    /// The largest event that is stored as one with which something may have been written.
+    noted: Option<Sequence>,
     /// True after a batch that failed or was given up: then it is not certain what is stored.
     is_uncertain: bool,
 }
@@ -102,6 +101,15 @@ impl Writer {
         Self { as_of, ..Self::default() }
     }
 
+    /// Stores that something may have been written with an event. After a start at an earlier event it would replace what comes then.
+    pub(super) async fn note(&mut self, core: &Core, as_of: Sequence) -> Result<(), ArchiveError> {
+        if self.noted < Some(as_of) {
+            core.put_written(as_of).await?;
+            self.noted = Some(as_of);
+        }
+        Ok(())
+    }
+
     fn take(&mut self, source: &SourceId) -> Option<OutboxState> {
         self.young.remove(source).or_else(|| self.old.remove(source))
     }
@@ -131,6 +139,7 @@ impl Writer {
     }
 
     async fn write_all(&mut self, core: &Arc<Core>, batch: &Batch) -> Result<(), ArchiveError> {
+        self.note(core, batch.as_of).await?;
         self.as_of = self.as_of.max(batch.as_of);
         let time = write_time(batch.as_of);
         put_posts(core, &batch.posts, time).await?;
@@ -163,6 +172,9 @@ impl Writer {
     /// Deletes buckets that were replaced some time ago.
     pub(super) async fn delete_replaced(&mut self, core: &Core, now: Instant) -> Result<(), ArchiveError> {
         let is_due = |replaced: &Replaced| now.saturating_duration_since(replaced.at) >= REPLACED_FOR;
+        if self.replaced.iter().any(is_due) {
+            self.note(core, self.as_of).await?;
+        }
         let due: Vec<_> = self.replaced.iter().filter(|replaced| is_due(replaced)).collect();
         let time = write_time(self.as_of) + 1;
         let deletions = due.iter().map(|Replaced { source, route, bucket, .. }| {
