@@ -253,6 +253,10 @@ impl Writer {
             match self.backlog.tombstones.pop_front() {
                 Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
                 Some(oldest) => {
+                    // The tombstone hides also what was read of the archive before another node has written it there.
+                    if let Some(archive) = self.world().archive() {
+                        archive.forget(&mut std::iter::once(oldest), &mut std::iter::empty());
+                    }
                     self.world().posts.forget_deleted(oldest);
                     self.free_ids.note(oldest);
                 }

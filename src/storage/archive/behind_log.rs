@@ -32,6 +32,8 @@
 //! *Edits and deletions of posts that only the archive has* are applied by nodes that did not judge them, and so did not look the post up.
 //! Their edits are kept here until the archive has them, and are applied to what is read from it. Deletions leave a tombstone in memory.
 
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,9 +53,9 @@ use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// Maximum number of changes that are listed: 64 MB. If there are more, all of memory is written instead.
-const CHANGES_MAX: usize = 4 << 20;
+const CHANGES_MAX: usize = if cfg!(test) { 4 << 10 } else { 4 << 20 };
 
-/// Time for which a round waits for the archive before it is given up.
+/// Time for which a round waits while the archive does not come further, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Edits of a post that only the archive has, as one.
@@ -89,6 +91,8 @@ struct State {
     changes: VecDeque<(Sequence, PostId)>,
     /// Every change after this record is listed.
     listed_after: Sequence,
+    /// Changes up to this record are no longer listed, so that it is not known of which posts an older version may be kept in memory.
+    unlisted_until: Option<Sequence>,
     /// The last record that was applied.
     applied: Sequence,
     /// The archive has everything up to here.
@@ -134,6 +138,8 @@ impl ArchiveBehindLog {
         state.changes.clear();
         state.edits.clear();
         (state.listed_after, state.applied) = (after, after);
+        state.unlisted_until = Some(after);
+        self.archive.forget_all();
         Ok(())
     }
 
@@ -142,7 +148,8 @@ impl ArchiveBehindLog {
     pub fn note_change(&self, at: Sequence, id: PostId) {
         let mut state = self.state.lock();
         if at <= state.progress {
-            // Another node has copied it already.
+            // Another node has copied it already, maybe after this one has read it. The edit applies until what was read is forgotten.
+            self.archive.forget(&mut std::iter::once(id), &mut std::iter::empty());
             state.edits.remove(&id);
             return;
         }
@@ -153,6 +160,7 @@ impl ArchiveBehindLog {
         if state.changes.len() > CHANGES_MAX {
             state.changes.clear();
             state.listed_after = at;
+            state.unlisted_until = Some(at);
         }
     }
 
@@ -257,7 +265,14 @@ impl ArchiveBehindLog {
         let passed = state.changes.partition_point(|(at, _)| *at <= through);
         // Before the edits that are kept here no longer apply to what is read.
         self.archive.forget(&mut state.changes.drain(..passed).map(|(_, id)| id), &mut std::iter::empty());
-        state.edits.retain(|_, edit| edit.at.is_none_or(|at| at > through));
+        if let Some(until) = state.unlisted_until {
+            self.archive.forget_all();
+            state.unlisted_until = Some(until).filter(|until| *until > through);
+        }
+        let is_passed = |edit: &PendingEdit| edit.at.is_some_and(|at| at <= through);
+        let mut edited = state.edits.iter().filter(|(_, edit)| is_passed(edit)).map(|(id, _)| *id);
+        self.archive.forget(&mut edited, &mut std::iter::empty());
+        state.edits.retain(|_, edit| !is_passed(edit));
         drop(state);
         self.progressed.notify_all();
     }
@@ -267,7 +282,7 @@ impl ArchiveBehindLog {
         self.state.lock().is_followed = true;
     }
 
-    /// Waits until the archive has everything up to a record. Before there is a copier, it looks once.
+    /// Waits until the archive has everything up to a record, as long as it comes further. Before there is a copier, it looks once.
     fn wait_for(&self, through: Sequence) -> Result<(), ArchiveError> {
         let mut state = self.state.lock();
         if !state.is_followed && state.progress < through {
@@ -275,10 +290,17 @@ impl ArchiveBehindLog {
             self.refresh()?;
             state = self.state.lock();
         }
-        let until = Instant::now() + if state.is_followed { PATIENCE } else { Duration::ZERO };
+        let patience = if state.is_followed { PATIENCE } else { Duration::ZERO };
+        let mut until = Instant::now() + patience;
         state.waiting += 1;
-        while state.progress < through && !state.is_ending && !self.progressed.wait_until(&mut state, until).timed_out()
-        {
+        while state.progress < through && !state.is_ending {
+            let before = state.progress;
+            if self.progressed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+            if state.progress > before {
+                until = Instant::now() + patience;
+            }
         }
         state.waiting -= 1;
         match state.progress >= through {
@@ -328,6 +350,18 @@ impl Archive for ArchiveBehindLog {
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
         self.archive.through()
+    }
+
+    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        self.archive.forget(posts, outboxes);
+    }
+
+    fn forget_all(&self) {
+        self.archive.forget_all();
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.written()
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
@@ -390,107 +424,5 @@ impl Archive for ArchiveBehindLog {
 
     fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.archive.is_empty()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::storage::archive::MemoryArchive;
-
-    fn ids(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
-        ids.into_iter().map(PostId).collect()
-    }
-
-    fn changed(posts: impl IntoIterator<Item = u64>, through: u64) -> Option<Due> {
-        Some(Due::Changed(ids(posts), Sequence(through)))
-    }
-
-    fn behind(after: u64, through: u64) -> ArchiveBehindLog {
-        let store = MemoryArchive::ordered();
-        store.persist(Sequence(through)).unwrap();
-        let archive = ArchiveBehindLog::new(Arc::new(store)).unwrap();
-        archive.begin(Sequence(after)).unwrap();
-        archive
-    }
-
-    #[test]
-    fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
-        let archive = behind(0, 0);
-        assert_eq!(archive.due(9), None);
-        for (at, id) in [(3, 8), (4, 7), (4, 6), (4, 8), (7, 5)] {
-            archive.note_change(Sequence(at), PostId(id));
-        }
-        archive.note_applied(Sequence(9));
-        // What one record has changed is never torn apart.
-        assert_eq!(archive.due(1), changed([8], 3));
-        assert_eq!(archive.due(2), changed([6, 7, 8], 4));
-        assert_eq!(archive.due(9), changed([5, 6, 7, 8], 9));
-        archive.advance(Sequence(4)).unwrap();
-        assert_eq!((archive.due(9), archive.behind()), (changed([5], 9), 1));
-        archive.advance(Sequence(9)).unwrap();
-        assert_eq!((archive.due(9), archive.behind()), (None, 0));
-        // Without a change, only the progress is due.
-        archive.note_applied(Sequence(10));
-        assert_eq!(archive.due(9), changed([], 10));
-    }
-
-    #[test]
-    fn everything_is_due_if_the_archive_is_behind_the_list() {
-        for (after, progress, is_listed) in [(5, 0, false), (5, 4, false), (5, 5, true), (5, 8, true), (0, 0, true)] {
-            let archive = behind(after, progress);
-            archive.note_change(Sequence(9), PostId(1));
-            archive.note_applied(Sequence(9));
-            let expected = if is_listed { changed([1], 9) } else { Some(Due::Everything(Sequence(9))) };
-            assert_eq!(archive.due(9), expected, "{after} {progress}");
-        }
-    }
-
-    #[test]
-    fn a_round_waits_until_the_archive_has_it() {
-        let archive = behind(0, 0);
-        let batch = Batch { as_of: Sequence(3), posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() };
-        let refused = archive.write(&batch).unwrap_err();
-        assert!(refused.is_temporary() && !archive.may_have(PostId(7)), "{refused}");
-        archive.set_followed();
-        std::thread::scope(|threads| {
-            let round = threads.spawn(|| archive.write(&batch));
-            while !archive.is_awaited() {
-                std::thread::yield_now();
-            }
-            archive.advance(Sequence(2)).unwrap();
-            assert!(archive.is_awaited());
-            archive.advance(Sequence(3)).unwrap();
-            round.join().unwrap().unwrap();
-        });
-        assert!(archive.may_have(PostId(7)) && !archive.is_empty());
-        archive.stop_waiting();
-        assert!(archive.persist(Sequence(4)).is_err());
-    }
-
-    #[test]
-    fn edits_are_kept_until_the_archive_has_the_last_of_them() {
-        let archive = behind(0, 0);
-        let body = |text: &str| Body::new(text).unwrap();
-        archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(1));
-        assert_eq!(archive.edit(PostId(7)), None, "the archive has no such post");
-        archive
-            .shared()
-            .write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() })
-            .unwrap();
-        for (at, text, hidden) in [(3, Some("2"), None), (5, None, Some(true))] {
-            archive.keep_edit(PostId(7), text.map(body).as_ref(), hidden, UnixMicros(at));
-            archive.note_change(Sequence(at as u64), PostId(7));
-        }
-        archive.note_applied(Sequence(5));
-        archive.advance(Sequence(3)).unwrap();
-        let kept = PendingEdit { body: Some((body("2"), UnixMicros(3))), hidden: Some(true), at: Some(Sequence(5)) };
-        assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
-        archive.advance(Sequence(5)).unwrap();
-        assert_eq!(archive.edit(PostId(7)), None);
-        // This node applies later what another one has copied.
-        archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(4));
-        archive.note_change(Sequence(4), PostId(7));
-        assert_eq!((archive.edit(PostId(7)), archive.behind()), (None, 0));
     }
 }

@@ -1,0 +1,144 @@
+//! Tests of what the archive of a cluster lacks, on one node.
+#![cfg(test)]
+
+use super::*;
+use crate::storage::archive::MemoryArchive;
+use crate::storage::archive::faulty::{FaultyArchive, Plan};
+
+fn ids(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
+    ids.into_iter().map(PostId).collect()
+}
+
+fn changed(posts: impl IntoIterator<Item = u64>, through: u64) -> Option<Due> {
+    Some(Due::Changed(ids(posts), Sequence(through)))
+}
+
+fn behind(after: u64, through: u64) -> ArchiveBehindLog {
+    let store = MemoryArchive::ordered();
+    store.persist(Sequence(through)).unwrap();
+    let archive = ArchiveBehindLog::new(Arc::new(store)).unwrap();
+    archive.begin(Sequence(after)).unwrap();
+    archive
+}
+
+#[test]
+fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
+    let archive = behind(0, 0);
+    assert_eq!(archive.due(9), None);
+    for (at, id) in [(3, 8), (4, 7), (4, 6), (4, 8), (7, 5)] {
+        archive.note_change(Sequence(at), PostId(id));
+    }
+    archive.note_applied(Sequence(9));
+    // What one record has changed is never torn apart.
+    assert_eq!(archive.due(1), changed([8], 3));
+    assert_eq!(archive.due(2), changed([6, 7, 8], 4));
+    assert_eq!(archive.due(9), changed([5, 6, 7, 8], 9));
+    archive.advance(Sequence(4)).unwrap();
+    assert_eq!((archive.due(9), archive.behind()), (changed([5], 9), 1));
+    archive.advance(Sequence(9)).unwrap();
+    assert_eq!((archive.due(9), archive.behind()), (None, 0));
+    // Without a change, only the progress is due.
+    archive.note_applied(Sequence(10));
+    assert_eq!(archive.due(9), changed([], 10));
+}
+
+#[test]
+fn everything_is_due_if_the_archive_is_behind_the_list() {
+    for (after, progress, is_listed) in [(5, 0, false), (5, 4, false), (5, 5, true), (5, 8, true), (0, 0, true)] {
+        let archive = behind(after, progress);
+        archive.note_change(Sequence(9), PostId(1));
+        archive.note_applied(Sequence(9));
+        let expected = if is_listed { changed([1], 9) } else { Some(Due::Everything(Sequence(9))) };
+        assert_eq!(archive.due(9), expected, "{after} {progress}");
+    }
+}
+
+#[test]
+fn a_round_waits_until_the_archive_has_it() {
+    let archive = behind(0, 0);
+    let batch = Batch { as_of: Sequence(3), posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() };
+    let refused = archive.write(&batch).unwrap_err();
+    assert!(refused.is_temporary() && !archive.may_have(PostId(7)), "{refused}");
+    archive.set_followed();
+    std::thread::scope(|threads| {
+        let round = threads.spawn(|| archive.write(&batch));
+        while !archive.is_awaited() {
+            std::thread::yield_now();
+        }
+        archive.advance(Sequence(2)).unwrap();
+        assert!(archive.is_awaited());
+        archive.advance(Sequence(3)).unwrap();
+        round.join().unwrap().unwrap();
+    });
+    assert!(archive.may_have(PostId(7)) && !archive.is_empty());
+    archive.stop_waiting();
+    assert!(archive.persist(Sequence(4)).is_err());
+}
+
+#[test]
+fn edits_are_kept_until_the_archive_has_the_last_of_them() {
+    let archive = behind(0, 0);
+    let body = |text: &str| Body::new(text).unwrap();
+    archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(1));
+    assert_eq!(archive.edit(PostId(7)), None, "the archive has no such post");
+    archive.shared().write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
+    for (at, text, hidden) in [(3, Some("2"), None), (5, None, Some(true))] {
+        archive.keep_edit(PostId(7), text.map(body).as_ref(), hidden, UnixMicros(at));
+        archive.note_change(Sequence(at as u64), PostId(7));
+    }
+    archive.note_applied(Sequence(5));
+    archive.advance(Sequence(3)).unwrap();
+    let kept = PendingEdit { body: Some((body("2"), UnixMicros(3))), hidden: Some(true), at: Some(Sequence(5)) };
+    assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
+    archive.advance(Sequence(5)).unwrap();
+    assert_eq!(archive.edit(PostId(7)), None);
+    // This node applies later what another one has copied.
+    archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(4));
+    archive.note_change(Sequence(4), PostId(7));
+    assert_eq!((archive.edit(PostId(7)), archive.behind()), (None, 0));
+}
+
+#[test]
+fn what_was_read_before_another_node_wrote_it_is_forgotten() {
+    let store = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
+    store.write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
+    let archive = ArchiveBehindLog::new(Arc::clone(&store) as Arc<dyn Archive>).unwrap();
+    archive.begin(Sequence(0)).unwrap();
+    archive.advance(Sequence(1)).unwrap();
+    assert_eq!(store.forgotten(), [None, None], "it is not known what changed up to the beginning");
+    // This node learns the progress before it applies the record.
+    archive.advance(Sequence(3)).unwrap();
+    assert_eq!(store.forgotten(), []);
+    archive.note_change(Sequence(3), PostId(5));
+    assert_eq!(store.forgotten(), [Some(PostId(5))]);
+    // A change that is listed, and an edit.
+    archive.keep_edit(PostId(7), None, Some(true), UnixMicros(4));
+    archive.note_change(Sequence(4), PostId(7));
+    archive.advance(Sequence(4)).unwrap();
+    assert_eq!(store.forgotten(), [Some(PostId(7)); 2]);
+    // More than is listed.
+    for at in 5..6 + CHANGES_MAX as u64 {
+        archive.note_change(Sequence(at), PostId(at));
+    }
+    assert_eq!((store.forgotten(), archive.behind()), (vec![], 0));
+    let last = Sequence(5 + CHANGES_MAX as u64);
+    for (through, expected) in [(Sequence(9), vec![None]), (last, vec![None]), (last.next(), vec![])] {
+        archive.advance(through).unwrap();
+        assert_eq!(store.forgotten(), expected, "{through}");
+    }
+}
+
+#[test]
+fn a_round_waits_as_long_as_the_archive_comes_further() {
+    let archive = behind(0, 0);
+    archive.set_followed();
+    std::thread::scope(|threads| {
+        let round = threads.spawn(|| archive.persist(Sequence(4)));
+        for through in 1..=4 {
+            // Together more than it waits for one step.
+            std::thread::park_timeout(PATIENCE * 2 / 5);
+            archive.advance(Sequence(through)).unwrap();
+        }
+        round.join().unwrap().unwrap();
+    });
+}
