@@ -42,8 +42,8 @@ impl Engine {
         published
     }
 
-    /// Queues a command after the look-up of all that it needs from the archive, or refuses it.
-    fn queue(&self, command: Command) {
+    /// Queues a command after the look-up of all that it needs from the archive, or refuses it. No thread waits here.
+    pub(super) fn queue(&self, command: Command) {
         let (shared, resolved) = (&self.inner.shared, Resolved::default());
         let needs = needs(&command, &shared.world, &resolved);
         if !needs.is_empty() {

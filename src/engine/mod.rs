@@ -53,7 +53,6 @@ use crate::limits::{
     WAKE_QUEUE_MAX,
 };
 use crate::runtime::background::archiver::archive_failed;
-use crate::runtime::background::resolver::{Resolver, needs};
 pub use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::open_fanouts::Backlog;
@@ -64,11 +63,10 @@ use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 pub use crate::runtime::shared::Shared;
-use crate::runtime::writer::queue::{CommandSender, NotTaken};
+use crate::runtime::writer::queue::CommandSender;
 use crate::state::feed_view::{Entry, Finder};
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
-use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::viewer::Viewer;
@@ -450,19 +448,8 @@ impl Engine {
 
     async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        let (command, resolved) = (command(reply), Resolved::default());
-        let needs = needs(&command, &self.inner.shared.world, &resolved);
-        if !needs.is_empty() {
-            // No thread waits here: the command is queued or refused after the lookup.
-            let resolver = Resolver::new(Arc::clone(&self.inner.shared), self.inner.commands.clone());
-            resolver.resolve(command, resolved, 0, needs);
-            return answer.await.unwrap_or(Err(Error::ShuttingDown));
-        }
-        match self.inner.commands.try_send(command) {
-            Ok(()) => answer.await.unwrap_or(Err(Error::ShuttingDown)),
-            Err(NotTaken::Full { queue, limit }) => Err(self.inner.shared.overloaded(queue, limit)),
-            Err(NotTaken::Closed) => Err(Error::ShuttingDown),
-        }
+        self.queue(command(reply));
+        answer.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
     /// Returns the read scheduler of a reader's shard.
