@@ -179,12 +179,6 @@ impl World {
     pub fn pulled_epoch(&self) -> u64 {
         self.pulled_epoch.load(Ordering::Acquire)
     }
-
-    /// Returns the sources to whose followers a known post was pushed.
-    pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
-        let by_push = |slot: &SourceSlot| self.sources.at(*slot).outbox().was_pushed(post.position);
-        post.sources().iter().map(|source| source.slot).filter(by_push).collect()
-    }
 }
 
 impl Writer {

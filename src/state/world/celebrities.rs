@@ -8,6 +8,7 @@ use crate::clock::UnixMicros;
 use crate::feed::celebrity::{Audience, CelebrityPolicy, Costs};
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
+use crate::feed::post::Post;
 use crate::id::SourceSlot;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
@@ -58,6 +59,12 @@ impl DueChanges {
 }
 
 impl World {
+    /// Returns the sources to whose followers a known post was pushed.
+    pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
+        let by_push = |slot: &SourceSlot| self.sources.at(*slot).outbox().was_pushed(post.position);
+        post.sources().iter().map(|source| source.slot).filter(by_push).collect()
+    }
+
     /// Returns the route by which a post reaches the followers of one of its sources now.
     pub fn route(&self, source: &Source) -> Route {
         // The pure modes ignore the flag: it is computed when an edge changes, so a source without edges may not have it.
