@@ -178,7 +178,8 @@ impl Reading {
     fn take(&mut self, piece: &mut Piece, sequence: Sequence, stored: StoredEvent) {
         let (kind, names_readers) = (stored.kind(), self.types.has(MISSED));
         let is_post = kind == "published";
-        if !self.types.may_have(kind) && !(is_post && names_readers) {
+        let is_wanted = self.types.may_have(kind) || (is_post && names_readers);
+        if !is_wanted {
             self.through = sequence;
             return;
         }
