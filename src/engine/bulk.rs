@@ -32,7 +32,9 @@ impl Engine {
             answers.push(answer);
             commands.push(Command::Publish { draft: Box::new(draft), wait, reply });
         }
-        self.queue(Command::Many(commands));
+        if let Err(refused) = self.queue(Command::Many(commands)) {
+            return answers.iter().map(|_| Err(refused.clone())).collect();
+        }
         let mut published = Vec::with_capacity(answers.len());
         for answer in answers {
             let answer = answer.await.unwrap_or(Err(Error::ShuttingDown));
@@ -42,19 +44,21 @@ impl Engine {
         published
     }
 
-    /// Queues a command after the look-up of all that it needs from the archive, or refuses it. No thread waits here.
-    pub(super) fn queue(&self, command: Command) {
+    /// Queues a command after the look-up of all that it needs from the archive. No thread waits here.
+    ///
+    /// # Errors
+    /// Fails at once if there is no room for it now. Whether there is after a look-up, the command's answer says.
+    pub(super) fn queue(&self, command: Command) -> Result<(), Error> {
         let (shared, resolved) = (&self.inner.shared, Resolved::default());
         let needs = needs(&command, &shared.world, &resolved);
         if !needs.is_empty() {
-            return Resolver::new(Arc::clone(shared), self.inner.commands.clone()).resolve(command, resolved, 0, needs);
+            Resolver::new(Arc::clone(shared), self.inner.commands.clone()).resolve(command, resolved, 0, needs);
+            return Ok(());
         }
-        if let Err((cause, Some(command))) = self.inner.commands.offer(command) {
-            command.refuse(match cause {
-                NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
-                NotTaken::Closed => Error::ShuttingDown,
-            });
-        }
+        self.inner.commands.try_send(command).map_err(|cause| match cause {
+            NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
+            NotTaken::Closed => Error::ShuttingDown,
+        })
     }
 
     /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created or existed, and how

@@ -448,7 +448,7 @@ impl Engine {
 
     async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue(command(reply));
+        self.queue(command(reply))?;
         answer.await.unwrap_or(Err(Error::ShuttingDown))
     }
 

@@ -257,7 +257,7 @@ fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
             &["is no Tidewire journal segment", "move it"][..],
         ),
         (journal, newer(b"TIDEJRNL", 20), &["has format 9", "reads up to 2", "use the version that wrote it"]),
-        (snapshot, newer(b"TIDESNAP", 28), &["has format 9", "reads up to 3", "use the version that wrote it"]),
+        (snapshot, newer(b"TIDESNAP", 28), &["has format 9", "reads up to 4", "use the version that wrote it"]),
     ] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(name), content).unwrap();
