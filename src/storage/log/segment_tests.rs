@@ -244,8 +244,15 @@ fn readers_that_wait_follow_a_writer_while_segments_are_deleted() {
                         }
                         Err(LogError::Deleted { wanted, first }) => {
                             assert!(wanted == Sequence(next) && first > wanted);
-                            next = log.range().unwrap().last.0 + 1;
-                            reader = log.reader(Sequence(next - 1)).unwrap();
+                            // On a busy machine the place may be deleted again before the reader is there.
+                            reader = loop {
+                                next = log.range().unwrap().last.0 + 1;
+                                match log.reader(Sequence(next - 1)) {
+                                    Ok(reader) => break reader,
+                                    Err(LogError::Deleted { .. }) => {}
+                                    Err(cause) => panic!("{cause}"),
+                                }
+                            };
                         }
                         Err(cause) => panic!("{cause}"),
                     }

@@ -38,6 +38,11 @@ fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
     let unknown = server.get("/v1/changes?types=likes").json()["detail"].clone();
     assert!(unknown.as_str().unwrap().contains("\"likes\" is no type of event; there are published,"), "{unknown}");
     assert_eq!(server.get("/v1/changes?after=1&limit=100000").status, 200);
+    for place in ["x", "-1", ""] {
+        let refused = Consumer::open(server.address(), "/v1/changes", Some(place));
+        // Without a word, it would begin at the end.
+        assert!(refused.head.starts_with("http/1.1 400 "), "{place}: {}", refused.head);
+    }
 }
 
 #[test]
