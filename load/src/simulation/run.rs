@@ -4,7 +4,7 @@
 //! - the events of the simulation in the order of time, and what is measured;
 //!
 //! Not responsible for:
-//! - the way of requests ([`super::requests`]), and of what was accepted ([`super::log`]).
+//! - the way of requests (`super::requests`), and of what was accepted (`super::log`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
