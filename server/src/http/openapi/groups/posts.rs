@@ -74,7 +74,7 @@ fn read_many() -> Documentation {
         .description(format!(
             "At most {POSTS_PER_READ_MAX}, in the order of `ids`; hidden ones too. `missing` has the ids of posts that are unknown or deleted."
         ))
-        .query("ids", "The ids, separated by commas.", json!({"type": "string"}))
+        .query("ids", "The ids, separated by commas.", json!({"type": "string", "minLength": 1}))
         .for_instance(&json!("7,8"))
         .answers(200, "The posts.", "PostList", &json!({"posts": [post()], "missing": ["7"]}))
         .refuses(400, &["missing_parameter"])
