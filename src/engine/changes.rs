@@ -226,7 +226,7 @@ impl StoredEvent {
     pub fn kind(&self) -> &str {
         match &self.0 {
             Form::Bytes(bytes) => stored_kind(bytes).unwrap_or_default(),
-            Form::Decoded(event) => kind(event),
+            Form::Decoded(event) => event.stored_name(),
         }
     }
 
@@ -263,26 +263,6 @@ fn stored_kind(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(rest.get(1..=length)?).ok()
 }
 
-fn kind(event: &Event) -> &'static str {
-    match event {
-        Event::Published { .. } => "published",
-        Event::Edited { .. } => "edited",
-        Event::Deleted { .. } => "deleted",
-        Event::Followed { .. } => "followed",
-        Event::Unfollowed { .. } => "unfollowed",
-        Event::Silenced { .. } => "silenced",
-        Event::Ruled { .. } => "ruled",
-        Event::Marked { .. } => "marked",
-        Event::Listed { .. } => "listed",
-        Event::Unlisted { .. } => "unlisted",
-        Event::Revoked { .. } => "revoked",
-        Event::Erased { .. } => "erased",
-        Event::ErasureScrubbed { .. } => "erasure_scrubbed",
-        Event::ErasureEnded { .. } => "erasure_ended",
-        Event::ClockJumped { .. } => "clock_jumped",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,7 +292,7 @@ mod tests {
             let is_published = matches!(event, Event::Published { .. });
             let forms = [stored(&event), StoredEvent(Form::Decoded(event.clone()))];
             for form in forms {
-                assert_eq!(form.kind(), kind(&event));
+                assert_eq!(form.kind(), event.stored_name());
                 assert_eq!(form.published(), is_published.then_some((position, UnixMicros(9))));
                 assert_eq!(form.decode(), Ok(event.clone()));
             }

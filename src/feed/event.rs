@@ -189,6 +189,27 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Event {
+    /// Returns the name of the kind of event, as it is stored (`docs/storage.md`).
+    pub fn stored_name(&self) -> &'static str {
+        match self {
+            Self::Published { .. } => "published",
+            Self::Edited { .. } => "edited",
+            Self::Deleted { .. } => "deleted",
+            Self::Followed { .. } => "followed",
+            Self::Unfollowed { .. } => "unfollowed",
+            Self::Silenced { .. } => "silenced",
+            Self::Ruled { .. } => "ruled",
+            Self::Marked { .. } => "marked",
+            Self::Listed { .. } => "listed",
+            Self::Unlisted { .. } => "unlisted",
+            Self::Revoked { .. } => "revoked",
+            Self::Erased { .. } => "erased",
+            Self::ErasureScrubbed { .. } => "erasure_scrubbed",
+            Self::ErasureEnded { .. } => "erasure_ended",
+            Self::ClockJumped { .. } => "clock_jumped",
+        }
+    }
+
     /// Returns the last logical instant that the event took, given the lead over displayed times at that moment.
     pub fn taken(&self, lead_us: i64) -> Option<Taken> {
         let instant = match self {

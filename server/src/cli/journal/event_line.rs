@@ -89,27 +89,6 @@ enum EventLine<'a> {
     },
 }
 
-/// Returns the stored name of an event's kind.
-pub(super) fn kind(event: &Event) -> &'static str {
-    match event {
-        Event::Published { .. } => "published",
-        Event::Edited { .. } => "edited",
-        Event::Deleted { .. } => "deleted",
-        Event::Followed { .. } => "followed",
-        Event::Unfollowed { .. } => "unfollowed",
-        Event::Silenced { .. } => "silenced",
-        Event::Ruled { .. } => "ruled",
-        Event::Marked { .. } => "marked",
-        Event::Listed { .. } => "listed",
-        Event::Unlisted { .. } => "unlisted",
-        Event::Revoked { .. } => "revoked",
-        Event::Erased { .. } => "erased",
-        Event::ErasureScrubbed { .. } => "erasure_scrubbed",
-        Event::ErasureEnded { .. } => "erasure_ended",
-        Event::ClockJumped { .. } => "clock_jumped",
-    }
-}
-
 /// Returns the JSON line of an event without a line end.
 ///
 /// # Errors

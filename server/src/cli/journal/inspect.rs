@@ -94,7 +94,7 @@ impl JournalTotals {
             (Ok(_), None) => Ok(String::new()),
             (Err(cause), _) => Err(cause.clone()),
         };
-        let kind = event.as_ref().map_or("unreadable", event_line::kind);
+        let kind = event.as_ref().map_or("unreadable", Event::stored_name);
         *self.kinds.entry(kind).or_default() += 1;
         match (line, &mut self.events) {
             (Err(cause), _) => {
