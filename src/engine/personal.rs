@@ -18,7 +18,7 @@ use crate::feed::work::Work;
 use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
 use crate::runtime::message::{Choice, Command};
-use crate::state::explain::{self, Explanation, explain};
+use crate::state::explain::{ExplainUnavailable, Explanation, explain};
 use crate::state::feed_view::Finder;
 use crate::state::reader::PageRequest;
 use crate::state::viewer::Viewer;
@@ -194,9 +194,12 @@ impl Engine {
         if !shared.archive_readers.ask(job) {
             return Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
-        let unreadable =
-            |_: explain::ExplainUnavailable| Error::ArchiveFailed(format!("post {post} could not be read from it"));
-        answer.await.map_err(|_| Error::ShuttingDown)?.map_err(unreadable)
+        answer.await.map_err(|_| Error::ShuttingDown)?.map_err(|why| match why {
+            ExplainUnavailable::Late => Error::ArchiveUnavailable(format!("post {post} was not read from it in time")),
+            ExplainUnavailable::Archived | ExplainUnavailable::Unreadable => {
+                Error::ArchiveFailed(format!("post {post} could not be read from it"))
+            }
+        })
     }
 
     async fn choose(&self, reader: SourceId, choice: Choice) -> Result<bool, Error> {

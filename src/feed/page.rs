@@ -24,6 +24,10 @@ use crate::feed::resume::Resume;
 use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
 
+mod view;
+
+pub use view::{View, Visibility};
+
 /// The range of entries that a read requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Range {
@@ -37,53 +41,6 @@ pub enum Range {
     Resume(Resume),
     /// The newest entries, as far as they are new to a token: the unread ones.
     Since(Resume),
-}
-
-/// The visibility of a candidate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Visibility<E> {
-    /// It is visible, as this entry.
-    Shown(E),
-    /// It is not visible at present.
-    Hidden,
-    /// It is not visible here: its entry is at another position.
-    Elsewhere,
-    /// It is deleted for good: any holder may drop it.
-    Gone,
-    /// Its state is in the archive.
-    Archived,
-    /// It is in the archive, and cannot be read.
-    Unreadable,
-}
-
-impl<E> Visibility<E> {
-    /// Returns true if the candidate is deleted for good.
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone)
-    }
-}
-
-/// Decides which candidates are visible.
-pub trait View {
-    /// The data of a visible entry.
-    type Entry;
-
-    /// Returns the visibility of the post at `position` in the present state.
-    fn look(&mut self, position: Position) -> Visibility<Self::Entry>;
-
-    /// Returns true if [`View::prepare`] makes the next looks faster.
-    fn looks_ahead(&self) -> bool {
-        false
-    }
-
-    /// Says that these positions are about to be looked at.
-    fn prepare(&mut self, _: &[Position]) {}
-
-    /// Returns the time of acceptance of the post at `position`, if it can be looked up.
-    fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
-
-    /// Returns the source to which the entry counts for the limit of entries per source.
-    fn source(entry: &Self::Entry) -> SourceSlot;
 }
 
 /// How much of the page was built within its budget.
@@ -115,7 +72,8 @@ pub struct Page<E> {
     pub resume: Option<Resume>,
     /// True if the entries added since a token are no longer known: this is the newest page, and the client has to read the feed again.
     pub gap: bool,
-    /// Sources whose outboxes could not be read, or not in time. Their posts are missing here and appear on a later read.
+    /// Sources whose outboxes could not be read, or not in time. Their posts are missing here and appear on a later read. The owner of the
+    /// page stands for posts that were found in an inbox or outbox, but could not be read in time.
     pub partial: Vec<SourceSlot>,
     /// Number of entries between those shown that were skipped, because their source has the maximum number of entries on the page.
     pub passed_over: usize,
@@ -347,6 +305,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     Visibility::Elsewhere => scan.found_elsewhere = true,
                     Visibility::Gone => page.gone.push(position),
                     Visibility::Unreadable => page.unreadable.push(position),
+                    Visibility::Late => page.partial.extend(view.owner()),
                     Visibility::Archived => page.needs_archive = true,
                 }
                 reached = Some(position);
@@ -435,6 +394,10 @@ impl<V: View> View for NewTo<'_, V> {
 
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
         self.view.accepted_at(position)
+    }
+
+    fn owner(&self) -> Option<SourceSlot> {
+        self.view.owner()
     }
 
     fn source(entry: &Self::Entry) -> SourceSlot {

@@ -127,6 +127,8 @@ pub enum ExplainUnavailable {
     Archived,
     /// A required post is in the archive, but cannot be read.
     Unreadable,
+    /// A required post is in the archive, which does not answer at present.
+    Late,
 }
 
 /// Explains a post by the current state.
@@ -190,6 +192,7 @@ fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, 
         Ok(post) => Ok(Ok(post)),
         Err(Visibility::Archived) => Err(ExplainUnavailable::Archived),
         Err(Visibility::Unreadable) => Err(ExplainUnavailable::Unreadable),
+        Err(Visibility::Late) => Err(ExplainUnavailable::Late),
         Err(Visibility::Gone | Visibility::Hidden | Visibility::Elsewhere | Visibility::Shown(())) => {
             let was = finder.world().posts.stored(id).is_some();
             Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))

@@ -137,7 +137,7 @@ impl<'a> Finder<'a> {
                 Ok(_) => Err(Visibility::Gone),
                 Err(cause) => {
                     world.read_failures.note(&cause);
-                    Err(Visibility::Unreadable)
+                    Err(if cause.is_temporary() { Visibility::Late } else { Visibility::Unreadable })
                 }
             },
         }
@@ -316,6 +316,10 @@ impl View for FeedView<'_> {
 
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
         self.finder.find::<Entry>(position.id).ok().map(|post| post.accepted_at)
+    }
+
+    fn owner(&self) -> Option<SourceSlot> {
+        self.viewer.owner()
     }
 
     fn source(entry: &Entry) -> SourceSlot {

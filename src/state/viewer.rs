@@ -148,6 +148,12 @@ impl Viewer {
         Self { reader, feed, follows, preferences, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
     }
 
+    /// Returns whose feed this is: the reader, or the source whose own page anybody sees.
+    pub fn owner(&self) -> Option<SourceSlot> {
+        let reader = Some(self.reader).filter(|reader| *reader != SourceSlot::NONE);
+        reader.or_else(|| self.feed.followed().next())
+    }
+
     /// Returns true if only posts of one source can be in the feed.
     pub fn has_one_source(&self, world: &World) -> bool {
         let has_own_posts = || self.has_own && !world.sources.at(self.reader).outbox().is_empty();

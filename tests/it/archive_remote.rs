@@ -161,12 +161,19 @@ async fn pages_are_partial_while_a_store_does_not_answer_and_whole_afterwards() 
         Plan { fail_posts: 1..all, ..temporary() },
         Plan { fail_posts: 1..all, fail_copies: 1..all, fail_writes: 1..all, ..temporary() },
     ] {
-        let fails_posts = plan.fail_posts.contains(&1);
+        let (fails_posts, fails_copies) = (plan.fail_posts.contains(&1), plan.fail_copies.contains(&1));
         town.archive.set_plan(plan);
         let page = town.engine.own_page(&id("bob"), PageRequest::newest(100)).await.unwrap();
         assert!(page.page.items.len() < 40 && !page.page.is_complete);
-        assert!(page.partial == [id("bob")] || !page.page.unreadable.is_empty());
+        // What is read later is not damaged.
+        assert_eq!((page.partial, page.page.unreadable), (vec![id("bob")], vec![]));
+        // Of a position alone it is not known whose post it is.
+        let page = town.engine.feed(&id("ann"), PageRequest::newest(100)).await.unwrap();
+        assert_eq!((page.partial.contains(&id("ann")), page.page.unreadable), (fails_posts && !fails_copies, vec![]));
+        assert_eq!(page.partial.contains(&id("cas")), fails_copies, "cas is pulled");
         if fails_posts {
+            let refused = town.engine.explain(&id("ann"), oldest).await.unwrap_err();
+            assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
             let refused = town.engine.post(oldest).await.unwrap_err();
             assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
             let refused = town.engine.edit(oldest, None, Some(true)).await.unwrap_err();

@@ -33,6 +33,10 @@ impl View for Filter {
         Some(position.published_at)
     }
 
+    fn owner(&self) -> Option<SourceSlot> {
+        None
+    }
+
     fn source((): &()) -> SourceSlot {
         SourceSlot(0)
     }

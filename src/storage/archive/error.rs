@@ -44,7 +44,7 @@ pub enum ArchiveError {
     },
     /// The file contains data that no version writes.
     #[error(
-        "the archive {place} is damaged: {what}; put back the whole data directory from a backup, or start with --repair"
+        "the archive {place} is damaged: {what}; put back the data directory and its archive from one backup, or start with --repair"
     )]
     Damaged {
         /// The place of the archive: the path of its file, or its address.

@@ -299,7 +299,7 @@ fn pages() -> Named {
             "type": "array",
             "items": schema("SourceId"),
             "maxItems": PARTIAL_NAMES_MAX,
-            "description": "What could not be read in time, and is passed over here: it is there on a later read.",
+            "description": "What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then.",
         },
     }));
     let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";

@@ -1,0 +1,63 @@
+//! What a page asks about its candidates.
+//!
+//! Responsible for:
+//! - the interface by which a page learns which posts are visible, and as what.
+//!
+//! Not responsible for:
+//! - the visibility rules themselves.
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::id::SourceSlot;
+
+/// The visibility of a candidate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visibility<E> {
+    /// It is visible, as this entry.
+    Shown(E),
+    /// It is not visible at present.
+    Hidden,
+    /// It is not visible here: its entry is at another position.
+    Elsewhere,
+    /// It is deleted for good: any holder may drop it.
+    Gone,
+    /// Its state is in the archive.
+    Archived,
+    /// It is in the archive, and cannot be read.
+    Unreadable,
+    /// It is in the archive, which does not answer at present.
+    Late,
+}
+
+impl<E> Visibility<E> {
+    /// Returns true if the candidate is deleted for good.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+}
+
+/// Decides which candidates are visible.
+pub trait View {
+    /// The data of a visible entry.
+    type Entry;
+
+    /// Returns the visibility of the post at `position` in the present state.
+    fn look(&mut self, position: Position) -> Visibility<Self::Entry>;
+
+    /// Returns true if [`View::prepare`] makes the next looks faster.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Says that these positions are about to be looked at.
+    fn prepare(&mut self, _: &[Position]) {}
+
+    /// Returns the time of acceptance of the post at `position`, if it can be looked up.
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
+
+    /// Returns whose page this is: named in `partial` for posts that are late, since their sources are not known.
+    fn owner(&self) -> Option<SourceSlot>;
+
+    /// Returns the source to which the entry counts for the limit of entries per source.
+    fn source(entry: &Self::Entry) -> SourceSlot;
+}
