@@ -1,0 +1,465 @@
+#!/usr/bin/env python3
+"""Lets Cassandra fail under load, in every way there is, and checks that no page lacks a post afterwards.
+
+    cargo build --release -p tidewire-server --features cassandra
+    scripts/cassandra.sh install
+    scripts/archive_faults.py [--seconds 10] [--readers 200] [--binary target/release/tidewire]
+
+Starts Cassandra and a server that keeps few posts in memory. Clients publish, edit and delete all the time, old posts too,
+and others read pages from memory and below it. Meanwhile the store is killed, paused, restarted, made slow by a second
+and filled up to the end of its disk; at last a table is dropped, and rows are overwritten by what does not decode.
+After each fault the feeds of all readers are scrolled to their end and compared with a naive computation. The last column
+is the 99th percentile of pages from memory during the fault, divided by that of the quiet time before it. For the full
+disk, file systems in memory are mounted, which needs root. The exit code is 1 if anything is missing, doubled or wrong.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+AUTHORS, FOLLOWED, WRITERS = 40, 10, 4
+DISK_BYTES = 768 << 20
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cassandra.sh")
+PATIENCE = 180  # seconds
+
+
+class Api:
+    """One connection to the server."""
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+
+    def call(self, method, path, document=None):
+        body = None if document is None else json.dumps(document)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        self.connection.request(method, path, body, headers)
+        response = self.connection.getresponse()
+        text = response.read()
+        is_json = "json" in (response.getheader("Content-Type") or "")
+        return response.status, json.loads(text) if is_json and text else text.decode()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Proxy:
+    """Passes connections on, each piece of data as late as `delay` says, in seconds."""
+
+    def __init__(self, target):
+        self.target, self.delay = target, 0.0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            try:
+                store = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                client.close()
+                continue
+            for source, target, delays in [(client, store, True), (store, client, False)]:
+                threading.Thread(target=self.relay, args=(source, target, delays), daemon=True).start()
+
+    def relay(self, source, target, delays):
+        pieces, arrived = [], threading.Condition()
+
+        def write():
+            while True:
+                with arrived:
+                    arrived.wait_for(lambda: pieces)
+                    due, data = pieces.pop(0)
+                time.sleep(max(0.0, due - time.monotonic()))
+                try:
+                    if not data:
+                        target.shutdown(socket.SHUT_WR)
+                        return
+                    target.sendall(data)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        source.shutdown(socket.SHUT_RD)
+                    return
+
+        threading.Thread(target=write, daemon=True).start()
+        data = b"?"
+        while data:
+            try:
+                data = source.recv(1 << 16)
+            except OSError:
+                data = b""
+            with arrived:
+                pieces.append((time.monotonic() + (self.delay if delays else 0.0), data))
+                arrived.notify()
+
+
+class Store:
+    """A Cassandra node, and a connection to it that speaks just enough of its protocol (version 4)."""
+
+    def __init__(self, directory):
+        self.directory, self.port = directory, free_port()
+        self.environment = os.environ | {"CASSANDRA_PORT": str(self.port), "CASSANDRA_SYNC": "batch"}
+        self.command("start")
+
+    def command(self, name):
+        subprocess.run([SCRIPT, name, self.directory], env=self.environment, check=True, stdout=subprocess.DEVNULL)
+
+    def query(self, text):
+        """Returns the first column of the first row, if there is one."""
+        body = text.encode()
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            self.ask(connection, 1, struct.pack(">HH11sH5s", 1, 11, b"CQL_VERSION", 5, b"3.0.0"))
+            kind, answer = self.ask(connection, 7, struct.pack(">I", len(body)) + body + struct.pack(">HB", 1, 0))
+        if kind == 0:
+            sys.exit(f"{text}: {answer[6:].decode(errors='replace')}")
+        if struct.unpack(">I", answer[:4])[0] != 2:
+            return None
+        # The flags, one column, the keyspace and table, the name of the column, its type, the rows.
+        place = 12
+        for _ in range(3):
+            place += 2 + struct.unpack(">H", answer[place : place + 2])[0]
+        rows, length = struct.unpack(">Ii", answer[place + 2 : place + 10])
+        return answer[place + 10 : place + 10 + length] if rows else None
+
+    @staticmethod
+    def ask(connection, opcode, body):
+        connection.sendall(struct.pack(">BBHBI", 4, 0, 0, opcode, len(body)) + body)
+        reading = connection.makefile("rb")
+        _, _, _, kind, length = struct.unpack(">BBHBI", reading.read(9))
+        return kind, reading.read(length)
+
+
+class Server:
+    def __init__(self, args, directory, url):
+        self.port = free_port()
+        self.log = open(os.path.join(directory, "server.log"), "a")
+        command = [args.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", os.path.join(directory, "data")]
+        self.process = subprocess.Popen([*command, "--outbox-posts", "10", "--archive", url], stderr=self.log)
+        began = time.monotonic()
+        while True:
+            with contextlib.suppress(OSError):
+                if Api(self.port).call("GET", "/readyz")[0] == 200:
+                    return
+            if self.process.poll() is not None or time.monotonic() - began > PATIENCE:
+                sys.exit(f"the server did not start; see {self.log.name}")
+            time.sleep(0.05)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+    def metric(self, name):
+        text = Api(self.port).call("GET", "/metrics")[1]
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))
+
+
+class World:
+    """What was accepted, and clients that make it more."""
+
+    def __init__(self, args):
+        self.random = random.Random(args.seed)
+        self.follows = {f"reader{nth}": self.random.sample(range(AUTHORS), FOLLOWED) for nth in range(args.readers)}
+        self.posts = [{} for _ in range(AUTHORS)]  # author -> id -> body, oldest first
+        self.next_id = 0
+        self.refusals = {"archive_unavailable", "overloaded"}  # what an answer may say
+        self.phase = "before any fault"
+        self.refused, self.problems, self.times, self.deep = 0, [], [], [0, 0]
+        self.lock, self.stopping = threading.Lock(), threading.Event()
+
+    def complain(self, problem):
+        self.problems.append(f"{self.phase}: {problem}")
+
+    def set_up(self, port):
+        follows = [{"follower": reader, "source": f"author{nth}"} for reader, some in self.follows.items() for nth in some]
+        status, answer = Api(port).call("POST", "/v1/follows", {"follows": follows})
+        assert status == 200, answer
+
+    def write(self, port, number, rate):
+        """Publishes, edits and deletes as authors that no other client writes for."""
+        api, rng, due = Api(port), random.Random(number), time.monotonic()
+        while not self.stopping.is_set():
+            due = max(due + 1 / rate, time.monotonic() - 0.1)
+            time.sleep(max(0.0, due - time.monotonic()))
+            author = rng.randrange(number, AUTHORS, WRITERS)
+            posts, kind = self.posts[author], rng.random()
+            if kind < 0.9 or not posts:
+                with self.lock:
+                    self.next_id += 1
+                    post = str(self.next_id)
+                status, answer = api.call("POST", "/v1/posts", {"id": post, "author": f"author{author}", "body": "as it was"})
+                if status == 201:
+                    posts[post] = "as it was"
+            else:
+                post = rng.choice(list(posts))
+                if kind < 0.95:
+                    status, answer = api.call("PATCH", f"/v1/posts/{post}", {"body": "edited"})
+                    if status == 200:
+                        posts[post] = "edited"
+                else:
+                    status, answer = api.call("DELETE", f"/v1/posts/{post}")
+                    if status == 204:
+                        del posts[post]
+            if status >= 500 and answer["code"] in self.refusals:
+                self.refused += 1
+            elif status >= 300:
+                self.complain(f"{post}: {status} {answer}")
+
+    def read_newest(self, port):
+        """Reads pages that are in memory."""
+        api, rng, readers = Api(port), random.Random(1), list(self.follows)
+        while not self.stopping.is_set():
+            reader = rng.choice(readers)
+            began = time.monotonic()
+            status, page = api.call("GET", f"/v1/users/{reader}/feed?limit=10")
+            self.times.append(time.monotonic() - began)
+            if status != 200 or page["partial"]:
+                self.complain(f"a page of the newest posts: {status} {page}")
+            time.sleep(0.001)
+
+    def read_old(self, port):
+        api, rng, readers = Api(port), random.Random(2), list(self.follows)
+        while not self.stopping.is_set():
+            path, cursor = f"/v1/users/{rng.choice(readers)}/feed?limit=20", ""
+            while cursor is not None and not self.stopping.is_set():
+                status, page = api.call("GET", path + cursor)
+                if status not in (200, 503) and "archive_failed" not in self.refusals:
+                    self.complain(f"a page of old posts: {status} {page}")
+                self.deep[0] += 1
+                self.deep[1] += status != 200 or bool(page["partial"])
+                cursor = f"&before={page['next']}" if status == 200 and page["next"] else None
+                time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def load(self, port, rate):
+        self.stopping.clear()
+        clients = [(self.write, (port, number, rate / WRITERS)) for number in range(WRITERS)]
+        clients += [(self.read_newest, (port,)), (self.read_old, (port,))]
+        threads = [threading.Thread(target=work, args=args) for work, args in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            for thread in threads:
+                thread.join()
+
+    def p99(self):
+        """Of the pages from memory since it was asked last, in seconds."""
+        times, self.times = sorted(self.times), []
+        return times[len(times) * 99 // 100]
+
+    def compare(self, port, unreadable=()):
+        """Scrolls all feeds to their end. Waits while pages are partial."""
+        api, began = Api(port), time.monotonic()
+        for reader, followed in self.follows.items():
+            expected = {post: body for nth in followed for post, body in self.posts[nth].items() if post not in unreadable}
+            while (found := self.scrolled(api, reader, unreadable)) is None:
+                if time.monotonic() - began > PATIENCE:
+                    sys.exit(f"{reader}'s feed is partial")
+                time.sleep(0.5)
+            ids = [post for post, _ in found]
+            if len(set(ids)) != len(ids):
+                self.complain(f"{reader} sees a post twice")
+            if dict(found) != expected:
+                lacks, adds = expected.keys() - dict(found).keys(), dict(found).keys() - expected.keys()
+                self.complain(f"{reader} lacks {sorted(lacks)[:5]} and sees {sorted(adds)[:5]}, of {len(expected)}")
+
+    def scrolled(self, api, reader, unreadable):
+        found, cursor, before = [], "", None
+        while cursor is not None:
+            status, page = api.call("GET", f"/v1/users/{reader}/feed?limit=100{cursor}")
+            if status != 200 or page["partial"]:
+                return None
+            strange = set(page.get("unreadable", [])) - set(unreadable)
+            if strange:
+                self.complain(f"{reader} cannot read {sorted(strange)[:5]}")
+            for item in page["items"]:
+                at = moment(item["post"]["published_at"])
+                if before is not None and at > before:
+                    self.complain(f"{reader} sees {item['post']['id']} out of order")
+                before = at
+                found.append((item["post"]["id"], item["post"]["body"]))
+            cursor = f"&before={page['next']}" if page["next"] else None
+        return found
+
+
+def moment(text):
+    """Times have up to six decimals, and none when whole."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return whole, fraction.ljust(6, "0")
+
+
+def caught_up(server):
+    """Waits until nothing that has to leave memory is kept there by the store."""
+    began = time.monotonic()
+    while server.metric("tidewire_archive_held_back") > 0:
+        if time.monotonic() - began > PATIENCE:
+            sys.exit("what waits for the store does not leave memory")
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def disk():
+    """A directory on a small file system, if that can be mounted."""
+    with tempfile.TemporaryDirectory(prefix="tidewire-cassandra-") as directory:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tidewire", directory], stderr=subprocess.DEVNULL)
+        try:
+            yield directory, mounted.returncode == 0
+        finally:
+            if mounted.returncode == 0:
+                subprocess.run(["umount", "-l", directory], check=True)
+
+
+def fill(directory):
+    """Takes all the room that is left."""
+    with contextlib.suppress(OSError), open(os.path.join(directory, "ballast"), "wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 16))
+
+
+def faults(args, store, proxy, is_small):
+    """Each fault: its name, how it begins, how it ends."""
+
+    def delay(seconds):
+        proxy.delay = seconds
+
+    def restart():
+        store.command("stop")
+        store.command("start")
+
+    ballast = os.path.join(store.directory, "ballast")
+    all_faults = [
+        ("killed", lambda: store.command("kill"), lambda: store.command("start")),
+        ("paused", lambda: store.command("pause"), lambda: store.command("resume")),
+        ("restarted", restart, lambda: None),
+        ("slow by a second", lambda: delay(1.0), lambda: delay(0.0)),
+    ]
+    if is_small:
+        # Cassandra ends when it cannot write its commit log.
+        all_faults.append(("disk full", lambda: fill(store.directory), lambda: (os.remove(ballast), store.command("start"))))
+    else:
+        print("skipped: disk full (needs root)", flush=True)
+    return all_faults
+
+
+def try_fault(args, world, server, name, begin, end):
+    world.phase = name
+    with world.load(server.port, args.rate):
+        time.sleep(1)
+        world.p99()
+        time.sleep(args.seconds)
+        quiet, world.deep, refused = world.p99(), [0, 0], world.refused
+        begin()
+        time.sleep(args.seconds)
+        during = world.p99()
+        deep = list(world.deep)
+        end()
+        time.sleep(args.seconds / 2)
+        world.p99()
+    caught_up(server)
+    world.compare(server.port)
+    held = f"{deep[0]:8} {deep[1]:8} {world.refused - refused:8}"
+    print(f"{name:18} {held} {quiet * 1e3:9.2f} {during * 1e3:9.2f} {during / quiet:6.2f}", flush=True)
+
+
+def try_dropped_table(args, world, server, store, directory, url, copy):
+    """Its content is put back from a copy, as an operator would from a backup."""
+    world.phase = "table dropped"
+    server.stop()
+    for arguments in [["init", "--archive", copy, "--replicas", "1"], ["copy", "--from", url, "--to", copy]]:
+        subprocess.run([args.binary, "archive", *arguments], check=True, stdout=subprocess.DEVNULL)
+    server = Server(args, directory, url)
+    # What does not go away by itself is an error of the server.
+    world.refusals.add("archive_failed")
+    try_with(args, world, server, lambda: store.query("DROP TABLE feeds.posts"))
+    server.stop()
+    for table in ["outboxes", "buckets", "meta"]:
+        store.query(f"DROP TABLE feeds.{table}")
+    for arguments in [["init", "--archive", url, "--replicas", "1"], ["copy", "--from", copy, "--to", url]]:
+        subprocess.run([args.binary, "archive", *arguments], check=True, stdout=subprocess.DEVNULL)
+    server = Server(args, directory, url)
+    caught_up(server)
+    world.compare(server.port)
+    print("table dropped       and restored from a copy", flush=True)
+    return server
+
+
+def try_with(args, world, server, begin):
+    with world.load(server.port, args.rate):
+        time.sleep(1)
+        begin()
+        time.sleep(args.seconds)
+
+
+def try_bad_rows(args, world, server, store, directory, url):
+    world.phase = "rows that do not decode"
+    # The oldest posts, which left memory long ago.
+    ids = [next(iter(posts)) for posts in world.posts if posts]
+    server.stop()
+    records = {}
+    for post in ids:
+        key = int(post) - (1 << 63)
+        records[post] = store.query(f"SELECT record FROM feeds.posts WHERE id = {key}")
+        store.query(f"UPDATE feeds.posts USING TIMESTAMP {1 << 61} SET record = 0x00ff WHERE id = {key}")
+    server = Server(args, directory, url)
+    world.compare(server.port, unreadable=ids)
+    try_with(args, world, server, lambda: None)
+    server.stop()
+    for post, record in records.items():
+        store.query(f"UPDATE feeds.posts USING TIMESTAMP {(1 << 61) + 1} SET record = 0x{record.hex()} WHERE id = {int(post) - (1 << 63)}")
+    server = Server(args, directory, url)
+    print(f"{len(ids)} rows do not decode: named, and read again once they do", flush=True)
+    return server
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="target/release/tidewire")
+    parser.add_argument("--seconds", type=float, default=10, help="of each fault")
+    parser.add_argument("--readers", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=200, help="writes per second")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    world = World(args)
+    with tempfile.TemporaryDirectory(prefix="tidewire-faults-") as directory, disk() as (data, is_small):
+        store = Store(data)
+        try:
+            proxy = Proxy(store.port)
+            url = f"cassandra://127.0.0.1:{proxy.port}/feeds"
+            subprocess.run([args.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True, stdout=subprocess.DEVNULL)
+            server = Server(args, directory, url)
+            world.set_up(server.port)
+            try_with(args, world, server, lambda: None)
+            print("fault              old pages  partial  refused  p99 ms  during it  ratio", flush=True)
+            for name, begin, end in faults(args, store, proxy, is_small):
+                try_fault(args, world, server, name, begin, end)
+            server = try_dropped_table(args, world, server, store, directory, url, url.replace("/feeds", "/kept"))
+            server = try_bad_rows(args, world, server, store, directory, url)
+            world.phase = "rows that decode again"
+            world.compare(server.port)
+            server.stop()
+        finally:
+            store.command("kill")
+    total = sum(len(posts) for posts in world.posts)
+    print(f"{total} posts; {args.readers} feeds scrolled to their end after each fault; {world.refused} writes refused")
+    for problem in world.problems[:20]:
+        print(problem)
+    sys.exit(1 if world.problems else 0)
+
+
+if __name__ == "__main__":
+    main()
