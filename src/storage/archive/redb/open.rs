@@ -326,7 +326,8 @@ mod tests {
             let refusal = cut(length);
             assert!(refusal.starts_with("the archive FILE is damaged: "), "{length}: {refusal}");
             assert!(
-                refusal.ends_with("; put back the data directory and its archive from one backup, or start with --repair"),
+                refusal
+                    .ends_with("; put back the data directory and its archive from one backup, or start with --repair"),
                 "{length}: {refusal}"
             );
         }
