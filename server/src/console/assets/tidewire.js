@@ -8,6 +8,8 @@
  *
  * `Timeline` is what the feed is, by what pages and messages said; it does no input or output. `Feed` reads pages, stays
  * connected, and hands both over to a `Timeline`.
+ *
+ * Built from clients/typescript/src/live: to be changed there.
  */
 
 // Bounds are cursors, which compare as text; these are above and below all of them.
@@ -15,22 +17,24 @@ const ABOVE_ALL = '\uffff';
 const BELOW_ALL = '';
 
 const PAGE_MAX = 100;
+
 const PARTIAL_TRIES = 3;
-const BACKOFF_BASE_MS = 500;
-const BACKOFF_MAX_MS = 30_000;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
 const TOKEN_WAIT_MAX_MS = 15_000;
 const SETTLED_MS = 5_000;
 // A beat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
-const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'beat'];
 const TOO_SLOW = 4008;
-const UNAUTHENTICATED = 4001;
 const ASKS_FOR_TOKEN = 'the server asks for authentication';
 const FINAL_CODES = {
   4029: 'this reader has too many connections',
 };
+
+const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'unread', 'beat'];
+const UNAUTHENTICATED = 4001;
+const BACKOFF_BASE_MS = 500;
+const BACKOFF_MAX_MS = 30_000;
 
 /**
  * The entries of a feed, and how far down they are complete.
@@ -99,7 +103,7 @@ export class Timeline {
   /** Takes any other message. False: one is missing, so that there is nothing to resume from. */
   apply(message) {
     if (message.type === 'beat' && message.seq === this.session?.seq) return true;
-    if (message.type === 'beat' || message.seq !== this.session?.seq + 1) {
+    if (!this.session || message.type === 'beat' || message.seq !== this.session.seq + 1) {
       this.session = null;
       return false;
     }
@@ -135,17 +139,20 @@ export class Timeline {
     if (this.#entries.size >= this.#wanted || !this.hasMore) this.#wanted = this.#limit;
   }
 
-  #change({ type, item, post, below }) {
+  #change(message) {
     this.#sorted = null;
-    if (type === 'post') this.#put(item);
-    if (type === 'remove') this.#entries.delete(post);
-    if (type === 'update' && this.#entries.has(post.id)) {
-      this.#entries.set(post.id, { ...this.#entries.get(post.id), post });
-    }
-    if (type === 'stale') {
+    if (message.type === 'post') this.#put(message.item);
+    if (message.type === 'remove') this.#entries.delete(message.post);
+    if (message.type === 'update') this.#update(message.post);
+    if (message.type === 'stale') {
       this.#wanted = Math.max(this.#wanted, this.#entries.size);
-      this.#raise(below ?? ABOVE_ALL);
+      this.#raise(message.below ?? ABOVE_ALL);
     }
+  }
+
+  #update(post) {
+    const item = this.#entries.get(post.id);
+    if (item) this.#entries.set(post.id, { ...item, post });
   }
 
   #put(item) {
@@ -170,16 +177,21 @@ export class Timeline {
 
 /**
  * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
- * read up to.
+ * read up to; `unread`, with the number of unread entries, if that is wanted.
  */
 export class Feed extends EventTarget {
   /** Why it stopped by itself. @type {Error|null} */
   error = null;
+  /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
+  unread = null;
 
   #user;
-  #server;
+  /** The one in use comes first. */
+  #servers;
+  #wantsUnread;
   #transport;
-  #askToken;
+  #WebSocket;
+  #askToken = null;
   #token = null;
   /** Whether the token is one that the server has not taken yet. */
   #isTokenNew = false;
@@ -191,7 +203,7 @@ export class Feed extends EventTarget {
   #greetedAt = null;
   #failures = 0;
   #hangUp = () => {};
-  #timer = 0;
+  #timer;
   #reading = null;
   #cancelPage = () => {};
   #wake = () => {};
@@ -199,16 +211,29 @@ export class Feed extends EventTarget {
   /**
    * @param {object} options
    * @param {string} options.user whose feed
-   * @param {string} [options.server] origin of the server, by default the page's own
+   * @param {string|string[]} [options.server] origin of the server, by default the page's own; of several, the nodes of
+   *   a cluster, one is used as long as it answers, and then the next
    * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
    * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
    * @param {'websocket'|'sse'} [options.transport]
    * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
    *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
+   * @param {boolean} [options.unread] whether to be told the number of unread entries
+   * @param {Function} [options.WebSocket] the class of WebSockets where there is none
    */
-  constructor({ user, server = globalThis.location?.origin, limit = 20, keep = 500, transport = 'websocket', token }) {
+  constructor({
+    user,
+    server = globalThis.location?.origin,
+    limit = 20,
+    keep = 500,
+    WebSocket = globalThis.WebSocket,
+    transport = WebSocket ? 'websocket' : 'sse',
+    token,
+    unread = false,
+  }) {
     super();
-    [this.#user, this.#server, this.#transport] = [user, server, transport];
+    [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
+    [this.#transport, this.#WebSocket] = [transport, WebSocket];
     if (typeof token === 'function') this.#askToken = token;
     else if (token) this.#token = token;
     this.#timeline = new Timeline(limit, keep);
@@ -254,20 +279,31 @@ export class Feed extends EventTarget {
   }
 
   #connect() {
-    this.#timer = setTimeout(() => this.#reconnect(), HELLO_MAX_MS);
+    const server = this.#servers[0];
+    const giveUp = () => {
+      this.#leave(server);
+      this.#reconnect();
+    };
+    this.#timer = setTimeout(giveUp, HELLO_MAX_MS);
     const asked = this.#missingToken();
     if (!asked) return this.#open();
     const connecting = (this.#connecting = {});
     const ifStill = (what) => () => this.#connecting === connecting && what();
     // Who cannot get a token tries again, as with a server that does not answer.
-    asked.then(ifStill(() => this.#open()), ifStill(() => this.#reconnect()));
+    const reconnect = ifStill(() => this.#reconnect());
+    asked.then(
+      ifStill(() => this.#open()),
+      reconnect,
+    );
   }
 
   #open() {
-    const events = this.#token ? streamEvents : openEvents;
-    const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket];
-    const [url, token] = [this.#url(path, this.#timeline.session ?? {}), this.#token];
-    this.#hangUp = open(url, (message) => this.#receive(message), (code) => this.#ended(code, token), token);
+    const events = this.#token || !globalThis.EventSource ? streamEvents : openEvents;
+    const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
+    const [server, token] = [this.#servers[0], this.#token];
+    const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
+    const ended = (code) => this.#ended(code, server, token);
+    this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
 
   /** Asks for a token, if there is none and somebody to ask. */
@@ -287,6 +323,11 @@ export class Feed extends EventTarget {
     return true;
   }
 
+  /** Uses the next server from now on, if it is still this one that is used. */
+  #leave(server) {
+    if (this.#servers[0] === server) this.#servers.push(this.#servers.shift());
+  }
+
   #disconnect() {
     this.#connecting = null;
     clearTimeout(this.#timer);
@@ -303,11 +344,15 @@ export class Feed extends EventTarget {
       this.#greetedAt = performance.now();
       if (!this.#timeline.hello(message)) this.#cancelPage();
       this.#wake();
-      if (message.marker) this.dispatchEvent(new CustomEvent('marker', { detail: message.marker }));
+      if (message.marker) this.#dispatch('marker', message.marker);
+    } else if (message.type === 'unread') {
+      const { unread, capped, complete } = message;
+      this.unread = { unread, capped, complete };
+      this.#dispatch('unread', this.unread);
     } else if (!this.#timeline.apply(message)) {
       return this.#reconnect();
     } else if (message.type === 'marker') {
-      this.dispatchEvent(new CustomEvent('marker', { detail: message.cursor }));
+      this.#dispatch('marker', message.cursor);
     } else if (message.type !== 'beat') {
       this.dispatchEvent(new Event('change'));
     }
@@ -315,11 +360,16 @@ export class Feed extends EventTarget {
     this.#read();
   }
 
-  #ended(code, token) {
-    if (code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+  #dispatch(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  #ended(code, server, token) {
+    if (code !== null && code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
     if (code === UNAUTHENTICATED) {
       return this.#dropToken(token) ? this.#reconnect(this.#greetedAt !== null) : this.#fail(new Error(ASKS_FOR_TOKEN));
     }
+    if (this.#greetedAt === null) this.#leave(server);
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
@@ -356,7 +406,7 @@ export class Feed extends EventTarget {
 
   async #readPages(reading) {
     const isOver = () => this.#reading !== reading;
-    for (let failures = 0, read; (read = this.#timeline.startRead()); ) {
+    for (let failures = 0, read; (read = this.#timeline.startRead());) {
       const { page, error, retryAfter = 0 } = await this.#page(read);
       if (isOver()) return;
       if (error) return this.#fail(error);
@@ -381,10 +431,10 @@ export class Feed extends EventTarget {
     this.#cancelPage = () => canceller.abort();
     const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
     try {
-      const url = this.#url('feed', before === null ? { limit } : { limit, before });
       const asked = this.#missingToken();
       if (asked) await asked;
       const token = this.#token;
+      const url = this.#url('feed', before === null ? { limit } : { limit, before });
       const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
       if (answer.ok) {
         this.#isTokenNew = false;
@@ -395,7 +445,7 @@ export class Feed extends EventTarget {
         return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
       }
       const problem = await answer.json().catch(() => ({}));
-      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`) };
+      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`, { cause: problem }) };
     } catch {
       return {};
     } finally {
@@ -412,28 +462,32 @@ export class Feed extends EventTarget {
   }
 
   #url(path, parameters) {
-    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#server);
-    url.search = new URLSearchParams(parameters);
+    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#servers[0]);
+    url.search = new URLSearchParams(Object.entries(parameters)).toString();
     return url.href;
   }
 }
 
 // Each opens a connection, reports its messages and its end, and returns how to close it without a report.
 
-function openSocket(url, onMessage, onEnd, token) {
-  const address = url.replace(/^http/, 'ws');
-  const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
-  socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
-  socket.onclose = ({ code }) => onEnd(code);
-  return () => {
-    socket.onmessage = socket.onclose = null;
-    // Browsers complain of a socket that is closed before it is open.
-    if (socket.readyState === 0) socket.onopen = () => socket.close();
-    else socket.close();
+function openSocket(WebSocket) {
+  return (url, onMessage, onEnd, token) => {
+    const address = url.replace(/^http/, 'ws');
+    const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
+    socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
+    socket.onclose = ({ code }) => onEnd(code);
+    // What went wrong is said by its end, too. The package `ws` throws where nobody listens.
+    socket.onerror = () => {};
+    return () => {
+      socket.onmessage = socket.onclose = null;
+      // Browsers complain of a socket that is closed before it is open.
+      if (socket.readyState === 0) socket.onopen = () => socket.close();
+      else socket.close();
+    };
   };
 }
 
-function openEvents(url, onMessage, onEnd) {
+const openEvents = (url, onMessage, onEnd) => {
   const source = new EventSource(url);
   MESSAGE_TYPES.forEach((type) => source.addEventListener(type, ({ data }) => onMessage(JSON.parse(data))));
   source.onerror = () => {
@@ -442,28 +496,38 @@ function openEvents(url, onMessage, onEnd) {
     onEnd(null);
   };
   return () => source.close();
-}
+};
 
-/** Server-sent events with a token, which `EventSource` cannot send. */
-function streamEvents(url, onMessage, onEnd, token) {
+/** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, and where there is no `EventSource`. */
+const streamEvents = (url, onMessage, onEnd, token) => {
   const canceller = new AbortController();
   const read = async () => {
     const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
     if (answer.status === 401) return UNAUTHENTICATED;
     if (!answer.ok) return null;
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let text = '', read; !(read = await reader.read()).done; ) {
-      const events = (text + read.value).split('\n\n');
-      text = events.pop();
-      for (const event of events) {
-        const data = event.split('\n').filter((line) => line.startsWith('data: '));
-        if (!canceller.signal.aborted) onMessage(JSON.parse(data.map((line) => line.slice(6)).join('\n')));
-      }
+    for await (const data of eventData(answer.body)) {
+      if (!canceller.signal.aborted) onMessage(JSON.parse(data));
     }
     return null;
   };
-  read().catch(() => null).then((code) => canceller.signal.aborted || onEnd(code));
+  read()
+    .catch(() => null)
+    .then((code) => canceller.signal.aborted || onEnd(code));
   return () => canceller.abort();
+};
+
+/** The data of each server-sent event. */
+async function* eventData(body) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  for (let text = '', read; !(read = await reader.read()).done;) {
+    const events = (text + decoder.decode(read.value, { stream: true })).split('\n\n');
+    text = events.pop();
+    for (const event of events) {
+      const data = event.split('\n').filter((line) => line.startsWith('data: '));
+      yield data.map((line) => line.slice(6)).join('\n');
+    }
+  }
 }
 
 const withToken = (token) => (token ? { headers: { Authorization: `Bearer ${token}` } } : {});

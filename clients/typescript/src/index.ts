@@ -1,0 +1,1 @@
+export { Feed } from './live/feed.js';

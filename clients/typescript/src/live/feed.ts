@@ -1,0 +1,366 @@
+import type { Item, LiveMessage, Page, UnreadMessage } from '../types.js';
+import { UNAUTHENTICATED, openEvents, openSocket, streamEvents, withToken, type SocketClass } from './connection.js';
+import { Timeline, type Read } from './timeline.js';
+import { backOff, inTime } from './wait.js';
+
+const PARTIAL_TRIES = 3;
+const HELLO_MAX_MS = 15_000;
+const PAGE_WAIT_MAX_MS = 15_000;
+const TOKEN_WAIT_MAX_MS = 15_000;
+const SETTLED_MS = 5_000;
+// A beat comes every 30 seconds.
+const SILENCE_MAX_MS = 75_000;
+const TOO_SLOW = 4008;
+const ASKS_FOR_TOKEN = 'the server asks for authentication';
+const FINAL_CODES: Record<number, string> = {
+  4029: 'this reader has too many connections',
+};
+
+/** What the server knows the reader by; or what returns it, and another one after it has expired. */
+export type TokenSource = string | (() => string | Promise<string>);
+
+/** Live: `items` is the feed as it is now. */
+export type FeedState = 'connecting' | 'live' | 'reconnecting' | 'stopped';
+
+/** How many entries of a feed are unread, as `GET …/marker` has it. */
+export type Unread = Pick<UnreadMessage, 'unread' | 'capped' | 'complete'>;
+
+/** How a feed is followed. */
+export interface FeedOptions {
+  /** Whose feed. */
+  user: string;
+  /**
+   * Origin of the server, by default the page's own. Of several, the nodes of a cluster, one is used as long as it
+   * answers, and then the next.
+   */
+  server?: string | readonly string[];
+  /** Entries to have at first, and to read at a time: 20, at most 100. */
+  limit?: number;
+  /** Entries that new ones may bring it to before the oldest go: 500. */
+  keep?: number;
+  /** `websocket` where there is one, else `sse`: server-sent events. */
+  transport?: 'websocket' | 'sse';
+  /** A function is asked at first, again whenever the server refuses the last one, and when no answer came for 15 s. */
+  token?: TokenSource;
+  /** Whether to be told the number of unread entries. */
+  unread?: boolean;
+  /** The class of WebSockets where there is none: of the package `ws`, in Node 20. */
+  WebSocket?: SocketClass;
+}
+
+/** The events of a feed. */
+export interface FeedEvents {
+  change: Event;
+  state: Event;
+  marker: CustomEvent<string>;
+  unread: CustomEvent<Unread>;
+}
+
+export interface Feed<Body = unknown> {
+  addEventListener<T extends keyof FeedEvents>(
+    type: T,
+    listener: (event: FeedEvents[T]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(...of: Parameters<EventTarget['addEventListener']>): void;
+}
+
+/** What a try to read a page has come to: if there is neither a page nor an error, another try may succeed. */
+interface PageRead<Body> {
+  page?: Page<Body>;
+  error?: Error;
+  retryAfter?: number;
+}
+
+/**
+ * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
+ * read up to; `unread`, with the number of unread entries, if that is wanted.
+ */
+export class Feed<Body = unknown> extends EventTarget {
+  /** Why it stopped by itself. @type {Error|null} */
+  error: Error | null = null;
+  /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
+  unread: Unread | null = null;
+
+  #user: string;
+  /** The one in use comes first. */
+  #servers: string[];
+  #wantsUnread: boolean;
+  #transport: 'websocket' | 'sse';
+  #WebSocket: SocketClass;
+  #askToken: (() => string | Promise<string>) | null = null;
+  #token: string | null = null;
+  /** Whether the token is one that the server has not taken yet. */
+  #isTokenNew = false;
+  #asked: Promise<unknown> | null = null;
+  #connecting: object | null = null;
+  #timeline: Timeline<Body>;
+  #state: FeedState = 'stopped';
+  /** When the connection was greeted, by `performance.now()`; null: it was not, or there is none. */
+  #greetedAt: number | null = null;
+  #failures = 0;
+  #hangUp = () => {};
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #reading: { done?: Promise<void> } | null = null;
+  #cancelPage = () => {};
+  #wake = () => {};
+
+  /**
+   * @param {object} options
+   * @param {string} options.user whose feed
+   * @param {string|string[]} [options.server] origin of the server, by default the page's own; of several, the nodes of
+   *   a cluster, one is used as long as it answers, and then the next
+   * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
+   * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
+   * @param {'websocket'|'sse'} [options.transport]
+   * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
+   *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
+   * @param {boolean} [options.unread] whether to be told the number of unread entries
+   * @param {Function} [options.WebSocket] the class of WebSockets where there is none
+   */
+  constructor({
+    user,
+    server = globalThis.location?.origin,
+    limit = 20,
+    keep = 500,
+    WebSocket = globalThis.WebSocket,
+    transport = WebSocket ? 'websocket' : 'sse',
+    token,
+    unread = false,
+  }: FeedOptions) {
+    super();
+    [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
+    [this.#transport, this.#WebSocket] = [transport, WebSocket];
+    if (typeof token === 'function') this.#askToken = token;
+    else if (token) this.#token = token;
+    this.#timeline = new Timeline<Body>(limit, keep);
+  }
+
+  /** The entries, newest first, as pages have them. */
+  get items(): readonly Item<Body>[] {
+    return this.#timeline.items;
+  }
+
+  /** Whether there may be older entries. */
+  get hasMore(): boolean {
+    return this.#timeline.hasMore;
+  }
+
+  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the feed as it is now. */
+  get state(): FeedState {
+    return this.#state;
+  }
+
+  /** Connects, and stays connected. Goes on from where it was stopped, if the server still knows. */
+  start(): void {
+    if (this.#state !== 'stopped') return;
+    this.error = null;
+    this.#failures = 0;
+    this.#set('connecting');
+    this.#connect();
+  }
+
+  /** Lets go of the server. The items stay. */
+  stop(): void {
+    this.#disconnect();
+    this.#reading = null;
+    this.#cancelPage();
+    this.#wake();
+    this.#set('stopped');
+  }
+
+  /** Reads older entries, again and again until it succeeds. @returns {Promise<void>} when they are there */
+  loadMore(): Promise<void> {
+    this.#timeline.wantMore();
+    return this.#read();
+  }
+
+  #connect(): void {
+    const server = this.#servers[0]!;
+    const giveUp = () => {
+      this.#leave(server);
+      this.#reconnect();
+    };
+    this.#timer = setTimeout(giveUp, HELLO_MAX_MS);
+    const asked = this.#missingToken();
+    if (!asked) return this.#open();
+    const connecting = (this.#connecting = {});
+    const ifStill = (what: () => void) => () => this.#connecting === connecting && what();
+    // Who cannot get a token tries again, as with a server that does not answer.
+    const reconnect = ifStill(() => this.#reconnect());
+    asked.then(
+      ifStill(() => this.#open()),
+      reconnect,
+    );
+  }
+
+  #open(): void {
+    const events = this.#token || !globalThis.EventSource ? streamEvents : openEvents;
+    const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
+    const [server, token] = [this.#servers[0]!, this.#token];
+    const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
+    const ended = (code: number | null) => this.#ended(code, server, token);
+    this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
+  }
+
+  /** Asks for a token, if there is none and somebody to ask. */
+  #missingToken(): Promise<unknown> | null {
+    if (this.#token || !this.#askToken) return null;
+    return (this.#asked ??= inTime(TOKEN_WAIT_MAX_MS, Promise.resolve().then(this.#askToken))
+      .then((token) => ([this.#token, this.#isTokenNew] = [token, true]))
+      .finally(() => (this.#asked = null)));
+  }
+
+  /** Forgets a token that the server does not take. False: no other can be had, or would be better. */
+  #dropToken(used: string | null): boolean {
+    if (!this.#askToken) return false;
+    if (used !== this.#token) return true;
+    if (this.#isTokenNew) return false;
+    this.#token = null;
+    return true;
+  }
+
+  /** Uses the next server from now on, if it is still this one that is used. */
+  #leave(server: string): void {
+    if (this.#servers[0] === server) this.#servers.push(this.#servers.shift()!);
+  }
+
+  #disconnect(): void {
+    this.#connecting = null;
+    clearTimeout(this.#timer);
+    this.#hangUp();
+    this.#hangUp = () => {};
+    this.#greetedAt = null;
+  }
+
+  #receive(message: LiveMessage<Body>): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#reconnect(), SILENCE_MAX_MS);
+    if (message.type === 'hello') {
+      this.#isTokenNew = false;
+      this.#greetedAt = performance.now();
+      if (!this.#timeline.hello(message)) this.#cancelPage();
+      this.#wake();
+      if (message.marker) this.#dispatch('marker', message.marker);
+    } else if (message.type === 'unread') {
+      const { unread, capped, complete } = message;
+      this.unread = { unread, capped, complete };
+      this.#dispatch('unread', this.unread);
+    } else if (!this.#timeline.apply(message)) {
+      return this.#reconnect();
+    } else if (message.type === 'marker') {
+      this.#dispatch('marker', message.cursor);
+    } else if (message.type !== 'beat') {
+      this.dispatchEvent(new Event('change'));
+    }
+    this.#settle();
+    this.#read();
+  }
+
+  #dispatch(type: string, detail: unknown): void {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  #ended(code: number | null, server: string, token: string | null): void {
+    if (code !== null && code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+    if (code === UNAUTHENTICATED) {
+      return this.#dropToken(token) ? this.#reconnect(this.#greetedAt !== null) : this.#fail(new Error(ASKS_FOR_TOKEN));
+    }
+    if (this.#greetedAt === null) this.#leave(server);
+    this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
+  }
+
+  #reconnect(atOnce = false): void {
+    // One that is greeted and dropped, again and again, is to be slowed down, too.
+    if (this.#greetedAt !== null && performance.now() - this.#greetedAt > SETTLED_MS) this.#failures = 0;
+    this.#disconnect();
+    this.#set('reconnecting');
+    this.#timer = setTimeout(() => this.#connect(), atOnce ? 0 : backOff(this.#failures++));
+    // What can be read is shown even while nothing is live; what is wrong with the request is said there, too.
+    this.#read();
+  }
+
+  #fail(error: Error): void {
+    this.error = error;
+    this.stop();
+  }
+
+  #set(state: FeedState): void {
+    if (this.#state === state) return;
+    this.#state = state;
+    this.dispatchEvent(new Event('state'));
+  }
+
+  #settle(): void {
+    if (this.#greetedAt !== null && this.#timeline.isCurrent) this.#set('live');
+  }
+
+  #read(): Promise<void> {
+    if (this.#state === 'stopped') return Promise.resolve();
+    const reading = (this.#reading ??= {});
+    return (reading.done ??= this.#readPages(reading));
+  }
+
+  async #readPages(reading: object): Promise<void> {
+    const isOver = () => this.#reading !== reading;
+    for (let failures = 0, read; (read = this.#timeline.startRead());) {
+      const { page, error, retryAfter = 0 } = await this.#page(read);
+      if (isOver()) return;
+      if (error) return this.#fail(error);
+      // What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
+      if (!page || (page.partial?.length && failures < PARTIAL_TRIES)) {
+        await this.#pause(Math.max(backOff(failures++), retryAfter * 1000));
+        if (isOver()) return;
+        continue;
+      }
+      failures = 0;
+      this.#timeline.finishRead(read, page);
+      this.dispatchEvent(new Event('change'));
+      this.#settle();
+      if (isOver()) return;
+    }
+    this.#reading = null;
+  }
+
+  /** A page; or nothing, if another try may succeed; or the error, if none will. */
+  async #page({ before, limit }: Read<Body>): Promise<PageRead<Body>> {
+    const canceller = new AbortController();
+    this.#cancelPage = () => canceller.abort();
+    const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
+    try {
+      const asked = this.#missingToken();
+      if (asked) await asked;
+      const token = this.#token;
+      const url = this.#url('feed', before === null ? { limit } : { limit, before });
+      const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
+      if (answer.ok) {
+        this.#isTokenNew = false;
+        return { page: await answer.json() };
+      }
+      if (answer.status === 401 && this.#dropToken(token)) return {};
+      if (answer.status >= 500 || [408, 429].includes(answer.status)) {
+        return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
+      }
+      const problem = await answer.json().catch(() => ({}));
+      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`, { cause: problem }) };
+    } catch {
+      return {};
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends early when the server is there again, or the feed is stopped. */
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+      setTimeout(resolve, ms);
+    });
+  }
+
+  #url(path: string, parameters: object): string {
+    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#servers[0]);
+    url.search = new URLSearchParams(Object.entries(parameters)).toString();
+    return url.href;
+  }
+}

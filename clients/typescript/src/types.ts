@@ -1,0 +1,805 @@
+// Built from /openapi.json by scripts/types.mjs: not to be edited.
+
+/** Any JSON value. */
+export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
+
+/** The codes of refusals: stable, programs branch on them. Later servers may have others. */
+export type ProblemCode =
+  | 'archive_failed'
+  | 'archive_unavailable'
+  | 'being_erased'
+  | 'blocked'
+  | 'body_timeout'
+  | 'body_too_large'
+  | 'disk_full'
+  | 'duplicate_field'
+  | 'following_limit'
+  | 'forbidden'
+  | 'foreign_page'
+  | 'gone'
+  | 'internal'
+  | 'invalid_body'
+  | 'invalid_field'
+  | 'invalid_header'
+  | 'invalid_hop'
+  | 'invalid_json'
+  | 'invalid_parameter'
+  | 'invalid_path'
+  | 'invalid_token'
+  | 'invalid_upgrade'
+  | 'joining'
+  | 'journal_failed'
+  | 'leaving'
+  | 'log_unavailable'
+  | 'misfit'
+  | 'missing_field'
+  | 'missing_parameter'
+  | 'no_cluster'
+  | 'no_data_directory'
+  | 'not_a_node'
+  | 'not_a_user'
+  | 'not_applied_yet'
+  | 'out_of_files'
+  | 'outcome_unknown'
+  | 'overloaded'
+  | 'owner_unavailable'
+  | 'post_deleted'
+  | 'post_id_taken'
+  | 'published_in_future'
+  | 'quarantined'
+  | 'rate_limited'
+  | 'read_only'
+  | 'reader_crashed'
+  | 'recovering'
+  | 'self_block'
+  | 'self_follow'
+  | 'self_mute'
+  | 'sequence_in_future'
+  | 'sequencer_unavailable'
+  | 'shutting_down'
+  | 'snapshot_failed'
+  | 'store_full'
+  | 'token_expired'
+  | 'token_issued_in_future'
+  | 'token_lifetime_too_long'
+  | 'token_not_yet_valid'
+  | 'token_revoked'
+  | 'too_many'
+  | 'too_many_connections'
+  | 'too_many_denials'
+  | 'too_many_sources'
+  | 'unauthenticated'
+  | 'unknown_field'
+  | 'unknown_host'
+  | 'unknown_list'
+  | 'unknown_parameter'
+  | 'unknown_post'
+  | 'unknown_source'
+  | 'unportable_body'
+  | 'unsupported_media_type'
+  | 'upgrade_required';
+
+/** Nothing has happened. */
+export interface BeatMessage {
+  seq: number;
+  type: 'beat';
+}
+
+export interface BlockedChange {
+  sequence: number;
+  source: SourceId;
+  type: 'blocked';
+  user: SourceId;
+}
+
+export type Change<Body = unknown> =
+  | PublishedChange<Body>
+  | EditedChange<Body>
+  | DeletedChange
+  | FollowedChange
+  | UnfollowedChange
+  | MutedChange
+  | UnmutedChange
+  | BlockedChange
+  | UnblockedChange
+  | RulesChange
+  | MarkedChange
+  | MemberAddedChange
+  | MemberRemovedChange
+  | ListDeletedChange
+  | TokensRevokedChange
+  | ErasedChange
+  | MissedMessage<Body>
+  | ReachedMessage;
+
+export interface Cluster {
+  applied: number;
+  epoch: number;
+  node: string;
+  nodes: {
+    address: string;
+    name: string;
+    partitions: number[];
+  }[];
+  partitions: number;
+  sequencer: string | null;
+  world?: {
+    digest: string;
+    sequence: number;
+  };
+}
+
+/** Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone. */
+export type Cursor = string;
+
+export interface DeletedChange {
+  id: PostId;
+  repost_of?: PostId;
+  sequence: number;
+  type: 'deleted';
+}
+
+export interface EditedChange<Body = unknown> {
+  at: Time;
+  /** The new body, if it changed. */
+  body?: Body;
+  /** The new value, if it changed. */
+  hidden?: boolean;
+  id: PostId;
+  sequence: number;
+  type: 'edited';
+}
+
+export interface ErasedChange {
+  sequence: number;
+  type: 'erased';
+  user: SourceId;
+}
+
+export interface Erasure {
+  erased: 'under_way';
+}
+
+export interface Explanation {
+  blockers: (
+    | {
+        kind: 'unknown';
+        post: PostId;
+      }
+    | {
+        kind: 'deleted';
+        post: PostId;
+      }
+    | {
+        kind: 'hidden';
+        post: PostId;
+      }
+    | {
+        kind: 'muted';
+        source: SourceId;
+      }
+    | {
+        kind: 'blocked';
+        source: SourceId;
+      }
+    | {
+        kind: 'blocked_by';
+        source: SourceId;
+      }
+    | {
+        kind: 'own_posts_off';
+      }
+    | {
+        kind: 'reposts_off';
+      }
+    | {
+        kind: 'reply';
+        source?: SourceId;
+      }
+  )[];
+  cost: RouteCost | null;
+  reasons: (
+    | {
+        kind: 'own';
+      }
+    | {
+        kind: 'follow';
+        source: SourceId;
+      }
+    | {
+        kind: 'kept';
+        source: SourceId;
+      }
+    | {
+        kind: 'virtual';
+      }
+    | {
+        at: Time;
+        kind: 'repost';
+        post: PostId;
+        source: SourceId;
+        user: SourceId;
+      }
+  )[];
+  route: 'push' | 'pull' | null;
+  shown: boolean;
+}
+
+export interface FeedOfUser<Body = unknown> {
+  /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
+  gap?: true;
+  items: Item<Body>[];
+  /** For `after`: stands for all that had come into the feed. Null where nothing has. */
+  newest: Cursor | null;
+  /** Where what follows begins; null where nothing does. */
+  next: Cursor | null;
+  /** What could not be read in time, and is passed over here: it is there on a later read. */
+  partial: SourceId[];
+  /** Sources that are not named in `partial`, beside those that are. */
+  partial_more?: number;
+  /** Entries that the rule `per_source_max` left out. */
+  passed_over?: number;
+  /** Posts that are damaged on disk. */
+  unreadable?: PostId[];
+  user: SourceId;
+}
+
+export interface FeedsAnswer<Body = unknown> {
+  feeds: (FeedOfUser<Body> | RefusedFeed)[];
+}
+
+export interface FeedsRequest {
+  fields?: 'ids' | null;
+  limit?: number;
+  users: SourceId[];
+}
+
+export interface FollowOptions {
+  /** So many earlier posts come with it; without this all do. */
+  backfill?: number;
+  /** Followed virtually: shown nowhere. */
+  hidden?: boolean;
+}
+
+export interface Followed {
+  created: number;
+  existing: number;
+  /** Present if the request has `unfollows`. */
+  removed?: number;
+}
+
+export interface FollowedChange {
+  follows: {
+    follower: SourceId;
+    /** Followed virtually: shown nowhere. */
+    hidden?: true;
+    since: Time;
+    source: SourceId;
+  }[];
+  sequence: number;
+  type: 'followed';
+}
+
+export interface FollowsRequest {
+  follows?: {
+    /** So many earlier posts come with it; without this all do. */
+    backfill?: number;
+    follower: SourceId;
+    /** Followed virtually: shown nowhere. */
+    hidden?: boolean;
+    source: SourceId;
+  }[];
+  unfollows?: {
+    follower: SourceId;
+    source: SourceId;
+  }[];
+}
+
+/** The first one: exactly what was missed follows if `recovered`; else the feed is to be read again. */
+export interface HelloMessage {
+  epoch: string;
+  marker: Cursor | null;
+  recovered: boolean;
+  seq: number;
+  type: 'hello';
+}
+
+export interface Item<Body = unknown> {
+  cursor: Cursor;
+  post: Post<Body>;
+  /** Who repeats the post, newest first. */
+  reposts: {
+    at: Time;
+    post: PostId;
+    user: SourceId;
+  }[];
+  /** Followed sources that brought it. */
+  via: SourceId[];
+}
+
+export type Kind = 'post' | 'user' | 'ad';
+
+export interface ListDeletedChange {
+  list: ListName;
+  sequence: number;
+  type: 'list_deleted';
+  user: SourceId;
+}
+
+/** The name of a list. */
+export type ListName = string;
+
+export interface ListOfLists {
+  items: {
+    members: number;
+    name: ListName;
+  }[];
+  /** Where what follows begins; null where nothing does. */
+  next: Cursor | null;
+}
+
+export type LiveMessage<Body = unknown> =
+  | HelloMessage
+  | PostMessage<Body>
+  | RemoveMessage
+  | UpdateMessage<Body>
+  | StaleMessage
+  | MarkerMessage
+  | UnreadMessage
+  | BeatMessage;
+
+export interface Liveness {
+  alive: true;
+}
+
+export interface Mark {
+  cursor: Cursor;
+}
+
+export interface MarkedChange {
+  cursor: Cursor;
+  sequence: number;
+  type: 'marked';
+  user: SourceId;
+}
+
+export interface Marker {
+  /** There may be more unread than is counted. */
+  capped: boolean;
+  /** False if counting ended early: whether there is more unread, or any, is not known. */
+  complete: boolean;
+  cursor: Cursor | null;
+  /** Entries of others above the marker, or that came in after it was set, wherever they stand. */
+  unread: number;
+}
+
+/** The reader has read up to here. */
+export interface MarkerMessage {
+  cursor: Cursor;
+  seq: number;
+  type: 'marker';
+}
+
+export interface MemberAddedChange {
+  list: ListName;
+  sequence: number;
+  source: SourceId;
+  type: 'member_added';
+  user: SourceId;
+}
+
+export interface MemberRemovedChange {
+  list: ListName;
+  sequence: number;
+  source: SourceId;
+  type: 'member_removed';
+  user: SourceId;
+}
+
+export interface MissedMessage<Body = unknown> {
+  post: Post<Body>;
+  reader: SourceId;
+  reason: 'asleep';
+  sequence: number;
+  type: 'missed';
+  via: SourceId[];
+}
+
+export interface MutedChange {
+  sequence: number;
+  source: SourceId;
+  type: 'muted';
+  user: SourceId;
+}
+
+export interface NewPost<Body = unknown> {
+  author: SourceId;
+  /** Any JSON, at most 65536 bytes and 64 levels. */
+  body: Body;
+  id?: PostId | null;
+  kind?: Kind | null;
+  published_at?: Time | null;
+  reply_to?: PostId | null;
+  repost_of?: PostId | null;
+  tags?: TagName[] | null;
+  topic?: TopicName | null;
+}
+
+export interface Page<Body = unknown> {
+  /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
+  gap?: true;
+  items: Item<Body>[];
+  /** For `after`: stands for all that had come into the feed. Null where nothing has. */
+  newest: Cursor | null;
+  /** Where what follows begins; null where nothing does. */
+  next: Cursor | null;
+  /** What could not be read in time, and is passed over here: it is there on a later read. */
+  partial: SourceId[];
+  /** Sources that are not named in `partial`, beside those that are. */
+  partial_more?: number;
+  /** Entries that the rule `per_source_max` left out. */
+  passed_over?: number;
+  /** Posts that are damaged on disk. */
+  unreadable?: PostId[];
+}
+
+/** With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. */
+export interface Post<Body = unknown> {
+  author: SourceId;
+  /** Any JSON, at most 65536 bytes and 64 levels. */
+  body: Body;
+  edited_at?: Time;
+  /** Kept out of every feed until it is shown again. */
+  hidden?: boolean;
+  id: PostId;
+  kind?: Kind;
+  published_at: Time;
+  reply_to?: PostId;
+  repost_of?: PostId;
+  tags?: TagName[];
+  topic?: TopicName;
+}
+
+export interface PostChange<Body = unknown> {
+  /** Any JSON, at most 65536 bytes and 64 levels. */
+  body?: Body;
+  hidden?: boolean;
+}
+
+/** A whole number of 64 bits in decimal digits, without sign or leading zeros. */
+export type PostId = string;
+
+export interface PostList<Body = unknown> {
+  missing: PostId[];
+  posts: Post<Body>[];
+}
+
+/** The entry is in the feed. */
+export interface PostMessage<Body = unknown> {
+  item: Item<Body>;
+  seq: number;
+  type: 'post';
+}
+
+export interface PostsAnswer<Body = unknown> {
+  posts: (PublishedPost<Body> | RefusedPost)[];
+}
+
+export interface PostsRequest<Body = unknown> {
+  posts: NewPost<Body>[];
+}
+
+export interface Problem {
+  /** Stable: programs branch on this. */
+  code: string;
+  /** For people; may change. */
+  detail: string;
+  /** Of follows: each that cannot be made, by its index in the request. */
+  errors?: {
+    code: string;
+    detail: string;
+    index: number;
+  }[];
+  /** The field, path part or query parameter at fault. */
+  field?: string;
+  /** Of `sequence_in_future`: the last `after` that is possible. */
+  newest?: number;
+  /** Of `gone`: the first `after` that is possible. */
+  oldest?: number;
+  /** In place of the header `Retry-After`, in `feeds` and `posts` only. */
+  retry_after?: number;
+  status: number;
+  /** The status in words. */
+  title: string;
+  type: 'about:blank';
+}
+
+export interface PublishedChange<Body = unknown> {
+  post: Post<Body>;
+  sequence: number;
+  type: 'published';
+}
+
+export interface PublishedPost<Body = unknown> {
+  created: boolean;
+  post: Post<Body>;
+}
+
+export interface Put {
+  created: boolean;
+}
+
+export interface ReachedMessage {
+  sequence: number;
+  type: 'reached';
+}
+
+export interface Readiness {
+  ready: true;
+}
+
+export interface RefusedFeed {
+  problem: Problem;
+  user: SourceId;
+}
+
+export interface RefusedPost {
+  problem: Problem;
+}
+
+/** No entry of this post is in the feed. */
+export interface RemoveMessage {
+  post: PostId;
+  seq: number;
+  type: 'remove';
+}
+
+export interface Revoke {
+  not_before?: Time | null;
+}
+
+export interface Revoked {
+  not_before: Time;
+  user: SourceId;
+}
+
+/** The processor time that the posts of a source take by either route, in microseconds an hour: estimated from the rates since the start of the server. */
+export interface RouteCost {
+  /** On what its route depends. */
+  decided_by: 'setting' | 'followers' | 'cost';
+  /** Pulling its posts for the pages of its followers. */
+  pull_us_per_hour: number;
+  /** Pushing its posts to the followers that have inboxes. */
+  push_us_per_hour: number;
+}
+
+export interface Rules {
+  /** Posts that the reader misses while asleep are in the stream of changes. */
+  notify: boolean;
+  /** Entries of one author on a page. */
+  per_source_max: number | null;
+  replies: 'followed' | 'all' | 'none';
+  reposts: boolean;
+  show_own: boolean;
+}
+
+export interface RulesChange {
+  rules: Rules;
+  sequence: number;
+  type: 'rules_changed';
+  user: SourceId;
+}
+
+export interface RulesPatch {
+  /** Posts that the reader misses while asleep are in the stream of changes. */
+  notify?: boolean;
+  /** Entries of one author on a page. */
+  per_source_max?: number | null;
+  replies?: 'followed' | 'all' | 'none';
+  reposts?: boolean;
+  show_own?: boolean;
+}
+
+export interface Snapshot {
+  bytes: number;
+  file: string;
+  sequence: number;
+  taken_at: Time;
+}
+
+/** A user, or with `tag:` or `topic:` in front a tag or topic. */
+export type SourceId = string;
+
+export interface SourceList {
+  items: {
+    id: SourceId;
+    since: Time;
+  }[];
+  /** Where what follows begins; null where nothing does. */
+  next: Cursor | null;
+}
+
+/** What stands below this cursor is to be read again; with null all of it. */
+export interface StaleMessage {
+  below: Cursor | null;
+  seq: number;
+  type: 'stale';
+}
+
+export interface Stats {
+  active: number;
+  admission: Record<
+    string,
+    {
+      limit: number;
+      refused: number;
+      under_way: number;
+    }
+  >;
+  archive_read_failures: number;
+  clock: {
+    jumps_ahead: number;
+    jumps_back: number;
+    last_jump_seconds: number;
+    lead_seconds: number;
+    now: Time;
+  };
+  deliveries: number;
+  deliveries_below_floor: number;
+  duplicate_deliveries: number;
+  edges: number;
+  erasures: {
+    oldest_seconds: number | null;
+    under_way: number;
+  };
+  fanout_latency: {
+    count: number;
+    followers?: string;
+    max_us: number;
+    p50_us: number;
+    p99_us: number;
+  }[];
+  inboxes?: {
+    bytes: number;
+    count: number;
+    entries: number;
+  };
+  journal: {
+    commits: number;
+    sequence: number;
+    written_bytes: number;
+  } | null;
+  live: {
+    connections: number;
+    cut_off: number;
+    messages: number;
+    readers: number;
+  };
+  memory: {
+    inboxes_bytes: number;
+    posts_bytes: number;
+    reposts_bytes: number;
+    resident_bytes: number | null;
+    sources_bytes: number;
+  };
+  pages: number;
+  partial_pages: number;
+  posts: number;
+  published: number;
+  queues: Record<
+    string,
+    {
+      depth: number;
+      limit: number;
+    }
+  >;
+  recovery: {
+    cut: {
+      after_byte: number;
+      bytes: number;
+      segment: string;
+      whole_events: number;
+    } | null;
+    events: number;
+    lost: {
+      from: number;
+      reason: string;
+      segment: string;
+      through: number | null;
+    }[];
+    skipped: string[];
+    snapshot: number | null;
+  } | null;
+  shed: number;
+  sleeps: number;
+  snapshots: {
+    age_seconds: number;
+    bytes: number;
+    file: string;
+    sequence: number;
+    taken_at: Time;
+  }[];
+  uptime_seconds: number;
+  user_crashes: number;
+  users: number;
+  wakes: number;
+}
+
+/** The name of a tag. */
+export type TagName = string;
+
+/** RFC 3339 in UTC, with at most microseconds. */
+export type Time = string;
+
+export interface TokensRevokedChange {
+  not_before: Time;
+  sequence: number;
+  type: 'tokens_revoked';
+  user: SourceId;
+}
+
+/** The name of a topic. */
+export type TopicName = string;
+
+export interface UnblockedChange {
+  sequence: number;
+  source: SourceId;
+  type: 'unblocked';
+  user: SourceId;
+}
+
+export interface UnfollowedChange {
+  follower: SourceId;
+  /** What is in the feed stays there. */
+  keep?: true;
+  sequence: number;
+  source: SourceId;
+  type: 'unfollowed';
+}
+
+export interface UnmutedChange {
+  sequence: number;
+  source: SourceId;
+  type: 'unmuted';
+  user: SourceId;
+}
+
+/** With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the message before it. */
+export interface UnreadMessage {
+  capped: boolean;
+  complete: boolean;
+  seq: number;
+  type: 'unread';
+  unread: number;
+}
+
+/** The post reads like this now. */
+export interface UpdateMessage<Body = unknown> {
+  post: Post<Body>;
+  seq: number;
+  type: 'update';
+}
+
+export interface User {
+  /** Its reader is awake. */
+  active: boolean;
+  /** Its posts are pulled, not pushed. */
+  celebrity: boolean;
+  cost: RouteCost;
+  followers: number;
+  following: number;
+  id: SourceId;
+  last_seen: Time | null;
+  posts: number;
+}
+
+export interface Verdict {
+  entries: number;
+  extra: PostId[];
+  floor: Cursor | null;
+  good: boolean;
+  missing: PostId[];
+  rebuilt: number;
+  stale: number;
+  under_way: number;
+}
