@@ -1,0 +1,249 @@
+import { backOff } from './live/wait.js';
+import { TidewireError } from './error.js';
+import type { ClientOptions, RequestOptions } from './options.js';
+import type { Problem } from './types.js';
+
+const TIMEOUT_MS = 30_000;
+const RETRIES = 4;
+const RETRY_AFTER_MAX_MS = 30_000;
+/** Of a wait that the server has named, added by chance: who was refused together does not come back together. */
+const JITTER = 0.25;
+/** The connection was not made, so that nothing was sent. */
+const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'];
+/** The node answers, but another one is the better choice. */
+const ASK_ANOTHER = ['recovering', 'joining', 'leaving', 'shutting_down'];
+
+/** What is asked for. */
+export interface Request {
+  method: 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE';
+  path: string;
+  query?: Record<string, string | number | boolean | undefined>;
+  headers?: Record<string, string>;
+  body?: unknown;
+  /** Whether it may be sent again when it may have been done already. */
+  isRepeatable: boolean;
+  options: RequestOptions;
+}
+
+/** An answer whose status is 2xx, with what its reader made of it. */
+interface Answer<T> {
+  status: number;
+  value: T;
+}
+
+/** Makes something of a good answer. */
+type Reader<T> = (response: Response, canceller: AbortController) => Promise<T>;
+
+/** The path of these parts, each of them encoded. */
+export function path(strings: TemplateStringsArray, ...parts: string[]): string {
+  parts.forEach((part) => {
+    // URLs are resolved: these would ask for something else.
+    if (['', '.', '..'].includes(part)) throw new TypeError(`${JSON.stringify(part)} is no part of a path`);
+  });
+  return String.raw({ raw: strings }, ...parts.map((part) => encodeURIComponent(part)));
+}
+
+/** Sends requests, again where that is safe, to whichever server answers, with a token that is good. */
+export class Http {
+  /** The highest `Tidewire-Sequence` of all answers. */
+  sequence = 0;
+
+  readonly #options: ClientOptions;
+  /** The one in use comes first. */
+  readonly #servers: string[];
+  #token: string | null = null;
+  #asked: Promise<string> | null = null;
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+    const { location } = globalThis as { location?: { origin: string } };
+    this.#servers = [options.server ?? location?.origin ?? []].flat().map((server) => server.replace(/\/+$/, ''));
+    if (this.#servers.length === 0) throw new TypeError('the URL of a server is needed');
+  }
+
+  /** All servers; the one in use comes first. */
+  get servers(): string[] {
+    return [...this.#servers];
+  }
+
+  /** Sends a request. Its answer is JSON, or nothing. */
+  async json<T>(request: Request): Promise<Answer<T>> {
+    return this.send(request, async (response) => {
+      const text = await response.text();
+      return (text === '' ? undefined : JSON.parse(text)) as T;
+    });
+  }
+
+  /**
+   * Sends a request. `read` takes a good answer within the time of the try. What it returns may go on with the answer: then
+   * the canceller ends that.
+   */
+  async send<T>(request: Request, read: Reader<T>): Promise<Answer<T>> {
+    const { signal, retries = this.#options.retries ?? RETRIES } = request.options;
+    let isRenewed = false;
+    for (let tries = 0, unanswered = 0; ;) {
+      signal?.throwIfAborted();
+      const server = this.#servers[0]!;
+      const token = await this.#goodToken(signal);
+      try {
+        return await this.#try(server, token, request, read);
+      } catch (error) {
+        if (!(error instanceof TidewireError)) throw error;
+        if (error.status === 401 && !isRenewed && this.#dropToken(token)) {
+          isRenewed = true;
+          continue;
+        }
+        const isGone = error.status === 0 || ASK_ANOTHER.includes(error.code);
+        if (isGone) this.#leave(server);
+        if (!mayRepeat(error, request)) throw error;
+        // Another server may answer at once.
+        if (isGone && ++unanswered < this.#servers.length) continue;
+        if (tries >= retries) throw error;
+        await this.#waitBefore(tries++, error, signal);
+      }
+    }
+  }
+
+  async #try<T>(server: string, token: string | null, request: Request, read: Reader<T>): Promise<Answer<T>> {
+    const { signal, timeoutMs = this.#options.timeoutMs ?? TIMEOUT_MS } = request.options;
+    const canceller = new AbortController();
+    const cancel = () => canceller.abort(signal!.reason);
+    signal?.addEventListener('abort', cancel, { once: true });
+    let isLate = false;
+    const timer = setTimeout(() => canceller.abort((isLate = true)), timeoutMs);
+    try {
+      const send = this.#options.fetch ?? fetch;
+      const response = await send(url(server, request), { ...init(request, token), signal: canceller.signal });
+      this.sequence = Math.max(this.sequence, Number(response.headers.get('Tidewire-Sequence')));
+      if (!response.ok) throw await refusal(response);
+      return { status: response.status, value: await read(response, canceller) };
+    } catch (error) {
+      if (error instanceof TidewireError) throw error;
+      if (signal?.aborted) throw signal.reason;
+      if (error instanceof SyntaxError) throw unexpected(200, 'OK, but no JSON', error);
+      throw isLate ? late(timeoutMs, error) : unanswered(server, error);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', cancel);
+    }
+  }
+
+  /** Waits as long as the server says, or ever longer. Fails with the error if the server says too long. */
+  async #waitBefore(nth: number, error: TidewireError, signal?: AbortSignal): Promise<void> {
+    const named = (error.retryAfter ?? 0) * 1000;
+    if (named > (this.#options.retryAfterMaxMs ?? RETRY_AFTER_MAX_MS)) throw error;
+    await pause(named > 0 ? named * (1 + Math.random() * JITTER) : backOff(nth), signal);
+  }
+
+  /** The token to use now. All requests that need a new one wait for the same. */
+  async #goodToken(signal?: AbortSignal): Promise<string | null> {
+    const { token, timeoutMs = TIMEOUT_MS } = this.#options;
+    if (typeof token !== 'function') return token || null;
+    if (this.#token !== null) return this.#token;
+    this.#asked ??= Promise.resolve()
+      .then(token)
+      .then((fresh) => (this.#token = fresh))
+      .finally(() => (this.#asked = null));
+    return within(timeoutMs, this.#asked, signal);
+  }
+
+  /** Forgets a token that the server has refused. False: there is nobody to ask for another one. */
+  #dropToken(used: string | null): boolean {
+    if (typeof this.#options.token !== 'function') return false;
+    if (this.#token === used) this.#token = null;
+    return true;
+  }
+
+  /** Uses the next server from now on, if it is still this one that is used. */
+  #leave(server: string): void {
+    if (this.#servers[0] === server) this.#servers.push(this.#servers.shift()!);
+  }
+}
+
+/** Waits; a signal ends it with its reason. */
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal!.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', end);
+      resolve();
+    }, ms);
+    if (signal?.aborted) end();
+    else signal?.addEventListener('abort', end, { once: true });
+  });
+}
+
+/** What is promised, unless it takes too long or is not wanted any more. */
+async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+  const done = new AbortController();
+  const end = () => done.abort(signal!.reason);
+  signal?.addEventListener('abort', end, { once: true });
+  // Nobody looks at what loses the race.
+  const tooLate = pause(ms, done.signal).then(() => Promise.reject(late(ms)));
+  try {
+    return await Promise.race([promise, tooLate]);
+  } finally {
+    signal?.removeEventListener('abort', end);
+    tooLate.catch(() => {});
+    done.abort();
+  }
+}
+
+/** Whether the same request may be sent again after this. */
+export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 'isRepeatable'>): boolean {
+  if (error.status === 0) return isRepeatable || isNotSent(error.cause);
+  if (error.code === 'unexpected_answer') return isRepeatable && [502, 503, 504].includes(error.status);
+  // Without the header, waiting does not help. With it, nothing was done, apart from this one code.
+  const isTemporary = error.retryAfter !== undefined && [408, 429, 503].includes(error.status);
+  return isTemporary && (isRepeatable || error.code !== 'outcome_unknown');
+}
+
+function isNotSent(error: unknown): boolean {
+  const cause = (error as { cause?: { code?: string } } | undefined)?.cause;
+  return NOT_SENT.includes(cause?.code ?? '');
+}
+
+function url(server: string, { path, query = {} }: Request): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return `${server}${path}${search && '?'}${search}`;
+}
+
+function init({ method, headers, body }: Request, token: string | null): RequestInit {
+  return {
+    method,
+    headers: {
+      ...headers,
+      ...(token ? { Authorization: `Bearer ${token}` } : {}),
+      ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+    },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  };
+}
+
+async function refusal(response: Response): Promise<TidewireError> {
+  const { status, headers } = response;
+  const seconds = Number(headers.get('Retry-After') ?? NaN);
+  const retryAfter = Number.isNaN(seconds) ? undefined : seconds;
+  const problem = (await response.json().catch(() => null)) as Problem | null;
+  if (typeof problem?.code === 'string') return new TidewireError({ ...problem, status, retry_after: retryAfter });
+  return unexpected(status, response.statusText);
+}
+
+function unexpected(status: number, words: string, cause?: unknown): TidewireError {
+  return new TidewireError(
+    { code: 'unexpected_answer', detail: `the answer is ${status} ${words}`, status },
+    { cause },
+  );
+}
+
+function late(ms: number, cause?: unknown): TidewireError {
+  return new TidewireError({ code: 'timeout', detail: `no answer in ${ms} ms`, status: 0 }, { cause });
+}
+
+function unanswered(server: string, cause: unknown): TidewireError {
+  return new TidewireError({ code: 'no_answer', detail: `no answer from ${server}`, status: 0 }, { cause });
+}

@@ -1,0 +1,75 @@
+import type { TokenSource } from './live/feed.js';
+import type { ChangeType } from './changes.js';
+
+/** How a server is reached. Each request has the limits of time and tries that are given here, or its own. */
+export interface ClientOptions {
+  /**
+   * URL of the server; in a browser by default the page's origin. Of several, the nodes of a cluster, one is used as
+   * long as it answers, and then the next.
+   */
+  server?: string | readonly string[];
+  /** A key or token. A function is asked at first, and once again when the server refuses the last one (401). */
+  token?: TokenSource;
+  /** For each try to get an answer: 30,000. The token's function has the same time. */
+  timeoutMs?: number;
+  /** How often what failed is tried again, if that is safe: 4 times. */
+  retries?: number;
+  /** A longer `Retry-After` than this is not waited for: 30,000. */
+  retryAfterMaxMs?: number;
+  /** In place of the global `fetch`. */
+  fetch?: typeof fetch;
+}
+
+/** Of every request. */
+export interface RequestOptions {
+  /** Ends the request, and its tries. What it asked for may have been done. */
+  signal?: AbortSignal;
+  timeoutMs?: number;
+  retries?: number;
+}
+
+/** Of reads of users, feeds and posts. */
+export interface ReadOptions extends RequestOptions {
+  /** In a cluster: answer only after this sequence is applied, such as `client.sequence` after a write. */
+  afterSequence?: number;
+}
+
+export interface WriteOptions extends RequestOptions {
+  /** Answer only after the post has reached the inboxes of all active readers. */
+  delivered?: boolean;
+}
+
+/** Which part of a feed. */
+export interface PageOptions extends ReadOptions {
+  /** At most so many entries: 20, at most 100. */
+  limit?: number;
+  /** Entries older than this: the `next` of the page before. */
+  before?: string;
+  /** What has come into the feed since this `newest`: to poll. Not together with `before`. */
+  after?: string;
+  /** `ids`: posts have no more than `id`, `author` and `published_at`. */
+  fields?: 'ids';
+}
+
+/** Which part of a list. */
+export interface ListOptions extends ReadOptions {
+  limit?: number;
+  /** The `next` of the part before. */
+  cursor?: string;
+}
+
+/** Of walks over all entries. */
+export interface WalkOptions extends ReadOptions {
+  /** How many are read at a time: 100. */
+  limit?: number;
+}
+
+/** What of the stream of changes. */
+export interface ChangesOptions<T extends ChangeType = ChangeType> extends RequestOptions {
+  /** The last `sequence` that was processed; 0: all that the server has. By default, what is accepted from now on. */
+  after?: number;
+  /** Only these. */
+  types?: readonly T[];
+  /** False: ends once it has reached the present. By default it stays connected. */
+  follow?: boolean;
+}

@@ -1,0 +1,216 @@
+// Every call against the real server.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { Tidewire, newPostId } from 'tidewire';
+
+import { Server, until } from './server.mjs';
+
+let server, tidewire;
+const called = new Set();
+
+before(async () => {
+  server = await Server.start();
+  tidewire = watched(new Tidewire({ server: `${server.origin}/` }));
+});
+
+after(() => server?.stop());
+
+/** The client, and which of its methods are called. */
+function watched(client) {
+  return new Proxy(client, {
+    get(_, name) {
+      called.add(name);
+      const value = client[name];
+      return typeof value === 'function' ? value.bind(client) : value;
+    },
+  });
+}
+
+async function all(walk) {
+  const found = [];
+  for await (const one of walk) found.push(one);
+  return found;
+}
+
+const texts = (items) => items.map(({ post }) => post.body.text).join(' ');
+const ids = (items) => items.map(({ id }) => id).join(' ');
+const say = (author, text, more) => tidewire.publish({ author, body: { text }, ...more }, { delivered: true });
+
+test('posts are published, read, edited, hidden and deleted', async () => {
+  const post = await say('bob', 'one', { tags: ['rust'], topic: 'engines' });
+  assert.match(post.id, /^\d+$/);
+  assert.deepEqual([post.author, post.tags, post.topic, post.body], ['bob', ['rust'], 'engines', { text: 'one' }]);
+  assert.deepEqual(await tidewire.post(post.id), post);
+  const edited = await tidewire.editPost(post.id, { body: { text: 'two' } });
+  assert.deepEqual([edited.body.text, typeof edited.edited_at], ['two', 'string']);
+  assert.equal((await tidewire.editPost(post.id, { hidden: true })).hidden, true);
+  assert.equal(await tidewire.deletePost(post.id), undefined);
+  await tidewire.deletePost(post.id);
+  await assert.rejects(tidewire.post(post.id), { name: 'TidewireError', status: 404 });
+});
+
+test('a post with the same id is published once', async () => {
+  const id = newPostId();
+  const first = await say('ida', 'one', { id });
+  assert.deepEqual(await say('ida', 'one', { id }), first);
+  assert.equal((await all(tidewire.postsOf('ida'))).length, 1);
+});
+
+test('a repost brings the original, and is withdrawn by its deletion', async () => {
+  const post = await say('cas', 'original');
+  await tidewire.follow('ann-r', 'bob-r');
+  const repost = await tidewire.repost('bob-r', post.id, {}, { delivered: true });
+  const [item] = await all(tidewire.feed('ann-r'));
+  assert.deepEqual([item.post.id, item.reposts[0].user, item.reposts[0].post], [post.id, 'bob-r', repost.id]);
+  await tidewire.deletePost(repost.id);
+  assert.deepEqual(await all(tidewire.feed('ann-r')), []);
+});
+
+test('each post of a batch is answered by itself', async () => {
+  const id = newPostId();
+  const answers = await tidewire.publishMany([
+    { author: 'bat', body: { text: 'one' }, id },
+    { author: 'bat', body: { text: 'one' }, id },
+    { author: 'bat', body: { text: 'other' }, id },
+    { author: 'bat', body: { text: 'two' } },
+  ]);
+  assert.deepEqual(
+    answers.map(({ created, error }) => error?.code ?? created),
+    [true, false, 'post_id_taken', true],
+  );
+  const read = await tidewire.postsById([answers[3].post.id, id, '1']);
+  assert.deepEqual([read.posts.map(({ body }) => body.text), read.missing], [['two', 'one'], ['1']]);
+});
+
+test('edges are made and removed, one by one and many at once', async () => {
+  assert.deepEqual(await tidewire.follow('ann', 'bob'), { created: true });
+  assert.deepEqual(await tidewire.follow('ann', 'bob'), { created: false });
+  await tidewire.follow('ann', 'tag:hidden', { hidden: true, backfill: 3 });
+  assert.equal(ids(await all(tidewire.following('ann'))), 'bob');
+  assert.equal(ids(await all(tidewire.following('ann', { hidden: true }))), 'tag:hidden');
+  const many = Array.from({ length: 205 }, (_, nth) => ({ follower: `f${nth}`, source: 'hub' }));
+  const made = await tidewire.changeFollows({ follows: many, unfollows: [{ follower: 'ann', source: 'bob' }] });
+  assert.deepEqual(made, { created: 205, existing: 0, removed: 1 });
+  assert.equal((await all(tidewire.followers('hub'))).length, 205);
+  assert.equal((await tidewire.followersPage('hub', { limit: 3 })).items.length, 3);
+  assert.equal((await tidewire.followingPage('f1')).items[0].id, 'hub');
+  await tidewire.unfollow('f1', 'hub', { keep: true });
+  assert.equal((await tidewire.user('hub')).followers, 204);
+});
+
+test('a feed is walked down page by page, and polled', async () => {
+  await tidewire.changeFollows({ follows: [{ follower: 'fay', source: 'gus' }] });
+  const posts = Array.from({ length: 25 }, (_, nth) => ({ author: 'gus', body: { text: `${nth}` } }));
+  await tidewire.publishMany(posts, { delivered: true });
+  const expected = posts.map(({ body }) => body.text).reverse();
+  for (const limit of [1, 7, 100]) {
+    assert.equal(texts(await all(tidewire.feed('fay', { limit }))), expected.join(' '));
+  }
+  assert.equal(texts(await all(tidewire.postsOf('gus', { limit: 10 }))), expected.join(' '));
+  const page = await tidewire.feedPage('fay', { limit: 2 });
+  assert.equal(texts(page.items), '24 23');
+  assert.equal(texts((await tidewire.feedPage('fay', { limit: 1, before: page.next })).items), '22');
+  assert.deepEqual((await tidewire.feedPage('fay', { after: page.newest })).items, []);
+  await say('gus', 'new');
+  assert.equal(texts((await tidewire.feedPage('fay', { after: page.newest })).items), 'new');
+  const [bare] = (await tidewire.postsPage('gus', { limit: 1, fields: 'ids' })).items;
+  assert.deepEqual(Object.keys(bare.post).sort(), ['author', 'id', 'published_at']);
+  const feeds = await tidewire.feeds(['fay', 'nobody'], { limit: 1 });
+  assert.deepEqual(
+    feeds.map(({ user, items }) => [user, texts(items)]),
+    [
+      ['fay', 'new'],
+      ['nobody', ''],
+    ],
+  );
+});
+
+test('it is explained why a post is shown', async () => {
+  await tidewire.follow('eve', 'dan');
+  const post = await say('dan', 'seen');
+  const { shown, reasons } = await tidewire.explain('eve', post.id);
+  assert.deepEqual([shown, reasons], [true, [{ kind: 'follow', source: 'dan' }]]);
+});
+
+test('mutes and blocks are made, listed and removed', async () => {
+  assert.deepEqual(await tidewire.mute('mia', 'tag:noise'), { created: true });
+  assert.equal(ids(await all(tidewire.mutes('mia'))), 'tag:noise');
+  assert.equal(ids((await tidewire.mutesPage('mia')).items), 'tag:noise');
+  await tidewire.unmute('mia', 'tag:noise');
+  assert.deepEqual(await all(tidewire.mutes('mia')), []);
+  await tidewire.block('mia', 'rod');
+  assert.equal(ids(await all(tidewire.blocks('mia'))), 'rod');
+  assert.equal(ids((await tidewire.blocksPage('mia')).items), 'rod');
+  await assert.rejects(tidewire.follow('rod', 'mia'), { code: 'blocked', status: 403 });
+  await tidewire.unblock('mia', 'rod');
+  await tidewire.follow('rod', 'mia');
+});
+
+test('rules are changed one by one', async () => {
+  assert.equal((await tidewire.rules('rue')).show_own, true);
+  const rules = await tidewire.changeRules('rue', { show_own: false, per_source_max: 3 });
+  assert.deepEqual(await tidewire.rules('rue'), rules);
+  assert.deepEqual([rules.show_own, rules.per_source_max, rules.reposts], [false, 3, true]);
+});
+
+test('the marker counts what is unread', async () => {
+  await tidewire.follow('max', 'ned');
+  await say('ned', 'one');
+  assert.equal((await tidewire.marker('max')).unread, 1);
+  const { newest } = await tidewire.feedPage('max');
+  const marker = await tidewire.setMarker('max', newest);
+  assert.deepEqual([marker.unread, marker.capped, marker.complete], [0, false, true]);
+});
+
+test('lists have members and a feed', async () => {
+  await say('oda', 'listed');
+  assert.deepEqual(await tidewire.addToList('lea', 'close', 'oda'), { created: true });
+  await tidewire.addToList('lea', 'close', 'pia');
+  assert.equal(ids(await all(tidewire.listMembers('lea', 'close', { limit: 1 }))).split(' ').length, 2);
+  assert.equal((await tidewire.listMembersPage('lea', 'close')).items.length, 2);
+  assert.deepEqual(await all(tidewire.lists('lea')), [{ name: 'close', members: 2 }]);
+  assert.equal((await tidewire.listsPage('lea')).items.length, 1);
+  assert.equal(texts(await all(tidewire.listFeed('lea', 'close'))), 'listed');
+  assert.equal(texts((await tidewire.listFeedPage('lea', 'close', { limit: 1 })).items), 'listed');
+  await tidewire.removeFromList('lea', 'close', 'pia');
+  await tidewire.deleteList('lea', 'close');
+  assert.deepEqual(await all(tidewire.lists('lea')), []);
+});
+
+test('operators read and act', async () => {
+  assert.equal(await tidewire.isReady(), true);
+  assert.ok((await tidewire.stats()).published > 0);
+  assert.ok('inboxes' in (await tidewire.stats({ inboxes: true })));
+  assert.match(await tidewire.metrics(), /tidewire_/);
+  await assert.rejects(tidewire.cluster(), { code: 'no_cluster', status: 404 });
+  assert.ok((await tidewire.takeSnapshot()).sequence > 0);
+  await tidewire.follow('vic', 'wim');
+  await tidewire.feedPage('vic');
+  assert.equal((await tidewire.verifyFeed('vic')).good, true);
+  assert.equal((await tidewire.rebuildFeed('vic')).good, true);
+  const not_before = '2026-01-01T00:00:00Z';
+  assert.equal((await tidewire.revokeTokens('vic', { not_before })).user, 'vic');
+  await until('vic is erased', () => tidewire.eraseUser('vic'));
+  assert.equal((await tidewire.user('vic')).following, 0);
+});
+
+test('changes up to now, and a live feed', async () => {
+  const changes = await all(tidewire.changes({ after: 0, follow: false, types: ['published'] }));
+  assert.ok(changes.length > 10);
+  assert.deepEqual([...new Set(changes.map(({ type }) => type))].sort(), ['published', 'reached']);
+  const feed = tidewire.live('ann');
+  feed.start();
+  await until('the feed is live', () => feed.state === 'live');
+  feed.stop();
+  assert.equal(typeof tidewire.sequence, 'number');
+});
+
+test('nothing of the client was left out here', () => {
+  const methods = Object.getOwnPropertyNames(Tidewire.prototype).filter((name) => name !== 'constructor');
+  assert.deepEqual(
+    methods.filter((name) => !called.has(name)),
+    [],
+  );
+});
