@@ -60,7 +60,7 @@ export interface Feed<Body = unknown> {
   addEventListener<T extends keyof FeedEvents>(
     type: T,
     listener: (event: FeedEvents[T]) => void,
-    options?: boolean | AddEventListenerOptions,
+    options?: Parameters<EventTarget['addEventListener']>[2],
   ): void;
   addEventListener(...of: Parameters<EventTarget['addEventListener']>): void;
 }

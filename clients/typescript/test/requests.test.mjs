@@ -1,0 +1,209 @@
+// Refusals, and what is tried again: each fault on the way to the real server.
+
+import assert from 'node:assert/strict';
+import { after, afterEach, before, mock, test } from 'node:test';
+
+import { Tidewire, TidewireError } from 'tidewire';
+
+import { Faulty, refused } from './faulty.mjs';
+import { Server, freePort } from './server.mjs';
+
+let server, way, tidewire;
+
+before(async () => {
+  server = await Server.start();
+  way = await Faulty.before(server.origin);
+  tidewire = new Tidewire({ server: way.origin });
+});
+
+afterEach(() => {
+  mock.restoreAll();
+  way.plan = [];
+  way.requests = [];
+});
+
+after(async () => {
+  way?.stop();
+  await server?.stop();
+});
+
+/** Notes waits between tries, and shortens them. */
+function shortWaits() {
+  const waits = [];
+  const { setTimeout } = globalThis;
+  mock.method(globalThis, 'setTimeout', (run, ms, ...more) => {
+    // Node's fetch has timers of its own.
+    if (!new Error().stack.includes('pause')) return setTimeout(run, ms, ...more);
+    waits.push(ms);
+    return setTimeout(run, 1, ...more);
+  });
+  return waits;
+}
+
+async function count(source) {
+  let posts = 0;
+  for await (const _ of new Tidewire({ server: server.origin }).postsOf(source)) posts++;
+  return posts;
+}
+
+test('refusals say what is wrong, for programs and for people', async () => {
+  const problems = [
+    [() => tidewire.follow('ann', 'ann'), { code: 'self_follow', status: 422 }],
+    [() => tidewire.follow('no user', 'bob'), { status: 400, field: 'user' }],
+    [() => tidewire.publish({ author: 'ann', body: 1, tags: ['no tag'] }), { status: 400 }],
+    [() => tidewire.post('5'), { code: 'unknown_post', status: 404 }],
+    [() => tidewire.feedPage('ann', { limit: 101 }), { code: 'invalid_parameter', field: 'limit' }],
+    [() => tidewire.feedPage('ann', { before: '!' }), { code: 'invalid_parameter', field: 'before' }],
+    [() => tidewire.listFeedPage('ann', 'none'), { code: 'unknown_list', status: 404 }],
+    [() => tidewire.changes({ after: 1e9 }).next(), { code: 'sequence_in_future', status: 400 }],
+    [() => tidewire.publish({ author: 'ann', body: 1, more: 2 }), { code: 'unknown_field', field: 'more' }],
+  ];
+  for (const [call, expected] of problems) {
+    await assert.rejects(call, (error) => {
+      assert.ok(error instanceof TidewireError, `${error.stack}`);
+      assert.ok(error.message.length > 5);
+      const found = Object.fromEntries(Object.keys(expected).map((name) => [name, error[name]]));
+      assert.deepEqual(found, expected, error.message);
+      return true;
+    });
+  }
+  const bad = {
+    follows: [
+      { follower: 'a', source: 'b' },
+      { follower: 'c', source: 'c' },
+    ],
+  };
+  await assert.rejects(tidewire.changeFollows(bad), ({ errors }) => errors[0].index === 1);
+});
+
+test('what is no part of a path is not asked for', async () => {
+  for (const part of ['', '.', '..']) await assert.rejects(tidewire.user(part), TypeError);
+  assert.deepEqual(way.requests, []);
+  await tidewire.rules('a:b~c@d');
+  assert.equal(way.requests[0].url, '/v1/users/a%3Ab~c%40d/rules');
+});
+
+test('a busy server is asked again, no sooner than it says', async () => {
+  const waits = shortWaits();
+  mock.method(Math, 'random', () => 1);
+  way.plan = [refused(503, 'overloaded', 2), refused(429, 'rate_limited', 7)];
+  assert.equal((await tidewire.follow('bea', 'bob')).created, true);
+  assert.deepEqual(waits.slice(0, 2), [2_500, 8_750]);
+  assert.equal(way.requests.length, 3);
+});
+
+test('what is safe is tried again, what is not is not', async () => {
+  shortWaits();
+  const read = () => tidewire.rules('ann');
+  const publish = () => tidewire.publish({ author: 'una', body: 1 });
+  const snapshot = () => tidewire.takeSnapshot();
+  const cases = [
+    // Refused, so that nothing was done.
+    [refused(503, 'overloaded', 1), [read, publish, snapshot], 2],
+    [refused(429, 'rate_limited', 1), [read, publish, snapshot], 2],
+    // Waiting does not help.
+    [refused(429, 'too_many'), [read, publish, snapshot], 1],
+    [refused(507, 'store_full'), [read, publish], 1],
+    [refused(400, 'invalid_json'), [read, publish], 1],
+    // Perhaps it is done.
+    [refused(503, 'outcome_unknown', 1), [publish], 2],
+    [refused(503, 'outcome_unknown', 1), [snapshot], 1],
+    ['lose', [read, publish], 2],
+    ['drop', [read, publish], 2],
+    ['drop', [snapshot], 1],
+    // Of something on the way.
+    [{ status: 502, body: 'bad gateway' }, [read, publish], 2],
+    [{ status: 502, body: 'bad gateway' }, [snapshot], 1],
+    [{ status: 404, body: 'not here' }, [read], 1],
+    [{ status: 200, body: '<html>' }, [read], 1],
+  ];
+  for (const [fault, calls, tries] of cases) {
+    for (const call of calls) {
+      way.plan = [fault];
+      way.requests = [];
+      const name = `${JSON.stringify(fault)}: ${call}`;
+      if (tries === 1) await assert.rejects(call, TidewireError, name);
+      else await call();
+      assert.equal(way.requests.length, tries, name);
+    }
+  }
+});
+
+test('a post whose answers are lost is published once', async () => {
+  shortWaits();
+  way.plan = ['lose', 'lose', 'lose'];
+  const post = await tidewire.publish({ author: 'luz', body: { text: 'once' } });
+  way.plan = ['lose', 'lose'];
+  const [again, other] = await tidewire.publishMany([
+    { author: 'luz', body: { text: 'once' }, id: post.id },
+    { author: 'luz', body: { text: 'two' } },
+  ]);
+  assert.deepEqual([again.post.id, other.error], [post.id, undefined]);
+  assert.equal(await count('luz'), 2);
+});
+
+test('it gives up at last, and at once if it would take too long', async () => {
+  const waits = shortWaits();
+  way.plan = Array(9).fill(refused(503, 'overloaded', 1));
+  await assert.rejects(tidewire.rules('ann'), { code: 'overloaded', status: 503, retryAfter: 1 });
+  assert.equal(way.requests.length, 5);
+  way.plan = [refused(503, 'overloaded', 31)];
+  waits.length = 0;
+  await assert.rejects(tidewire.rules('ann'), { retryAfter: 31 });
+  way.plan = [refused(503, 'overloaded', 1)];
+  await assert.rejects(tidewire.rules('ann', { retries: 0 }), { code: 'overloaded' });
+  assert.deepEqual(waits, []);
+});
+
+test('who does not answer in time is given up', async () => {
+  way.plan = ['hang', 'hang'];
+  await assert.rejects(tidewire.rules('ann', { timeoutMs: 50, retries: 1 }), { code: 'timeout', status: 0 });
+  assert.equal(way.requests.length, 2);
+});
+
+test('a signal ends a request, a wait and a walk, with its reason', async () => {
+  const reason = new Error('enough');
+  for (const fault of ['hang', refused(503, 'overloaded', 20)]) {
+    way.plan = [fault];
+    const canceller = new AbortController();
+    setTimeout(() => canceller.abort(reason), 50);
+    await assert.rejects(tidewire.rules('ann', { signal: canceller.signal }), reason);
+  }
+  const ended = AbortSignal.abort(reason);
+  await assert.rejects(tidewire.feed('ann', { signal: ended }).next(), reason);
+  await assert.rejects(tidewire.changes({ signal: ended }).next(), reason);
+  const canceller = new AbortController();
+  const changes = new Tidewire({ server: server.origin }).changes({ signal: canceller.signal });
+  setTimeout(() => canceller.abort(reason), 200);
+  await assert.rejects(async () => {
+    for await (const _ of changes);
+  }, reason);
+});
+
+test('the next server is asked when one does not answer, and then stays the one', async () => {
+  const nobody = `http://127.0.0.1:${await freePort()}`;
+  const cluster = new Tidewire({ server: [nobody, way.origin, server.origin] });
+  // Not even what may not be sent twice was sent.
+  assert.ok((await cluster.takeSnapshot()).sequence >= 0);
+  assert.equal(way.requests.length, 1);
+  await cluster.rules('ann');
+  assert.equal(way.requests.length, 2);
+  way.plan = [refused(503, 'shutting_down', 9)];
+  await cluster.rules('ann');
+  await cluster.rules('ann');
+  assert.equal(way.requests.length, 3, 'it has moved on');
+  await assert.rejects(new Tidewire({ server: [nobody, nobody], retries: 0 }).rules('ann'), { code: 'no_answer' });
+});
+
+test('a read can wait for a write of another node', async () => {
+  await tidewire.rules('ann', { afterSequence: 0 });
+  assert.equal(way.requests[0].headers['tidewire-after'], '0');
+  way.plan = [{ status: 204, headers: { 'Tidewire-Sequence': '4096' } }];
+  await tidewire.unfollow('ann', 'bob');
+  assert.equal(tidewire.sequence, 4096);
+});
+
+test('a client needs a server', () => {
+  assert.throws(() => new Tidewire(), TypeError);
+  assert.throws(() => new Tidewire({ server: [] }), TypeError);
+});

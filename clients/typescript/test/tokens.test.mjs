@@ -1,0 +1,91 @@
+// Keys and tokens against a real server that asks for them.
+
+import assert from 'node:assert/strict';
+import { createHash, createHmac, randomBytes } from 'node:crypto';
+import { after, before, test } from 'node:test';
+
+import { Tidewire } from 'tidewire';
+import { WebSocket } from 'ws';
+
+import { Server, until } from './server.mjs';
+
+const KEY = 'tidewire_a-key-of-the-server';
+const SECRET = randomBytes(32);
+const ACCESS = `
+[[server-key]]
+name = "tests"
+sha256 = "${createHash('sha256').update(KEY).digest('hex')}"
+
+[[token-key]]
+name = "tokens"
+algorithm = "HS256"
+secret = "${SECRET.toString('base64')}"
+`;
+
+let server;
+
+before(async () => (server = await Server.start({ access: ACCESS })));
+
+after(() => server?.stop());
+
+function token(user, seconds) {
+  const part = (json) => Buffer.from(JSON.stringify(json)).toString('base64url');
+  const text = `${part({ alg: 'HS256' })}.${part({ sub: user, exp: Date.now() / 1000 + seconds })}`;
+  return `${text}.${createHmac('sha256', SECRET).update(text).digest('base64url')}`;
+}
+
+const client = (token, more) => new Tidewire({ server: server.origin, token, ...more });
+
+test('who has no token, a bad one or not the right, is refused', async () => {
+  const cases = [
+    [undefined, 401, 'unauthenticated'],
+    ['nonsense', 401, 'invalid_token'],
+    [token('ann', -60), 401, 'token_expired'],
+    [token('bob', 60), 403, 'forbidden'],
+  ];
+  for (const [token, status, code] of cases) {
+    await assert.rejects(client(token).feedPage('ann'), { status, code });
+  }
+  await client(KEY).feedPage('ann');
+  await client(token('ann', 60)).feedPage('ann');
+});
+
+test('a function is asked once by all calls, and once again after its token has expired', async () => {
+  let asked = 0;
+  const tidewire = client(async () => token('ann', asked++ === 0 ? -60 : 60));
+  await Promise.all([tidewire.feedPage('ann'), tidewire.rules('ann'), tidewire.marker('ann')]);
+  assert.equal(asked, 2);
+  await tidewire.follow('ann', 'bob');
+  assert.equal(asked, 2);
+});
+
+test('a new token that is refused as well is the end, and so is a function that fails', async () => {
+  let asked = 0;
+  const old = client(() => token('ann', (asked++, -60)));
+  await assert.rejects(old.feedPage('ann'), { code: 'token_expired' });
+  assert.equal(asked, 2);
+  const failure = new Error('no token to be had');
+  await assert.rejects(client(() => Promise.reject(failure)).feedPage('ann'), failure);
+  await assert.rejects(client(() => new Promise(() => {}), { timeoutMs: 20 }).feedPage('ann'), { code: 'timeout' });
+});
+
+for (const transport of ['websocket', 'sse']) {
+  test(`a live feed over ${transport} goes on with a new token when the last one has expired`, async () => {
+    let asked = 0;
+    const feed = client(() => token('sol', (asked++, 2))).live('sol', { transport, WebSocket });
+    feed.start();
+    await until('the third token is used', () => asked >= 3 && feed.state === 'live');
+    await client(KEY).publish({ author: 'sol', body: transport });
+    await until('the post has come', () => feed.items[0]?.post.body === transport);
+    assert.equal(feed.error, null);
+    feed.stop();
+  });
+}
+
+test('changes are for keys of servers', async () => {
+  await assert.rejects(client(token('ann', 60)).changes({ after: 0 }).next(), { status: 403 });
+  let asked = 0;
+  const keys = () => (asked++ === 0 ? 'tidewire_an-old-key' : KEY);
+  const { value } = await client(keys).changes({ after: 0 }).next();
+  assert.deepEqual([value.type, asked], ['reached', 2]);
+});
