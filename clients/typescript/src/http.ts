@@ -10,8 +10,8 @@ const RETRY_AFTER_MAX_MS = 30_000;
 const JITTER = 0.25;
 /** The connection was not made, so that nothing was sent. */
 const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'];
-/** The node answers, but another one is the better choice. */
-const ASK_ANOTHER = ['recovering', 'joining', 'leaving', 'shutting_down'];
+/** The node answers, but another one is the better choice. Each has its own beginning of the stream of changes. */
+const ASK_ANOTHER = ['recovering', 'joining', 'leaving', 'shutting_down', 'gone'];
 
 /** What is asked for. */
 export interface Request {
@@ -93,12 +93,12 @@ export class Http {
           isRenewed = true;
           continue;
         }
-        const isGone = error.status === 0 || ASK_ANOTHER.includes(error.code);
-        if (isGone) this.#leave(server);
-        if (!mayRepeat(error, request)) throw error;
+        const isForAnother = error.status === 0 || ASK_ANOTHER.includes(error.code);
+        if (isForAnother) this.#leave(server);
+        const isSafe = mayRepeat(error, request);
         // Another server may answer at once.
-        if (isGone && ++unanswered < this.#servers.length) continue;
-        if (tries >= retries) throw error;
+        if (isForAnother && (isSafe || error.status !== 0) && ++unanswered < this.#servers.length) continue;
+        if (!isSafe || tries >= retries) throw error;
         await this.#waitBefore(tries++, error, signal);
       }
     }

@@ -195,6 +195,16 @@ test('the next server is asked when one does not answer, and then stays the one'
   await assert.rejects(new Tidewire({ server: [nobody, nobody], retries: 0 }).rules('ann'), { code: 'no_answer' });
 });
 
+test('of nodes that do not have the next change any more, all are asked', async () => {
+  const cluster = new Tidewire({ server: [way.origin, server.origin] });
+  way.plan = [refused(410, 'gone')];
+  assert.equal((await cluster.changes({ after: 0, follow: false }).next()).value.sequence > 0, true);
+  way.plan = [refused(410, 'gone'), refused(410, 'gone')];
+  const gone = new Tidewire({ server: [way.origin, `${way.origin}/`] });
+  await assert.rejects(gone.changes({ after: 0 }).next(), { code: 'gone', status: 410 });
+  assert.equal(way.requests.length, 3);
+});
+
 test('a read can wait for a write of another node', async () => {
   await tidewire.rules('ann', { afterSequence: 0 });
   assert.equal(way.requests[0].headers['tidewire-after'], '0');
