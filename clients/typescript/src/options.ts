@@ -30,7 +30,10 @@ export interface RequestOptions {
 
 /** Of reads of users, feeds and posts. */
 export interface ReadOptions extends RequestOptions {
-  /** In a cluster: answer only after this sequence is applied, such as `client.sequence` after a write. */
+  /**
+   * In a cluster: answer only after this sequence is applied, such as `client.sequence` after a write. Not in pages of
+   * another origin than the server.
+   */
   afterSequence?: number;
 }
 
