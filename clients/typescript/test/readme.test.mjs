@@ -26,7 +26,7 @@ test('the first program prints a feed, and the same live', async () => {
       timeout: 60_000,
     });
     assert.match(stdout, /^bob: hello$/m);
-    assert.match(stdout, /^live: \{ text: 'hello' \}$/m);
+    assert.match(stdout, /^live: \[ 'hello' \]$/m);
   } finally {
     await server.stop();
     await rm(folder, { recursive: true });
