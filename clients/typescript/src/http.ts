@@ -114,7 +114,7 @@ export class Http {
     try {
       const send = this.#options.fetch ?? fetch;
       const response = await send(url(server, request), { ...init(request, token), signal: canceller.signal });
-      this.sequence = Math.max(this.sequence, Number(response.headers.get('Tidewire-Sequence')));
+      this.sequence = Math.max(this.sequence, Number(response.headers.get('Tidewire-Sequence')) || 0);
       if (!response.ok) throw await refusal(response);
       return { status: response.status, value: await read(response, canceller) };
     } catch (error) {
