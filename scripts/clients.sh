@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds clients, and tests them against a real server as programs have them: installed into an empty environment.
 #
-#     scripts/clients.sh [NAME]...    # folders of clients/; all without
+#     scripts/clients.sh [NAME]...    # folders of clients/ that have a check.sh; all without
 #
 # The server is target/debug/tidewire, or the program that TIDEWIRE_PROGRAM names.
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$PWD/target/debug/tidewire}
 [ -x "$TIDEWIRE_PROGRAM" ] || { echo "clients: $TIDEWIRE_PROGRAM is not there; build it first" >&2; exit 1; }
 
-[ $# -gt 0 ] || set -- $(cd clients && ls)
+[ $# -gt 0 ] || set -- $(cd clients && ls -- */check.sh | xargs -n 1 dirname)
 for client; do
     [ -x "clients/$client/check.sh" ] || { echo "clients: there is no client $client" >&2; exit 2; }
     echo "== client for $client"
