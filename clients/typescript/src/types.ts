@@ -233,7 +233,7 @@ export interface FeedOfUser<Body = unknown> {
   newest: Cursor | null;
   /** Where what follows begins; null where nothing does. */
   next: Cursor | null;
-  /** What could not be read in time, and is passed over here: it is there on a later read. */
+  /** What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then. */
   partial: SourceId[];
   /** Sources that are not named in `partial`, beside those that are. */
   partial_more?: number;
@@ -433,7 +433,7 @@ export interface Page<Body = unknown> {
   newest: Cursor | null;
   /** Where what follows begins; null where nothing does. */
   next: Cursor | null;
-  /** What could not be read in time, and is passed over here: it is there on a later read. */
+  /** What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then. */
   partial: SourceId[];
   /** Sources that are not named in `partial`, beside those that are. */
   partial_more?: number;
