@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn event(id: u64) -> Content {
-        Content::Event(Event::Deleted { id: PostId(id), repost_of: None })
+        Content::Event(Event::Deleted { id: PostId(id), repost_of: None, post: None })
     }
 
     fn read(membership: &mut Membership, header: &Header, content: &Content) -> Result<Counted, ReadError> {

@@ -263,6 +263,10 @@ pub fn decode_content(bytes: &[u8]) -> Result<Content, RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::UnixMicros;
+    use crate::feed::event::ChangedPost;
+    use crate::feed::position::at;
+    use crate::id::{PostId, SourceId};
 
     #[test]
     fn records_are_read_as_they_were_written_and_cut_ones_are_refused() {
@@ -277,7 +281,7 @@ mod tests {
                 state: FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".repeat(16) },
             },
             Content::Claim,
-            Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None }),
+            Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None, post: None }),
             Content::Members { members: vec![member], as_of: Sequence(3) },
             Content::Beat(Beat { address: "http://[::1]:1".to_owned(), is_ready: true, behind_ms: 7 }),
             Content::Leave,
@@ -356,6 +360,34 @@ mod tests {
         let stored =
             b"\x81\xacfounded_from\x82\xaapartitions\x03\xa5state\x83\xa7cluster\x02\xa8sequence\x09\xa6digest\xa20f";
         assert_eq!(encoded, stored, "the stored form never changes");
+    }
+
+    #[test]
+    fn changes_of_posts_are_stored_as_ever_and_beside_an_archive_with_what_is_known_of_the_post() {
+        let known = |repost_of, hidden| {
+            let sources = ["ann", "tag:tea"].map(|source| SourceId::new(source).unwrap()).to_vec();
+            Some(Box::new(ChangedPost { at: at(3, 9), sources, repost_of, hidden }))
+        };
+        let (id, instant) = (PostId(9), UnixMicros(5));
+        let edited = |post| Event::Edited { id, body: None, hidden: Some(true), at: instant, post };
+        let deleted = |repost_of, post| Event::Deleted { id, repost_of, post };
+        let post = r"\xa4post\x82\xa2at\x82\xacpublished_at\x03\xa2id\t\xa7sources\x92\xa3ann\xa7tag:tea";
+        let more = post.replace(r"post\x82", r"post\x84") + r"\xa9repost_of\x07\xa6hidden\xc3";
+        for (event, stored) in [
+            (edited(None), r"edited\x83\xa2id\t\xa6hidden\xc3\xa2at\x05".to_owned()),
+            (deleted(None, None), r"deleted\x81\xa2id\t".to_owned()),
+            (edited(known(None, false)), format!(r"edited\x84\xa2id\t\xa6hidden\xc3\xa2at\x05{post}")),
+            (
+                deleted(Some(PostId(7)), known(Some(PostId(7)), true)),
+                format!(r"deleted\x83\xa2id\t\xa9repost_of\x07{more}"),
+            ),
+        ] {
+            let (mut packed, content) = (Vec::new(), Content::Event(event));
+            pack(&content, &mut packed);
+            let text = packed.escape_ascii().to_string();
+            assert!(text.ends_with(&stored), "{text} must end with {stored}: the stored form never changes");
+            assert_eq!(decode_content(&packed), Ok(content));
+        }
     }
 
     #[test]

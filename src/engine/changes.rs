@@ -283,7 +283,7 @@ mod tests {
         let draft = Draft::new(user.clone(), Body::new("{\"a\":[1]}").unwrap());
         for event in [
             Event::Published { position, draft, accepted_at: UnixMicros(9) },
-            Event::Deleted { id: PostId(1), repost_of: None },
+            Event::Deleted { id: PostId(1), repost_of: None, post: None },
             Event::Followed { edges: Vec::new(), since: at },
             Event::Erased { user, at },
             Event::ErasureScrubbed { at },

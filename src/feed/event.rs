@@ -39,6 +39,9 @@ pub enum Event {
         hidden: Option<bool>,
         /// The time of the edit, as displayed to users.
         at: UnixMicros,
+        /// The post as it was before, in a cluster with an archive.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        post: Option<Box<ChangedPost>>,
     },
     /// A post was deleted for good. Key: the post.
     Deleted {
@@ -47,6 +50,9 @@ pub enum Event {
         /// The post that it reposted: a replay may find the repost already deleted, but not its record with that post.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repost_of: Option<PostId>,
+        /// The post as it was before, in a cluster with an archive.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        post: Option<Box<ChangedPost>>,
     },
     /// Sources were followed, in one request. Key: each follower.
     Followed {
@@ -146,6 +152,23 @@ pub enum Event {
         /// Microseconds by which logical instants are ahead of displayed times from then on; negative if they are behind.
         lead_us: i64,
     },
+}
+
+/// What the node that judged a change knew of the post. A node that has the post only in the archive applies the change by this, and does not
+/// read the archive, which may be newer or older than the event. So all nodes apply it alike.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangedPost {
+    /// The position in feeds.
+    pub at: Position,
+    /// The author, the tags and the topic, without a user who is being erased.
+    pub sources: Vec<SourceId>,
+    /// The original post, if it is a repost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repost_of: Option<PostId>,
+    /// True if the post was hidden before the change.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hidden: bool,
 }
 
 /// The way in which a reader excludes a source from the feed.

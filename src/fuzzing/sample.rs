@@ -54,7 +54,7 @@ pub(super) fn events() -> Vec<Event> {
         Event::Silenced { reader: ann.clone(), source: source("cas"), how: MuteOrBlock::Mute, since },
         Event::Ruled { reader: ann.clone(), rules: Rules { replies: Replies::All, ..Rules::default() } },
         published(4, "bob"),
-        Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500) },
+        Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500), post: None },
         Event::Listed { reader: ann.clone(), list: list(), source: tea, since },
         Event::Listed { reader: ann.clone(), list: list(), source: bob.clone(), since },
         Event::Marked {
@@ -62,7 +62,7 @@ pub(super) fn events() -> Vec<Event> {
             at: Position { published_at: UnixMicros(3_000), id: PostId(3) },
             seen: None,
         },
-        Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)) },
+        Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)), post: None },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
         Event::Revoked { user: source("dan"), not_before: UnixMicros(7_000), forget_before: Some(UnixMicros(6_000)) },
         Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },

@@ -271,7 +271,7 @@ mod tests {
         };
         let silenced =
             |how, since| Event::Silenced { reader: id("ann"), source: id("eve"), how, since: Some(UnixMicros(since)) };
-        let edited = |body, hidden| Event::Edited { id: PostId(1), body, hidden, at: UnixMicros(50) };
+        let edited = |body, hidden| Event::Edited { id: PostId(1), body, hidden, at: UnixMicros(50), post: None };
         let unfollowed = |follower, keep_until| Event::Unfollowed { follower, source: id("bob"), keep_until };
         let listed = |source| Event::Listed {
             reader: id("ann"),
@@ -297,7 +297,7 @@ mod tests {
             listed("eve"),
             Event::Unlisted { reader: id("ann"), list: "news".parse().unwrap() },
             Event::Revoked { user: id("ann"), not_before: UnixMicros(5), forget_before: None },
-            Event::Deleted { id: PostId(1), repost_of: None },
+            Event::Deleted { id: PostId(1), repost_of: None, post: None },
             Event::Erased { user: id("ann"), at: UnixMicros(70) },
             Event::ErasureEnded { at: UnixMicros(70) },
             Event::ClockJumped { at: UnixMicros(90), lead_us: 7 },

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::DashMap;
 use parking_lot::RwLock;
 
+use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::id::{PostId, SourceSlot};
@@ -109,10 +110,10 @@ impl RepostIndex {
         self.reposts.fetch_add(added, Ordering::Relaxed);
     }
 
-    /// Updates whether a repost is hidden. Only the writer calls it.
-    pub(super) fn hide(&self, post: &Post) {
-        if let Some(reposts) = post.repost_of.and_then(|origin| self.of(origin)) {
-            reposts.write().hide(post.position, post.hidden);
+    /// Updates whether the repost at this position is hidden. Does nothing if the post is not a repost. Only the writer calls it.
+    pub(super) fn hide(&self, repost_of: Option<PostId>, at: Position, hidden: bool) {
+        if let Some(reposts) = repost_of.and_then(|origin| self.of(origin)) {
+            reposts.write().hide(at, hidden);
         }
     }
 

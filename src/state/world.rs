@@ -11,22 +11,21 @@
 
 mod arrivals;
 mod celebrities;
+mod changed;
 mod erased;
 mod follows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::clock::UnixMicros;
 use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
-use crate::feed::post::{Body, Post};
+use crate::feed::post::Post;
 use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::arrivals::Arrivals;
 use crate::state::awaited::{Awaited, AwaitedReply};
 use crate::state::failures::ReadFailures;
@@ -39,6 +38,8 @@ use crate::state::revocations::Revocations;
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
 use crate::state::tiering::{TieringLimits, UnwrittenChanges};
+pub use crate::state::world::changed::Affected;
+use crate::state::world::changed::Edit;
 use crate::storage::archive::{Archive, ArchiveError};
 
 /// The state shared by all threads.
@@ -101,10 +102,12 @@ pub enum Applied {
     },
     /// The new version of an edited post.
     Edited(Arc<Post>),
+    /// A post was edited that memory does not have.
+    EditedInArchive(Affected),
     /// A post was deleted.
     Deleted {
         /// The post that was deleted.
-        post: Arc<Post>,
+        post: Affected,
         /// The sources that have reposts of it; `None` if there are too many reposts.
         reposters: Option<Vec<SourceSlot>>,
     },
@@ -221,8 +224,10 @@ impl Writer {
             Event::Published { position, draft, accepted_at } => {
                 self.publish(Post::new(*position, draft, *accepted_at))
             }
-            Event::Edited { id, body, hidden, at } => self.edit(*id, found, body.as_ref(), *hidden, *at),
-            Event::Deleted { id, repost_of } => self.delete(*id, found, *repost_of),
+            Event::Edited { id, body, hidden, at, post } => {
+                self.edit(*id, found, post.as_deref(), Edit { body: body.as_ref(), hidden: *hidden, at: *at })
+            }
+            Event::Deleted { id, repost_of, post } => self.delete(*id, found, post.as_deref(), *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
@@ -327,7 +332,7 @@ impl Writer {
         let known = self.world.posts.stored(position.id).or_else(|| self.archived(position.id));
         match self.complete(known?.live()?) {
             Applied::Published { push, .. } => Some(push),
-            Applied::Edited(_) | Applied::Deleted { .. } | Applied::Done => None,
+            _ => None,
         }
     }
 
@@ -365,7 +370,7 @@ impl Writer {
     /// Restores a tombstone. The archive may have been written before the snapshot was complete.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
         if self.world.posts.get(id).is_some() {
-            self.delete(id, None, None);
+            self.delete(id, None, None, None);
         } else {
             self.world.posts.write_tombstone(id);
             self.world.reposts.forget_id(id, None);
@@ -381,77 +386,6 @@ impl Writer {
         if known_until < Some(position) {
             self.world.renew_pulled_epoch();
         }
-    }
-
-    fn edit(
-        &mut self,
-        id: PostId,
-        found: Option<&Arc<Post>>,
-        body: Option<&Body>,
-        hidden: Option<bool>,
-        at: UnixMicros,
-    ) -> Applied {
-        let in_memory = self.world.posts.stored(id);
-        let is_archived = in_memory.is_none();
-        // A tombstone in memory takes precedence over a post that the archive still has.
-        let known = in_memory.or_else(|| self.found(id, found));
-        if let (None, Some(archive)) = (&known, self.world.behind_log()) {
-            // Only the archive may have the post, and the copier writes the edit there.
-            archive.keep_edit(id, body, hidden, at);
-        }
-        let Some(mut post) = known.and_then(Stored::live) else { return Applied::Done };
-        if is_archived && let Some(kept) = self.world.behind_log().and_then(|archive| archive.edit(id)) {
-            // It may have been looked up before this node applied its last edits.
-            post = Arc::new(kept.applied_to(&post));
-        }
-        let edited = Arc::new(post.edited(body, hidden, at));
-        // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
-        // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
-        let world = Arc::clone(&self.world);
-        let _removal = edited.repost_of.filter(|_| edited.hidden).map(|_| world.arrivals.begin_removal());
-        if edited.hidden {
-            self.world.reposts.hide(&edited);
-        }
-        self.world.posts.put(Arc::clone(&edited));
-        self.world.reposts.hide(&edited);
-        if is_archived || self.backlog.is_in_flight(id) {
-            self.backlog.rewrite(id);
-        }
-        if hidden == Some(false) {
-            let instant = UnixMicros(at.0.saturating_add(self.world.arrivals.ahead_us()));
-            self.note_revealed(&edited, instant);
-        }
-        Applied::Edited(edited)
-    }
-
-    fn delete(&mut self, id: PostId, found: Option<&Arc<Post>>, repost_of: Option<PostId>) -> Applied {
-        let in_memory = self.world.posts.get(id);
-        let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
-        let world = Arc::clone(&self.world);
-        let _removal = repost_of.map(|_| world.arrivals.begin_removal());
-        let Some(Stored::Live(post)) = known else {
-            self.world.posts.write_tombstone(id);
-            self.world.reposts.forget_id(id, repost_of);
-            // A node of a cluster that has not judged the deletion did not look the post up.
-            if known.is_some() || self.world.behind_log().is_some() {
-                self.backlog.note_tombstone(id);
-            }
-            return Applied::Done;
-        };
-        let reposters = self.world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
-        // From now on the entry of the original post must be at another position.
-        self.world.reposts.forget(&post);
-        // The tombstone first: from then on no page shows the post, even where its position is still stored.
-        self.world.posts.write_tombstone(id);
-        for source in post.sources() {
-            self.world.sources.at(source.slot).change_outbox(|outbox| {
-                if !outbox.remove(post.position) {
-                    outbox.forget_archived(post.position);
-                }
-            });
-        }
-        self.backlog.note_deleted(&post);
-        Applied::Deleted { post, reposters }
     }
 
     /// Returns the route of a post that an outbox has archived, unless the archive is that of a cluster, which has no routes.

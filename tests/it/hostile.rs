@@ -399,7 +399,7 @@ fn events_beyond_what_any_version_writes_are_refused() {
         let refusal = recover(&journal_of(&payloads(&[event])), false).err().unwrap().to_string();
         assert!(refusal.contains(why) && refusal.contains("where event 1 should be"), "{refusal}");
     }
-    let mut longer = payloads(&[Event::Deleted { id: PostId(1), repost_of: None }]);
+    let mut longer = payloads(&[Event::Deleted { id: PostId(1), repost_of: None, post: None }]);
     longer[0].push(0xc0);
     let refusal = recover(&journal_of(&longer), false).err().unwrap().to_string();
     assert!(refusal.contains("1 bytes too many"), "{refusal}");
@@ -415,7 +415,7 @@ async fn instants_at_the_very_end_of_time_do_not_stop_the_engine() {
         vec![Event::Followed { edges, since: first }],
         vec![Event::Published { position: position(last), draft: draft("bob", "1"), accepted_at: last }],
         vec![Event::Published { position: position(first), draft: draft("bob", "1"), accepted_at: first }],
-        vec![Event::Edited { id: PostId(0), body: None, hidden: None, at: last }],
+        vec![Event::Edited { id: PostId(0), body: None, hidden: None, at: last, post: None }],
     ] {
         let files = journal_of(&payloads(&events));
         let (engine, _) = open(files.clone(), &storage(Durability::Always, 1 << 20)).unwrap();

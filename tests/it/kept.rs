@@ -147,10 +147,11 @@ impl History {
                 body: self.random.bool().then(|| self.body()),
                 hidden: self.random.bool().then(|| self.random.bool()),
                 at: self.tick(1),
+                post: None,
             },
             11..=12 => {
                 let (id, repost_of) = self.known();
-                Event::Deleted { id, repost_of }
+                Event::Deleted { id, repost_of, post: None }
             }
             13..=15 => self.follow(),
             // What is journaled of the user afterwards is of the erasure.

@@ -17,7 +17,7 @@ use crate::runtime::writer::{Scribe, refuse};
 use crate::state::awaited::AwaitedReply;
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
-use crate::state::world::Applied;
+use crate::state::world::{Affected, Applied};
 use crate::storage::journal::Journal;
 
 /// Maximum number of replies to a previously unknown post whose watched readers are notified one by one once the post is known. With more,
@@ -80,15 +80,10 @@ impl<J: Journal> Scribe<J> {
         match (event, applied) {
             // A repost shows only its author. An edit of its own text matters only if another repost referred to it
             // before it was known to be a repost.
-            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) if post.repost_of.is_some() => {
-                self.notify_of_reposted(post.id(), Invalidation::Edited);
+            (Event::Edited { hidden, .. }, Applied::Edited(post)) => {
+                self.notify_of_edited(&Affected::of(post), *hidden);
             }
-            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
-                self.notify_of_changed(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
-            }
-            (Event::Edited { .. }, Applied::Edited(post)) => {
-                self.notify_of_changed(post, self.reposters(post.id()).as_deref(), Invalidation::EntryChanged);
-            }
+            (Event::Edited { hidden, .. }, Applied::EditedInArchive(post)) => self.notify_of_edited(post, *hidden),
             (_, Applied::Deleted { post, reposters }) => {
                 self.notify_of_changed(post, reposters.as_deref(), Invalidation::EntryChanged);
             }
@@ -119,15 +114,26 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
+    fn notify_of_edited(&self, post: &Affected, hidden: Option<bool>) {
+        let id = post.position.id;
+        match hidden {
+            Some(_) => self.notify_of_changed(post, self.reposters(id).as_deref(), Invalidation::EntryChanged),
+            // A repost shows only its author. An edit of its own text matters only if another repost referred to it
+            // before it was known to be a repost.
+            None if post.repost_of.is_some() => self.notify_of_reposted(id, Invalidation::Edited),
+            None => self.notify_of_changed(post, self.reposters(id).as_deref(), Invalidation::Edited),
+        }
+    }
+
     /// Notifies the readers who may see a changed post, or the post that it repeats.
     fn notify_of_changed(
         &self,
-        post: &Post,
+        post: &Affected,
         reposters: Option<&[SourceSlot]>,
         invalidation: impl Fn(PostId) -> Invalidation,
     ) {
-        let sources = post.sources().iter().map(|source| source.slot);
-        self.notify_of_post((post.id(), post.repost_of), sources, reposters, invalidation);
+        let sources = post.sources.iter().copied();
+        self.notify_of_post((post.position.id, post.repost_of), sources, reposters, invalidation);
     }
 
     /// The same for a post that may not be in memory.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::feed::event::Event;
-use crate::feed::post::{Body, Post};
+use crate::feed::event::{ChangedPost, Event};
+use crate::feed::post::{Body, Membership, Post};
 use crate::id::PostId;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, Then, refuse};
@@ -21,13 +21,25 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         let at = self.tick(1).shown();
-        self.accept_change(Event::Edited { id, body, hidden, at }, Some(post), Then::Edit(reply));
+        let edited = Event::Edited { id, body, hidden, at, post: self.known_of(&post) };
+        self.accept_change(edited, Some(post), Then::Edit(reply));
     }
 
     pub(super) fn delete(&mut self, id: PostId, reply: Reply<()>) {
         let Some(post) = self.found(id) else { return drop(reply.send(Ok(()))) };
-        let deleted = Event::Deleted { id, repost_of: post.repost_of };
+        let deleted = Event::Deleted { id, repost_of: post.repost_of, post: self.known_of(&post) };
         self.accept_change(deleted, Some(post), Then::Answer(reply));
+    }
+
+    /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.
+    fn known_of(&self, post: &Post) -> Option<Box<ChangedPost>> {
+        let world = self.writer.world();
+        world.behind_log()?;
+        // The log must not name an erased user again.
+        let is_named = |source: &&Membership| !world.sources.at(source.slot).is_erased();
+        let sources = post.sources().iter().filter(is_named).map(|source| source.id.clone()).collect();
+        let Post { position: at, repost_of, hidden, .. } = *post;
+        Some(Box::new(ChangedPost { at, sources, repost_of, hidden }))
     }
 
     /// Returns the post with this id. A post whose author is being erased counts as deleted.

@@ -38,13 +38,19 @@ fn publish(writer: &mut Writer, time: i64, id: u64) {
 
 fn edit(writer: &mut Writer, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
-    let event = Event::Edited { id: PostId(id), body: Some(Body::new("2").unwrap()), hidden: None, at: UnixMicros(99) };
+    let event = Event::Edited {
+        id: PostId(id),
+        body: Some(Body::new("2").unwrap()),
+        hidden: None,
+        at: UnixMicros(99),
+        post: None,
+    };
     writer.apply_validated(&event, found.as_ref());
 }
 
 fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
-    writer.apply_validated(&Event::Deleted { id: PostId(id), repost_of: None }, found.as_ref());
+    writer.apply_validated(&Event::Deleted { id: PostId(id), repost_of: None, post: None }, found.as_ref());
 }
 
 /// Runs a round of tiering, whether or not it is due.

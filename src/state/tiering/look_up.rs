@@ -14,7 +14,7 @@ use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::World;
-use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, PendingEdit};
 
 /// Maximum number of times that a post is read again because its edits have changed meanwhile.
 const REREADS_MAX: usize = 8;
@@ -42,15 +42,17 @@ impl World {
             let stored = read(&**archive, id, &source)?;
             let now = behind.edit(id);
             if now == edit {
-                return Ok(stored.map(|stored| match (stored, &edit) {
-                    (Stored::Live(post), Some(edit)) => Stored::Live(Arc::new(edit.applied_to(&post))),
-                    (stored, _) => stored,
-                }));
+                return Ok(stored.map(|stored| edited(stored, edit.as_ref())));
             }
             edit = now;
         }
         let why = format!("post {id} was edited again and again while it was read");
         Err(ArchiveError::Unavailable { place: archive.place(), why })
+    }
+
+    /// Returns what was read of the archive for an id, with the edits that were applied since and that the archive may not have yet.
+    pub(in crate::state) fn with_kept_edit(&self, id: PostId, stored: Stored) -> Stored {
+        edited(stored, self.behind_log().and_then(|archive| archive.edit(id)).as_ref())
     }
 
     /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.
@@ -63,6 +65,13 @@ impl World {
             // Memory is checked again: an edit may have brought the post back meanwhile.
             None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
         }
+    }
+}
+
+fn edited(stored: Stored, edit: Option<&PendingEdit>) -> Stored {
+    match (stored, edit) {
+        (Stored::Live(post), Some(edit)) => Stored::Live(Arc::new(edit.applied_to(&post))),
+        (stored, _) => stored,
     }
 }
 

@@ -67,14 +67,14 @@ fn what_is_edited_while_it_is_being_written_is_written_again() {
     assert!(writer.is_tiering_due());
     let slow = writer.collect_tiering(Sequence(1));
     let body = Some(Body::new("2").unwrap());
-    writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9) });
-    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9) });
+    writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9), post: None });
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9), post: None });
     let next = writer.collect_tiering(Sequence(1));
     let ids: Vec<PostId> = next.batch(&world).posts.into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, [PostId(1)], "the first is on its way to the archive, the last is not");
     writer.finish_tiering(slow);
     writer.finish_tiering(next);
-    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9) });
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9), post: None });
     assert!(writer.collect_tiering(Sequence(1)).is_empty());
 }
 
@@ -181,7 +181,7 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
         writer.finish_round(written).unwrap_err();
     }
     assert!(has(&world, "ann", 1) && writer.is_tiering_due());
-    (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
+    (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None, post: None })));
     let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
     writer.finish_round(written).unwrap();
     assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(ArchivedRecord::Deleted)));
@@ -209,12 +209,12 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     }
     let edited = |body: Option<&str>, hidden| {
         let body = body.map(|body| Body::new(body).unwrap());
-        Event::Edited { id: PostId(7), body, hidden, at: UnixMicros(9) }
+        Event::Edited { id: PostId(7), body, hidden, at: UnixMicros(9), post: None }
     };
     let looked_up = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
     writer.apply(&edited(Some("1"), None));
     writer.apply(&edited(None, Some(true)));
-    writer.apply(&Event::Deleted { id: PostId(8), repost_of: None });
+    writer.apply(&Event::Deleted { id: PostId(8), repost_of: None, post: None });
     assert!(world.posts.get(PostId(7)).is_none(), "only the archive has it");
     let shown = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
     assert_eq!((shown.body(), shown.hidden), ("1", true));

@@ -10,7 +10,7 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_REPOSTS_MAX;
 use crate::state::awaited::{Answers, AwaitedReply};
 use crate::state::posts::Stored;
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Affected, Applied, Writer};
 
 impl Applied {
     pub(super) fn published(post: Arc<Post>, push: Box<[SourceSlot]>) -> Self {
@@ -28,7 +28,7 @@ impl Writer {
             post.sources().iter().for_each(|source| self.note_late(source.slot, post.accepted_at, post.position));
             arrivals.note_late(post.accepted_at);
         }
-        self.note_reposts(post, post.accepted_at);
+        self.note_reposts(post.id(), post.accepted_at);
         match self.awaited.take(post.id()) {
             None => Some(Vec::new()),
             Some(Answers::All(answers)) => {
@@ -67,7 +67,7 @@ impl Writer {
 
     fn note_answered(&self, answer: PostId, at: UnixMicros) {
         match self.world.posts.stored(answer) {
-            Some(Stored::Live(answer)) => self.note_revealed(&answer, at),
+            Some(Stored::Live(answer)) => self.note_revealed(&Affected::of(&answer), at),
             Some(Stored::Deleted) => {}
             // The reply is not in memory, so its position is not known here.
             None => self.world.arrivals.forget_before(at),
@@ -75,20 +75,20 @@ impl Writer {
     }
 
     /// Notes a post that was kept out of feeds and is now visible.
-    pub(super) fn note_revealed(&self, post: &Arc<Post>, at: UnixMicros) {
-        post.sources().iter().for_each(|source| self.note_late(source.slot, at, post.position));
+    pub(super) fn note_revealed(&self, post: &Affected, at: UnixMicros) {
+        post.sources.iter().for_each(|source| self.note_late(*source, at, post.position));
         self.world.arrivals.note_revealed(at);
-        self.note_reposts(post, at);
+        self.note_reposts(post.position.id, at);
     }
 
     /// Notes the positions of the reposts of a post that becomes visible, because its entry may be at any of them. If
     /// there are too many reposts, notes the original post instead.
-    fn note_reposts(&self, post: &Post, at: UnixMicros) {
+    fn note_reposts(&self, post: PostId, at: UnixMicros) {
         let arrivals = &self.world.arrivals;
-        let Some(reposts) = self.world.reposts.of(post.id()) else { return };
+        let Some(reposts) = self.world.reposts.of(post) else { return };
         let reposts: Vec<Repost> = reposts.read().iter().take(LATE_REPOSTS_MAX + 1).collect();
         if reposts.len() > LATE_REPOSTS_MAX {
-            return arrivals.note_origin(post.id(), at);
+            return arrivals.note_origin(post, at);
         }
         reposts.iter().for_each(|repost| self.note_late(repost.source, at, repost.at));
         arrivals.note_revealed(at);

@@ -232,6 +232,11 @@ impl ArchiveBehindLog {
         self.writing.lock()
     }
 
+    /// Forgets all that this node has read of the archive and kept.
+    pub fn forget_everything(&self) {
+        self.archive.forget_all();
+    }
+
     /// The archive that all nodes share.
     pub fn shared(&self) -> &Arc<dyn Archive> {
         &self.archive

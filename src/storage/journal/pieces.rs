@@ -100,7 +100,7 @@ mod tests {
         let options = JournalOptions { segment_bytes: 250, ..JournalOptions::default() };
         let mut journal = SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).unwrap();
         for id in 1..=20 {
-            journal.append(&Event::Deleted { id: PostId(id), repost_of: None }).unwrap();
+            journal.append(&Event::Deleted { id: PostId(id), repost_of: None, post: None }).unwrap();
             journal.commit().unwrap();
             journal.mark_synced();
         }

@@ -2,6 +2,7 @@
 //! restarts and replays lose and double nothing.
 
 mod door;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -90,7 +91,8 @@ impl Town {
 
     fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy, has_archive: bool) {
         let (store, identity) = (Arc::clone(&self.store), Arc::clone(&self.identity));
-        let door = Arc::new(Door { store, identity, answers: Mutex::default(), changed: Condvar::new() });
+        let (cached, answers, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let door = Arc::new(Door { cached, store, identity, answers, changed });
         let files = MemoryFiles::default();
         let node = start(&self.log, name, &files, has_archive.then_some(&door), celebrity).unwrap();
         self.members.push(Member { node, files, door, celebrity, has_archive });

@@ -107,7 +107,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             };
             EventLine::Published { post: PostLine::new(&parts)?, accepted_at: time(*accepted_at) }
         }
-        Event::Edited { id, body, hidden, at } => {
+        Event::Edited { id, body, hidden, at, .. } => {
             let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();
             let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
             EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }

@@ -47,7 +47,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
     }
     let _ = write!(json, r#"{{"sequence":{sequence},"type":"{name}""#);
     match event {
-        Event::Edited { id, body, hidden, at } => {
+        Event::Edited { id, body, hidden, at, .. } => {
             let _ = write!(json, r#","id":"{id}","at":"{at}""#);
             if let Some(body) = body {
                 json.push_str(r#","body":"#);
@@ -55,7 +55,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
             }
             let _ = hidden.map(|hidden| write!(json, r#","hidden":{hidden}"#));
         }
-        Event::Deleted { id, repost_of } => {
+        Event::Deleted { id, repost_of, .. } => {
             let _ = write!(json, r#","id":"{id}""#);
             let _ = repost_of.map(|of| write!(json, r#","repost_of":"{of}""#));
         }
@@ -155,8 +155,8 @@ mod tests {
                 Event::Published { position, draft: draft(), accepted_at: at },
                 r#","post":{"id":"7","author":"bob","published_at":"1970-01-01T00:00:01Z","kind":"post","body":{"text":   "a\nb"},"tags":["rust"],"hidden":false}"#.to_owned(),
             ),
-            (Event::Edited { id: post, body, hidden: Some(true), at }, r#","id":"7","at":"1970-01-01T00:00:01Z","body":[1, 2],"hidden":true"#.to_owned()),
-            (Event::Deleted { id: post, repost_of: Some(PostId(u64::MAX)) }, r#","id":"7","repost_of":"18446744073709551615""#.to_owned()),
+            (Event::Edited { id: post, body, hidden: Some(true), at, post: None }, r#","id":"7","at":"1970-01-01T00:00:01Z","body":[1, 2],"hidden":true"#.to_owned()),
+            (Event::Deleted { id: post, repost_of: Some(PostId(u64::MAX)), post: None }, r#","id":"7","repost_of":"18446744073709551615""#.to_owned()),
             (
                 Event::Followed { edges: vec![edge(false), edge(true)], since: at },
                 r#","follows":[{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01Z"},{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000001Z","hidden":true}]"#.to_owned(),

@@ -83,7 +83,7 @@ fn what_a_replay_brings_back_into_the_archive_goes_from_it_again() {
     let at = UnixMicros(START + 1_000_000);
     let mut events: Vec<Event> = (1..=POSTS).map(published).collect();
     events.push(Event::Erased { user: id(ZOE), at });
-    events.extend((1..=POSTS).map(|nth| Event::Deleted { id: PostId(nth), repost_of: None }));
+    events.extend((1..=POSTS).map(|nth| Event::Deleted { id: PostId(nth), repost_of: None, post: None }));
     // The archive was rewritten before, and then the process ended.
     events.push(Event::ErasureScrubbed { at });
     let files = Arc::new(DiskFiles::open(directory.path()).unwrap());

@@ -130,7 +130,7 @@ impl Model {
             if thread_rng().gen_range(0..4) == 0 {
                 let deleted = number - thread_rng().gen_range(0..4);
                 self.deleted[0].lock().insert(deleted);
-                writer.apply(&Event::Deleted { id: PostId(deleted), repost_of: None });
+                writer.apply(&Event::Deleted { id: PostId(deleted), repost_of: None, post: None });
                 self.deleted[1].lock().insert(deleted);
             }
             thread::yield_now();

@@ -1,5 +1,6 @@
-//! The way of one node to the store that all share, which may be cut off or slow.
+//! The way of one node to the store that all share, which may be cut off or slow. What is read by it is kept until it has to be forgotten.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 
 use tidewire::feed::outbox::Part;
@@ -22,8 +23,26 @@ pub enum Answers {
     Late,
 }
 
+/// What a node has read, as it was then.
+#[derive(Default)]
+pub struct Cached {
+    posts: HashMap<PostId, Option<ArchivedRecord>>,
+    /// Of each outbox, the answers to what was asked.
+    outboxes: HashMap<SourceId, Vec<(String, Vec<Position>)>>,
+}
+
+impl Cached {
+    fn forget_batch(&mut self, batch: &Batch) {
+        batch.posts.iter().for_each(|(id, _)| drop(self.posts.remove(id)));
+        let placed = batch.placed.iter().map(|(source, ..)| source);
+        let removed = batch.removed.iter().map(|(source, _)| source);
+        placed.chain(removed).for_each(|source| drop(self.outboxes.remove(source)));
+    }
+}
+
 /// The way of one node to the store that all share.
 pub struct Door {
+    pub cached: Mutex<Cached>,
     pub store: Arc<MemoryArchive>,
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
@@ -69,12 +88,16 @@ impl Archive for Door {
         self.check()?;
         self.store.write(&half(batch))?;
         self.check_write()?;
-        self.store.write(batch)
+        let written = self.store.write(batch);
+        self.cached.lock().unwrap().forget_batch(batch);
+        written
     }
 
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         self.check_write()?;
-        self.store.rewrite(rewrite)
+        let rewritten = self.store.rewrite(rewrite);
+        self.forget_all();
+        rewritten
     }
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
@@ -89,7 +112,26 @@ impl Archive for Door {
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.check()?;
-        self.store.post(id)
+        let mut cached = self.cached.lock().unwrap();
+        if let Some(known) = cached.posts.get(&id) {
+            return Ok(known.clone());
+        }
+        let found = self.store.post(id)?;
+        // What is not there may come any time, and is asked for again.
+        if found.is_some() {
+            cached.posts.insert(id, found.clone());
+        }
+        Ok(found)
+    }
+
+    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        let mut cached = self.cached.lock().unwrap();
+        posts.for_each(|id| drop(cached.posts.remove(&id)));
+        outboxes.for_each(|source| drop(cached.outboxes.remove(source)));
+    }
+
+    fn forget_all(&self) {
+        *self.cached.lock().unwrap() = Cached::default();
     }
 
     fn copy(
@@ -102,7 +144,17 @@ impl Archive for Door {
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
         self.check()?;
-        self.store.copy(source, part, span, direction, max, into)
+        let (mut cached, asked) = (self.cached.lock().unwrap(), format!("{part:?} {span:?} {direction:?} {max}"));
+        let of_source = cached.outboxes.entry(source.clone()).or_default();
+        if let Some((_, known)) = of_source.iter().find(|(question, _)| *question == asked) {
+            into.extend(known);
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        self.store.copy(source, part, span, direction, max, &mut found)?;
+        into.extend(&found);
+        of_source.push((asked, found));
+        Ok(())
     }
 
     fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {

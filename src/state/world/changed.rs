@@ -1,0 +1,172 @@
+//! How events edit and delete posts.
+//!
+//! Responsible for:
+//! - the effects of a change on outboxes, reposts and what clients that resume have to be given;
+//! - the same effects for a post that memory does not have, by what the event says of it.
+//!
+//! Not responsible for:
+//! - who is notified of the change (`runtime::writer::notify`), keeping an edit until the archive has it
+//!   (`storage::archive::behind_log`).
+
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::event::ChangedPost;
+use crate::feed::position::Position;
+use crate::feed::post::{Body, Post};
+use crate::id::{PostId, SourceSlot};
+use crate::limits::LIVE_REPOSTERS_MAX;
+use crate::state::posts::Stored;
+use crate::state::world::{Applied, Writer};
+
+/// The part of a changed post that decides who is concerned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Affected {
+    /// The position in feeds.
+    pub position: Position,
+    /// The original post, if it is a repost.
+    pub repost_of: Option<PostId>,
+    /// The author, the tags and the topic.
+    pub sources: Box<[SourceSlot]>,
+}
+
+impl Affected {
+    /// Returns this part of a post.
+    pub fn of(post: &Post) -> Self {
+        let sources = post.sources().iter().map(|source| source.slot).collect();
+        Self { position: post.position, repost_of: post.repost_of, sources }
+    }
+}
+
+/// What an edit changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edit<'a> {
+    pub(super) body: Option<&'a Body>,
+    pub(super) hidden: Option<bool>,
+    pub(super) at: UnixMicros,
+}
+
+impl Writer {
+    pub(super) fn edit(
+        &mut self,
+        id: PostId,
+        found: Option<&Arc<Post>>,
+        changed: Option<&ChangedPost>,
+        edit: Edit<'_>,
+    ) -> Applied {
+        let in_memory = self.world.posts.stored(id);
+        let is_archived = in_memory.is_none();
+        // A tombstone in memory takes precedence over a post that the archive still has.
+        let mut post = match in_memory.or_else(|| self.found(id, found)) {
+            Some(Stored::Live(post)) => post,
+            Some(Stored::Deleted) => return Applied::Done,
+            None => return self.edit_in_archive(id, changed, edit),
+        };
+        if is_archived && let Some(kept) = self.world.behind_log().and_then(|archive| archive.edit(id)) {
+            // It may have been looked up before this node applied its last edits.
+            post = Arc::new(kept.applied_to(&post));
+        }
+        let edited = Arc::new(post.edited(edit.body, edit.hidden, edit.at));
+        self.change(&Affected::of(&edited), edited.hidden, edit, |writer| {
+            writer.world.posts.put(Arc::clone(&edited));
+        });
+        if is_archived || self.backlog.is_in_flight(id) {
+            self.backlog.rewrite(id);
+        }
+        Applied::Edited(edited)
+    }
+
+    /// Edits a post that only the archive may have. The edit is kept until the copier has written it there.
+    fn edit_in_archive(&mut self, id: PostId, changed: Option<&ChangedPost>, edit: Edit<'_>) -> Applied {
+        let keep = |writer: &Self| {
+            if let Some(archive) = writer.world.behind_log() {
+                archive.keep_edit(id, edit.body, edit.hidden, edit.at);
+            }
+        };
+        let Some(changed) = changed else {
+            keep(self);
+            return Applied::Done;
+        };
+        let post = self.affected(changed);
+        self.change(&post, edit.hidden.unwrap_or(changed.hidden), edit, keep);
+        Applied::EditedInArchive(post)
+    }
+
+    /// Makes an edit visible by `put`, with its effects on the entries of other posts.
+    fn change(&self, post: &Affected, is_hidden: bool, edit: Edit<'_>, put: impl FnOnce(&Self)) {
+        // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
+        // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
+        let world = &self.world;
+        let _removal = post.repost_of.filter(|_| is_hidden).map(|_| world.arrivals.begin_removal());
+        if is_hidden {
+            world.reposts.hide(post.repost_of, post.position, is_hidden);
+        }
+        put(self);
+        world.reposts.hide(post.repost_of, post.position, is_hidden);
+        if edit.hidden == Some(false) {
+            self.note_revealed(post, UnixMicros(edit.at.0.saturating_add(world.arrivals.ahead_us())));
+        }
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        id: PostId,
+        found: Option<&Arc<Post>>,
+        changed: Option<&ChangedPost>,
+        repost_of: Option<PostId>,
+    ) -> Applied {
+        let in_memory = self.world.posts.get(id);
+        let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
+        let world = Arc::clone(&self.world);
+        let _removal = repost_of.map(|_| world.arrivals.begin_removal());
+        let Some(Stored::Live(post)) = known else {
+            return self.delete_in_archive(id, changed, repost_of, known.is_some());
+        };
+        let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
+        // From now on the entry of the original post must be at another position.
+        world.reposts.forget(&post);
+        // The tombstone first: from then on no page shows the post, even where its position is still stored.
+        world.posts.write_tombstone(id);
+        for source in post.sources() {
+            world.sources.at(source.slot).change_outbox(|outbox| {
+                if !outbox.remove(post.position) {
+                    outbox.forget_archived(post.position);
+                }
+            });
+        }
+        self.backlog.note_deleted(&post);
+        Applied::Deleted { post: Affected::of(&post), reposters }
+    }
+
+    /// Deletes a post that memory does not have.
+    fn delete_in_archive(
+        &mut self,
+        id: PostId,
+        changed: Option<&ChangedPost>,
+        repost_of: Option<PostId>,
+        is_deleted_there: bool,
+    ) -> Applied {
+        let world = Arc::clone(&self.world);
+        // The second time it changes nothing.
+        let changed = changed.filter(|_| !is_deleted_there && !world.posts.is_deleted(id));
+        let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
+        world.reposts.forget_id(id, repost_of);
+        world.posts.write_tombstone(id);
+        // A node of a cluster that has not judged the deletion did not look the post up.
+        if is_deleted_there || world.behind_log().is_some() {
+            self.backlog.note_tombstone(id);
+        }
+        let Some(changed) = changed else { return Applied::Done };
+        let post = self.affected(changed);
+        for slot in &post.sources {
+            world.sources.at(*slot).change_outbox(|outbox| outbox.forget_archived(post.position));
+        }
+        Applied::Deleted { post, reposters }
+    }
+
+    /// Returns who is concerned by a change of a post that memory does not have. Who has been erased since is not looked up.
+    fn affected(&self, changed: &ChangedPost) -> Affected {
+        let slots = changed.sources.iter().filter_map(|source| Some(self.world.sources.known(source)?.slot));
+        Affected { position: changed.at, repost_of: changed.repost_of, sources: slots.collect() }
+    }
+}

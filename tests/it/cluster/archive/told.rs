@@ -1,0 +1,145 @@
+//! What nodes show and tell of changes of posts that only the archive has, if another node has judged the change.
+
+use std::collections::BTreeSet;
+
+use tidewire::engine::Watcher;
+use tidewire::live::event::EventKind;
+
+use super::*;
+
+/// Waits until a live connection is told something.
+async fn told(watcher: &mut Watcher, what: &str, is_meant: impl Fn(&EventKind) -> bool) {
+    let mut others = Vec::new();
+    let search = async {
+        loop {
+            let event = watcher.next().await.expect("the connection lives").kind;
+            if is_meant(&event) {
+                return;
+            }
+            others.push(format!("{event:?}"));
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, search).await;
+    assert!(found.is_ok(), "nobody told of {what}, only of {others:?}");
+}
+
+fn updates(event: &EventKind, number: u64, body: &str) -> bool {
+    matches!(event, EventKind::Update(post) if post.id() == PostId(number) && post.body() == body)
+}
+
+fn removes(event: &EventKind, number: u64) -> bool {
+    matches!(event, EventKind::Remove(post) if *post == PostId(number))
+}
+
+fn adds(event: &EventKind, number: u64) -> bool {
+    matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(number))
+}
+
+impl Town {
+    async fn hide(&mut self, number: u64, hidden: bool) {
+        self.done(async |engine| engine.edit(PostId(number), None, Some(hidden)).await).await;
+    }
+
+    /// Compares the digests of all nodes.
+    async fn have_one_digest(&self) {
+        self.in_step().await;
+        let mut digests = BTreeSet::new();
+        for Member { node, .. } in &self.members {
+            let mut computed = None;
+            until("a digest is computed", || {
+                computed = node.engine.digest(&*node.view);
+                computed.is_some()
+            })
+            .await;
+            digests.extend(computed.map(|(_, digest)| digest.to_string()));
+        }
+        assert_eq!(digests.len(), 1, "the worlds of nodes differ: {digests:?}");
+    }
+
+    async fn watched(&self) -> Vec<Watcher> {
+        let mut watchers = Vec::new();
+        for member in &self.members {
+            watchers.push(member.node.engine.watch(&id("ann"), None).await.unwrap());
+        }
+        watchers
+    }
+}
+
+#[tokio::test]
+async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has() {
+    let mut town = Town::new().await;
+    town.publish_up_to(40).await;
+    town.settle().await;
+    let mut watchers = town.watched().await;
+    town.edit(5, "[5]").await;
+    for watcher in &mut watchers {
+        told(watcher, "an edit", |event| updates(event, 5, "[5]")).await;
+    }
+    town.hide(6, true).await;
+    let shown = town.expected.insert(6, None);
+    for watcher in &mut watchers {
+        told(watcher, "a post that is hidden", |event| removes(event, 6)).await;
+    }
+    for member in &town.members {
+        assert_eq!(read_down(&member.node, None).await, town.live(), "on node {}", member.node.view.me());
+    }
+    town.hide(6, false).await;
+    town.expected.insert(6, shown.flatten());
+    for watcher in &mut watchers {
+        told(watcher, "a post that is shown again", |event| adds(event, 6)).await;
+    }
+    town.delete(7).await;
+    for watcher in &mut watchers {
+        told(watcher, "a deletion", |event| removes(event, 7)).await;
+    }
+    town.check().await;
+    town.have_one_digest().await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.check().await;
+    town.have_one_digest().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+#[tokio::test]
+async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes() {
+    let mut town = Town::new().await;
+    town.publish_up_to(20).await;
+    for (number, origin) in [(21, 3), (22, 3), (23, 4)] {
+        let repost = Draft { repost_of: Some(PostId(origin)), ..post(&author(number), number) };
+        town.done(async |engine| engine.publish(repost.clone(), false).await).await;
+    }
+    let filler = |town: &Town| town.expected.len() as u64 + 100;
+    for _ in 0..40 {
+        let number = filler(&town);
+        town.publish(number).await;
+    }
+    town.settle().await;
+    town.have_one_digest().await;
+    let mut watchers = town.watched().await;
+    // The entry of the original is where its newest repost is that shows.
+    let place = |at: u64| move |event: &EventKind| matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(3) && item.at.id == PostId(at));
+    town.hide(22, true).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves, since a repost is hidden", place(21)).await;
+    }
+    town.have_one_digest().await;
+    town.hide(22, false).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves back", place(22)).await;
+    }
+    town.have_one_digest().await;
+    town.hide(23, true).await;
+    town.done(async |engine| engine.delete(PostId(22)).await).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves, since a repost is deleted", place(21)).await;
+    }
+    town.have_one_digest().await;
+    for nth in 0..3 {
+        town.restart(nth);
+        town.all_are_members().await;
+        town.have_one_digest().await;
+    }
+    town.shutdown();
+}
