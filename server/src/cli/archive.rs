@@ -13,6 +13,8 @@ mod copy;
 #[cfg(feature = "cassandra")]
 mod remote;
 
+#[cfg(all(feature = "cassandra", feature = "cluster"))]
+pub(super) use remote::OfCluster;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

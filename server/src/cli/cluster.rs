@@ -12,10 +12,12 @@ use serde::Deserialize;
 use tracing::warn;
 
 use crate::backup::BackupOptions;
+#[cfg(feature = "cassandra")]
+use crate::cli::archive::OfCluster;
 use crate::cli::client::ServerResponse;
 use crate::cli::founded_state::FoundedState;
 use crate::cli::node::{HttpPeers, NodeStart};
-use crate::cli::settings::Span;
+use crate::cli::settings::{OldPosts, Span};
 use crate::cli::{Outcome, import};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
@@ -144,6 +146,7 @@ impl Node {
         storage: Option<&StorageConfig>,
         options: ClusterOptions,
         backups: Option<&BackupOptions>,
+        old_posts: OldPosts,
     ) -> Result<(NodeStart, Cluster), Box<dyn std::error::Error>> {
         let cluster = self.cluster.as_deref().ok_or("a node needs --cluster NAME")?;
         let name = self.node.clone().ok_or("--cluster needs --node NAME")?;
@@ -172,7 +175,7 @@ impl Node {
         let peers = HttpPeers::new(&options.key, self.cluster_ca_file.as_deref())?.with_store(store);
         let cluster = Cluster::new(Arc::clone(&view) as _, options)?;
         let options = NodeOptions { name, address, session };
-        Ok((NodeStart { log, options, view, storage, peers }, cluster))
+        Ok((NodeStart { log, options, view, storage, peers, old_posts }, cluster))
     }
 }
 
@@ -234,6 +237,10 @@ pub(crate) struct Init {
     #[arg(long, value_name = "PARTITIONS", default_value_t = PARTITIONS)]
     partitions: u32,
 
+    #[cfg(feature = "cassandra")]
+    #[command(flatten)]
+    archive: OfCluster,
+
     /// Begin with the state in this directory, which `tidewire restore` has made, or which was that of a node: for a cluster whose log is lost
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     from_snapshot: Option<PathBuf>,
@@ -293,6 +300,9 @@ impl Init {
             Some(kept) => settings.with_retention(long_enough(kept.0)?),
             None => settings,
         };
+        // First, since it changes nothing if it is repeated.
+        #[cfg(feature = "cassandra")]
+        self.archive.create()?;
         let state = self.from_snapshot.as_deref().zip(self.data_dir.as_deref());
         let state = state.map(|(from, to)| FoundedState::load(from, to)).transpose()?;
         let log = KafkaLog::create_with(self.kafka.options(&self.cluster)?, &settings)?;

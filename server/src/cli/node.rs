@@ -20,15 +20,19 @@ use crate::backup::url::BackupUrl;
 use crate::cli::client::{Refused, TrustError, trusted};
 use crate::cli::recovering;
 use crate::cli::serve::{Backups, start_backups};
-use crate::cli::settings::{Settings, SettingsError};
+use crate::cli::settings::{OldPosts, Settings, SettingsError};
 use crate::http::cluster::{ClusterKey, KEY_HEADER};
 use crate::http::engine_cell::EngineCell;
+use tidewire::StorageError;
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::NodeOptions;
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
+#[cfg(feature = "cassandra")]
+use tidewire::storage::archive::cassandra::CassandraArchive;
+use tidewire::storage::archive::{Archive, ArchiveError};
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::log::kafka::KafkaLog;
@@ -64,6 +68,9 @@ const PIECES_AHEAD: usize = 4;
 /// node continues.
 const BACKUP_KEEP_MIN: Duration = Duration::from_secs(3_600);
 
+/// What the URL of an archive that several nodes can share begins with.
+const SHARED_ARCHIVE: &str = "cassandra://";
+
 /// Refuses settings that a node of a cluster cannot follow.
 ///
 /// # Errors
@@ -73,8 +80,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.repair {
         return refuse("repair", "is for a server on one machine: a node reads the log of its cluster again");
     }
-    if settings.archive.is_some() {
-        return refuse("archive", "is for a server on one machine: a node of a cluster keeps all posts in memory");
+    if settings.archive.as_ref().is_some_and(|archive| !archive.starts_with(SHARED_ARCHIVE)) {
+        return refuse(
+            "archive",
+            "of a cluster is shared by all nodes: use cassandra://HOST:PORT,…/KEYSPACE, or leave it out to keep all posts in memory",
+        );
     }
     if settings.backup_to.is_some() && settings.data_dir.is_none() {
         return refuse(
@@ -98,6 +108,7 @@ pub(crate) struct NodeStart {
     pub(super) view: Arc<ClusterView>,
     pub(super) storage: Option<NodeStorage>,
     pub(super) peers: HttpPeers,
+    pub(super) old_posts: OldPosts,
 }
 
 impl NodeStart {
@@ -109,16 +120,17 @@ impl NodeStart {
         cell: &EngineCell,
         mut backups: Option<Backups>,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let Self { log, options, view, storage, peers } = self;
+        let Self { log, options, view, storage, peers, old_posts } = self;
         let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
         let join = || {
+            let archive = open_archive(&old_posts).map_err(StorageError::from)?;
             Joining {
                 config,
                 log: &*log,
                 options,
                 view,
                 storage,
-                archive: None,
+                archive,
                 peers: &peers,
                 clock,
                 progress: cell.progress(),
@@ -144,6 +156,16 @@ impl NodeStart {
         }
         // A supervisor may start it again, so the process ends.
         Err("this node cannot follow the log of the cluster; the reason is logged above".into())
+    }
+}
+
+/// Opens the archive that all nodes share, if there is one.
+fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn Archive>>, ArchiveError> {
+    match old_posts {
+        // Without one, a node of a cluster keeps all posts in memory.
+        OldPosts::Directory => Ok(None),
+        #[cfg(feature = "cassandra")]
+        OldPosts::Cassandra(options) => Ok(Some(Arc::new(CassandraArchive::open(options)?))),
     }
 }
 
@@ -289,12 +311,15 @@ mod tests {
     #[test]
     fn settings_of_a_server_on_one_machine_are_refused() {
         let repair = Settings { repair: true, ..Settings::default() };
+        let archive = |url: &str| Settings { archive: Some(url.to_owned()), ..Settings::default() };
         let backup = Settings { backup_to: Some("file:///backup".parse().unwrap()), ..Settings::default() };
         let with_directory = |settings: &Settings| Settings { data_dir: Some("data".into()), ..settings.clone() };
         let keep = |kept: &str| Settings { backup_keep: Some(kept.parse().unwrap()), ..with_directory(&backup) };
         for (settings, refused) in [
             (Settings::default(), None),
             (repair, Some("--repair")),
+            (archive("/data/archive.redb"), Some("--archive of a cluster is shared by all nodes: use cassandra://")),
+            (archive("cassandra://127.0.0.1/feeds"), None),
             (backup.clone(), Some("--backup-to")),
             (with_directory(&backup), None),
             (keep("59m"), Some("--backup-keep")),

@@ -117,7 +117,8 @@ impl Serve {
             Some(options) => {
                 node::check(&settings)?;
                 let storage = settings.data_dir.is_some().then_some(&storage);
-                let (start, cluster) = of_node.start(storage, options, settings.backups_of_node()?.as_ref())?;
+                let (backups, old_posts) = (settings.backups_of_node()?, settings.old_posts()?);
+                let (start, cluster) = of_node.start(storage, options, backups.as_ref(), old_posts)?;
                 (Source::Cluster(Box::new(start)), Some(Arc::new(cluster)))
             }
             None => (Source::directory(storage, &settings)?, None),

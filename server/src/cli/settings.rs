@@ -117,7 +117,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Store for posts that are too old for memory, prepared by `tidewire archive init` [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory]
+    /// Store for posts that are too old for memory, prepared by `tidewire archive init`; all nodes of a cluster share one [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory, or none in a cluster]
     #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
     pub archive: Option<String>,
     /// Time after which what is archived there expires [duration, default: never]

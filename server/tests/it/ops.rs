@@ -67,7 +67,35 @@ fn labels(query: &str) -> Vec<(String, String)> {
 
 /// Only nodes of a cluster have these metrics.
 fn is_of_nodes(name: &str) -> bool {
-    ["tidewire_passed_on", "tidewire_inside", "tidewire_cluster"].iter().any(|start| name.starts_with(start))
+    let begins = [
+        "tidewire_passed_on",
+        "tidewire_inside",
+        "tidewire_cluster",
+        "tidewire_archive_lag",
+        "tidewire_archive_changes_due",
+    ];
+    begins.iter().any(|start| name.starts_with(start))
+}
+
+/// The metrics of a node whose cluster has an archive.
+#[cfg(feature = "cluster")]
+fn of_node_with_archive() -> String {
+    use std::sync::Arc;
+    use tidewire::cluster::{journal, record::ClusterId, view::ClusterView};
+    use tidewire::engine::Joining;
+    use tidewire::recovery::{RecoveryProgress, node::NoPeers};
+    use tidewire::storage::archive::{Archive, MemoryArchive};
+    let log = tidewire::storage::log::memory::MemoryLog::default();
+    journal::found(&log, 16, ClusterId(5)).unwrap();
+    let (clock, session) = (Arc::new(tidewire::clock::SystemClock), journal::SESSION);
+    let options = journal::NodeOptions { name: "a".parse().unwrap(), address: "http://a".to_owned(), session };
+    let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), session));
+    let archive = Some(Arc::new(MemoryArchive::ordered()) as Arc<dyn Archive>);
+    let (config, progress) = (Default::default(), &RecoveryProgress::default());
+    let joining =
+        Joining { config, log: &log, options, view, storage: None, archive, peers: &NoPeers, clock, progress };
+    let (engine, _) = joining.run().unwrap();
+    Server::serving(HttpState::from(engine.clone()), engine).get("/metrics").text
 }
 
 #[test]
@@ -90,7 +118,7 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
     // A server alone has none of them.
     assert!(!names.iter().any(|name| is_of_nodes(name)), "{names:?}");
     #[cfg(feature = "cluster")]
-    let of_nodes = crate::cluster::metrics();
+    let of_nodes = crate::cluster::metrics() + &of_node_with_archive();
     #[cfg(not(feature = "cluster"))]
     let of_nodes = String::new();
     names.extend(mentioned(&of_nodes));

@@ -197,6 +197,13 @@ impl ArchiveBehindLog {
         self.state.lock().progress
     }
 
+    /// Returns the number of records that this node has applied, and of which the archive does not have the effects yet, as far as this node
+    /// knows. A record need not change anything there.
+    pub fn lag(&self) -> u64 {
+        let state = self.state.lock();
+        state.applied.0.saturating_sub(state.progress.0)
+    }
+
     /// Returns the number of changes that the archive does not have yet, as far as they are listed.
     pub fn behind(&self) -> usize {
         self.state.lock().changes.len()

@@ -83,6 +83,15 @@ impl CassandraArchive {
         Self::open_with(options, BucketLimits::default())
     }
 
+    /// The same with buckets so small that a few entries make, split and rewrite them. It is for tests.
+    ///
+    /// # Errors
+    /// Fails for the same reasons.
+    #[doc(hidden)]
+    pub fn open_with_tiny_buckets(options: &CassandraOptions) -> Result<Self, ArchiveError> {
+        Self::open_with(options, BucketLimits { rows: 2, removed: 2 })
+    }
+
     fn open_with(options: &CassandraOptions, buckets: BucketLimits) -> Result<Self, ArchiveError> {
         let calls = Calls::new(&options.url)?;
         let (of_task, place) = (options.clone(), options.url.to_string());

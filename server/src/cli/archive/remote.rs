@@ -58,11 +58,40 @@ pub(crate) struct Init {
     access: Access,
 }
 
+/// The archive of a new cluster, among the arguments of `tidewire cluster init`.
+#[cfg(feature = "cluster")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfCluster {
+    /// Also create keyspace and tables of the archive of the cluster, where they are missing: cassandra://HOST:PORT,…/KEYSPACE
+    #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
+    archive: Option<String>,
+
+    /// Nodes that store each row of the archive: a number for every datacentre, or DATACENTRE=NUMBER, separated by commas
+    #[arg(long, default_value = "3", value_name = "REPLICAS")]
+    archive_replicas: Replication,
+
+    #[command(flatten)]
+    access: Access,
+}
+
+#[cfg(feature = "cluster")]
+impl OfCluster {
+    /// Creates it, if one is named.
+    pub(crate) fn create(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(url) = &self.archive else { return Ok(()) };
+        create(&self.access.options(url, None)?, &self.archive_replicas)
+    }
+}
+
+fn create(options: &CassandraOptions, replicas: &Replication) -> Result<(), Box<dyn std::error::Error>> {
+    CassandraArchive::create(options, replicas).map_err(|cause| cause.with_sources())?;
+    terminal::print_line(&format!("{} is ready; what was there already is as it was", options.url));
+    Ok(())
+}
+
 impl Init {
     pub(super) fn run(self) -> Outcome {
-        let options = self.access.options(&self.archive, None)?;
-        CassandraArchive::create(&options, &self.replicas).map_err(|cause| cause.with_sources())?;
-        terminal::print_line(&format!("{} is ready; what was there already is as it was", options.url));
+        create(&self.access.options(&self.archive, None)?, &self.replicas)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -392,6 +392,12 @@ impl Sheet<'_> {
     /// Of an archive across a network only.
     fn of_remote_archive(&mut self, engine: &Engine) -> fmt::Result {
         let archive = engine.shared().world.archive();
+        if let Some(behind) = archive.and_then(|archive| archive.behind_log()) {
+            let help = "Records of the log that this node has applied and the archive of the cluster does not have yet";
+            self.gauge("archive_lag", help, None, behind.lag())?;
+            let help = "Changes of posts that the archive of the cluster does not have yet";
+            self.gauge("archive_changes_due", help, None, behind.behind() as u64)?;
+        }
         let Some(figures) = archive.and_then(|archive| archive.figures()) else { return Ok(()) };
         self.counter("archive_statements_read", "Statements to the store of old posts that read", figures.reads)?;
         self.counter("archive_statements_written", "Statements to it that wrote", figures.writes)?;

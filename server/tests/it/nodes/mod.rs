@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 #[path = "../../../../tests/support/kafka_broker.rs"]
 pub mod kafka_broker;
 
+#[cfg(feature = "cassandra")]
+mod archive;
 #[cfg(feature = "backup")]
 mod backups;
 mod balancer;
@@ -63,6 +65,8 @@ struct Nodes {
     client: Client,
     brokers: Brokers,
     directory: tempfile::TempDir,
+    /// Further options of each node.
+    options: Vec<String>,
 }
 
 /// What a node knows of the cluster.
@@ -121,11 +125,16 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 impl Nodes {
     /// Starts this many brokers, and three nodes. Returns none if Kafka is not installed.
     fn start(brokers: usize) -> Option<Self> {
+        Self::start_with(brokers, &[], &[])
+    }
+
+    /// The same, with further options of `tidewire cluster init`, and of each node.
+    fn start_with(brokers: usize, of_cluster: &[&str], of_node: &[&str]) -> Option<Self> {
         let (brokers, directory) = (Brokers::with_doors(brokers, NAMES.len())?, tempfile::tempdir().unwrap());
         std::fs::write(directory.path().join("key"), "0123456789abcdef0123456789abcdef").unwrap();
         let replicas = brokers.count().to_string();
         let init = ["cluster", "init", "--cluster", "feeds", "--replicas", &replicas, "--kafka", &brokers.addresses];
-        assert!(tidewire().args(init).status().unwrap().success());
+        assert!(tidewire().args(init).args(of_cluster).status().unwrap().success());
         let slot = |(nth, name): (usize, &&'static str)| Slot {
             name,
             door: Door::new(&brokers.door(nth + 1)),
@@ -134,7 +143,8 @@ impl Nodes {
         };
         let slots: Vec<Slot> = NAMES.iter().enumerate().map(slot).collect();
         let balancer = Balancer::start(slots.iter().map(|_| format!("http://{}", free_address())).collect());
-        let mut cluster = Self { slots, balancer, client: Client::new(), brokers, directory };
+        let options = of_node.iter().map(|option| (*option).to_owned()).collect();
+        let mut cluster = Self { slots, balancer, client: Client::new(), brokers, directory, options };
         (0..3).for_each(|node| cluster.start_node(node));
         cluster.all_are_members();
         Some(cluster)
@@ -155,7 +165,7 @@ impl Nodes {
         slot.was_started = true;
         command.args(["serve", "--listen", &address, "--node", slot.name, "--advertise", &url, "--cluster", "feeds"]);
         command.args(["--kafka", &slot.door.addresses, "--cluster-session", &format!("{}ms", SESSION.as_millis())]);
-        command.arg("--cluster-key-file").arg(self.directory.path().join("key"));
+        command.arg("--cluster-key-file").arg(self.directory.path().join("key")).args(&self.options);
         // Half of the nodes start from snapshots, of which each is soon followed by the next; the others read the whole log.
         if node % 2 == 1 {
             command.arg("--data-dir").arg(self.directory.path().join(slot.name));

@@ -111,9 +111,26 @@ impl Clients {
     }
 }
 
+/// Starts three nodes and three brokers; with `TIDEWIRE_CLUSTER_ARCHIVE=cassandra` old posts are in a Cassandra that all nodes share.
+fn started() -> Option<Nodes> {
+    match std::env::var("TIDEWIRE_CLUSTER_ARCHIVE").as_deref() {
+        Err(_) => Nodes::start(3),
+        #[cfg(feature = "cassandra")]
+        Ok("cassandra") => {
+            use crate::cassandra_node::Nodes as Store;
+            let url = Store::shared()?.url(&Store::keyspace());
+            let of_node = ["--archive", &url, "--outbox-posts", "10"];
+            Nodes::start_with(3, &["--archive", &url, "--archive-replicas", "1"], &of_node)
+        }
+        Ok(other) => {
+            panic!("TIDEWIRE_CLUSTER_ARCHIVE is {other:?}, and can only be cassandra, with the feature of that name")
+        }
+    }
+}
+
 #[test]
 fn whatever_fails_nothing_acknowledged_is_lost_or_done_twice_and_nobody_misses_anything() {
-    let Some(mut cluster) = Nodes::start(3) else { return };
+    let Some(mut cluster) = started() else { return };
     let variable = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = variable("TIDEWIRE_CLUSTER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let faults = variable("TIDEWIRE_CLUSTER_FAULTS").unwrap_or(FAULTS.len() as u64);

@@ -19,10 +19,11 @@ const EDGES: usize = 100;
 
 impl Nodes {
     /// Reads what a node has after a sequence, as soon as it has applied that.
-    fn read(&self, node: usize, after: u64, path: &str) -> Done {
+    pub fn read(&self, node: usize, after: u64, path: &str) -> Done {
         let mut read = None;
         until(path, || match self.client.get_after(after, &self.url(node, path)) {
-            Outcome::Done(done) => read.insert(done).status > 0,
+            // What it lacks of the archive comes later.
+            Outcome::Done(done) => read.insert(done).body["partial"].as_array().is_none_or(Vec::is_empty),
             Outcome::Unreached(_) | Outcome::Refused(_) | Outcome::Open(_) => false,
         });
         read.unwrap()
