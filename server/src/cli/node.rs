@@ -83,7 +83,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.archive.as_ref().is_some_and(|archive| !archive.starts_with(SHARED_ARCHIVE)) {
         return refuse(
             "archive",
-            "of a cluster is shared by all nodes: use cassandra://HOST:PORT,…/KEYSPACE, or leave it out to keep all posts in memory",
+            "must be cassandra://HOST:PORT,…/KEYSPACE in a cluster, or left out to keep all posts in memory: all nodes share it",
         );
     }
     if settings.backup_to.is_some() && settings.data_dir.is_none() {
@@ -318,7 +318,7 @@ mod tests {
         for (settings, refused) in [
             (Settings::default(), None),
             (repair, Some("--repair")),
-            (archive("/data/archive.redb"), Some("--archive of a cluster is shared by all nodes: use cassandra://")),
+            (archive("/data/archive.redb"), Some("--archive")),
             (archive("cassandra://127.0.0.1/feeds"), None),
             (backup.clone(), Some("--backup-to")),
             (with_directory(&backup), None),

@@ -2,6 +2,7 @@
 //! restarts and replays lose and double nothing.
 
 mod door;
+mod stores;
 mod told;
 
 use std::collections::BTreeMap;
@@ -15,13 +16,18 @@ use tidewire::feed::post::Body;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::node::NoPeers;
 use tidewire::state::tiering::decode;
-use tidewire::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
+use tidewire::storage::archive::{Archive, ArchivedRecord};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::identity::Identity;
 
 use super::*;
 use crate::world::{above, some};
 use door::{Answers, Door};
+use stores::Store;
+use told::{
+    readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
+    reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
+};
 
 const AUTHORS: u64 = 3;
 
@@ -36,7 +42,9 @@ struct Member {
 /// Three nodes with one archive, and what must be there: the body of each post, none if it was deleted.
 struct Town {
     log: MemoryLog,
-    store: Arc<MemoryArchive>,
+    store: Store,
+    /// The way of the test to it.
+    archive: Arc<dyn Archive>,
     identity: Arc<Mutex<Option<Identity>>>,
     members: Vec<Member>,
     expected: BTreeMap<u64, Option<String>>,
@@ -66,15 +74,15 @@ fn author(number: u64) -> String {
 }
 
 impl Town {
-    fn empty() -> Self {
+    fn empty(store: Store) -> Self {
         let log = MemoryLog::default();
         found(&log, 16, ClusterId(5)).unwrap();
-        let (store, identity) = (Arc::new(MemoryArchive::ordered()), Arc::default());
-        Self { log, store, identity, members: Vec::new(), expected: BTreeMap::new() }
+        let (archive, identity) = (store.open(), Arc::default());
+        Self { log, store, archive, identity, members: Vec::new(), expected: BTreeMap::new() }
     }
 
-    async fn new() -> Self {
-        let mut town = Self::empty();
+    async fn new(store: Store) -> Self {
+        let mut town = Self::empty(store);
         // Each decides otherwise about the routes of the same posts.
         for (name, celebrity) in [("a", CelebrityPolicy::PushAll), ("b", CelebrityPolicy::PullAll), ("c", above(1))] {
             town.add_with(name, celebrity, true);
@@ -89,10 +97,15 @@ impl Town {
         self.done(async |engine| engine.follow(edges.clone()).await).await;
     }
 
+    /// Returns the way of one more machine to the store.
+    fn door(&self) -> Arc<Door> {
+        let (store, identity) = (self.store.open(), Arc::clone(&self.identity));
+        let cached = self.store.is_in_memory().then(Mutex::default);
+        Arc::new(Door { cached, store, identity, answers: Mutex::default(), changed: Condvar::new() })
+    }
+
     fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy, has_archive: bool) {
-        let (store, identity) = (Arc::clone(&self.store), Arc::clone(&self.identity));
-        let (cached, answers, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        let door = Arc::new(Door { cached, store, identity, answers, changed });
+        let door = self.door();
         let files = MemoryFiles::default();
         let node = start(&self.log, name, &files, has_archive.then_some(&door), celebrity).unwrap();
         self.members.push(Member { node, files, door, celebrity, has_archive });
@@ -152,9 +165,10 @@ impl Town {
 
     /// Goes on as one process less, and starts it again from its directory.
     fn restart(&mut self, nth: usize) {
-        let Member { node, files, door, celebrity, has_archive } = self.members.remove(nth);
+        let Member { node, files, celebrity, has_archive, .. } = self.members.remove(nth);
         let name = node.view.me().to_string();
         node.engine.shutdown();
+        let door = self.door();
         let node = start(&self.log, &name, &files, has_archive.then_some(&door), celebrity).unwrap();
         self.members.insert(nth, Member { node, files, door, celebrity, has_archive });
     }
@@ -202,9 +216,11 @@ impl Town {
     /// Waits until the archive has everything, and compares all of it with what follows from the log.
     async fn check_archive(&self) {
         let last = self.log.range().unwrap().last;
-        until("the archive catches up", || self.store.through().unwrap() >= last).await;
+        until("the archive catches up", || self.archive.through().unwrap() >= last).await;
+        self.archive.forget_all();
+        self.archive.learn_ids().unwrap();
         for (number, body) in &self.expected {
-            let record = match self.store.post(PostId(*number)).unwrap() {
+            let record = match self.archive.post(PostId(*number)).unwrap() {
                 Some(ArchivedRecord::Post(bytes)) => Some(decode(&bytes).unwrap().body.as_str().to_owned()),
                 Some(ArchivedRecord::Deleted) => None,
                 None => panic!("{number} is not in the archive"),
@@ -214,7 +230,7 @@ impl Town {
         for nth in 0..AUTHORS {
             let (span, mut entries) = (Span::ALL, Vec::new());
             let of = id(&author(nth));
-            self.store.copy(&of, Part::Pulled, span, Direction::Older, usize::MAX, &mut entries).unwrap();
+            self.archive.copy(&of, Part::Pulled, span, Direction::Older, usize::MAX, &mut entries).unwrap();
             entries.retain(|entry| self.expected[&entry.id.0].is_some());
             let of_author = self.live().into_iter().map(|(number, _)| number).filter(|number| number % AUTHORS == nth);
             assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), of_author.collect::<Vec<_>>());
@@ -246,9 +262,8 @@ async fn read_down(node: &Node, author: Option<&str>) -> Vec<(u64, &'static str)
     }
 }
 
-#[tokio::test]
-async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all() {
-    let mut town = Town::new().await;
+async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(60).await;
     town.settle().await;
     town.check().await;
@@ -263,14 +278,13 @@ async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all() {
     town.check().await;
     town.check_archive().await;
     let (mut entries, of) = (Vec::new(), id(&author(7)));
-    town.store.copy(&of, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
+    town.archive.copy(&of, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
     assert!(!entries.is_empty() && entries.iter().all(|entry| entry.id != PostId(7)), "a deleted post has no entry");
     town.shutdown();
 }
 
-#[tokio::test]
-async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them() {
-    let mut town = Town::new().await;
+async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(60).await;
     town.settle().await;
     town.members.iter().for_each(|member| member.door.set(Answers::Late));
@@ -288,9 +302,8 @@ async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_t
     town.shutdown();
 }
 
-#[tokio::test]
-async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm() {
-    let mut town = Town::new().await;
+async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(30).await;
     town.settle().await;
     for round in 1..=4 {
@@ -308,7 +321,7 @@ async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_d
         town.delete(30 * round + 30).await;
         town.publish_up_to(30 + 30 * round + 5).await;
         let last = town.log.range().unwrap().last;
-        until("the archive goes on", || town.store.through().unwrap() >= last).await;
+        until("the archive goes on", || town.archive.through().unwrap() >= last).await;
         town.members[first].door.set(Answers::Always);
         town.restart(first);
         town.all_are_members().await;
@@ -320,9 +333,8 @@ async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_d
     town.shutdown();
 }
 
-#[tokio::test]
-async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already() {
-    let mut town = Town::new().await;
+async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(40).await;
     town.settle().await;
     for member in &town.members {
@@ -358,9 +370,8 @@ async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already() {
     town.shutdown();
 }
 
-#[tokio::test]
-async fn an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory() {
-    let mut town = Town::empty();
+async fn an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory(store: Store) {
+    let mut town = Town::empty(store);
     town.add_with("a", CelebrityPolicy::PushAll, false);
     town.follow_all().await;
     town.publish_up_to(40).await;
@@ -378,9 +389,8 @@ async fn an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory() {
     town.shutdown();
 }
 
-#[tokio::test]
-async fn the_archive_of_another_cluster_is_refused() {
-    let town = Town::new().await;
+async fn the_archive_of_another_cluster_is_refused(store: Store) {
+    let town = Town::new(store).await;
     town.shutdown();
     let log = MemoryLog::default();
     found(&log, 16, ClusterId(6)).unwrap();
@@ -390,9 +400,8 @@ async fn the_archive_of_another_cluster_is_refused() {
     assert!(matches!(refused, JoinError::OtherArchive { .. }), "{refused}");
 }
 
-#[tokio::test]
-async fn an_erased_user_is_in_no_record_of_the_archive() {
-    let mut town = Town::new().await;
+async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(60).await;
     town.settle().await;
     let erased = id(&author(1));
@@ -406,14 +415,13 @@ async fn an_erased_user_is_in_no_record_of_the_archive() {
     town.check().await;
     town.check_archive().await;
     let mut entries = Vec::new();
-    town.store.copy(&erased, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
+    town.archive.copy(&erased, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
     assert_eq!(entries, []);
     town.shutdown();
 }
 
 /// Random writes, edits and deletions of posts of any age, while nodes leave, restart and are cut off from the store.
-#[tokio::test]
-async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says() {
+async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says(store: Store) {
     let seed = std::env::var("TIDEWIRE_CLUSTER_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     #[expect(clippy::print_stdout, reason = "a failure is repeated with it")]
@@ -421,7 +429,7 @@ async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_
         println!("TIDEWIRE_CLUSTER_SEED={seed}");
     }
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut town = Town::new().await;
+    let mut town = Town::new(store).await;
     for _ in 0..6 {
         let victim = random.usize(..town.members.len());
         let answers = [Answers::Always, Answers::Never, Answers::Late][random.usize(..3)];
@@ -457,4 +465,33 @@ async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_
     town.check().await;
     town.check_archive().await;
     town.shutdown();
+}
+
+/// Runs each of these beside a store in memory, and beside a real Cassandra if it is there.
+macro_rules! on_each_store {
+    ($($test:ident,)*) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $test() { super::$test(super::Store::memory()).await })*
+        }
+
+        #[cfg(feature = "cassandra")]
+        mod in_cassandra {
+            $(#[tokio::test] async fn $test() {
+                if let Some(store) = super::Store::cassandra() { super::$test(store).await }
+            })*
+        }
+    };
+}
+
+on_each_store! {
+    old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all,
+    edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them,
+    a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm,
+    nodes_start_from_snapshots_and_replay_what_the_archive_has_already,
+    an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory,
+    the_archive_of_another_cluster_is_refused,
+    an_erased_user_is_in_no_record_of_the_archive,
+    whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says,
+    readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
+    reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
 }

@@ -168,7 +168,7 @@ fn a_node_with_an_archive_that_cannot_be_that_of_its_cluster_ends_and_says_why()
         String::from_utf8(ended.stderr).unwrap()
     };
     let file = refused("/var/lib/tidewire/archive.redb");
-    assert!(file.contains("cassandra://HOST:PORT,…/KEYSPACE, or leave it out"), "{file}");
+    assert!(file.contains("cassandra://HOST:PORT,…/KEYSPACE in a cluster, or left out"), "{file}");
     let missing = refused(&url);
     assert!(missing.contains("tidewire archive init"), "{missing}");
 }

@@ -6,9 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, MemoryArchive, Rewrite,
-};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::Sequence;
 
@@ -42,8 +40,9 @@ impl Cached {
 
 /// The way of one node to the store that all share.
 pub struct Door {
-    pub cached: Mutex<Cached>,
-    pub store: Arc<MemoryArchive>,
+    /// None if the store keeps what was read by itself.
+    pub cached: Option<Mutex<Cached>>,
+    pub store: Arc<dyn Archive>,
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
     pub changed: Condvar,
@@ -89,7 +88,9 @@ impl Archive for Door {
         self.store.write(&half(batch))?;
         self.check_write()?;
         let written = self.store.write(batch);
-        self.cached.lock().unwrap().forget_batch(batch);
+        if let Some(cached) = &self.cached {
+            cached.lock().unwrap().forget_batch(batch);
+        }
         written
     }
 
@@ -112,7 +113,8 @@ impl Archive for Door {
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.check()?;
-        let mut cached = self.cached.lock().unwrap();
+        let Some(cached) = &self.cached else { return self.store.post(id) };
+        let mut cached = cached.lock().unwrap();
         if let Some(known) = cached.posts.get(&id) {
             return Ok(known.clone());
         }
@@ -125,13 +127,27 @@ impl Archive for Door {
     }
 
     fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
-        let mut cached = self.cached.lock().unwrap();
+        let Some(cached) = &self.cached else { return self.store.forget(posts, outboxes) };
+        let mut cached = cached.lock().unwrap();
         posts.for_each(|id| drop(cached.posts.remove(&id)));
         outboxes.for_each(|source| drop(cached.outboxes.remove(source)));
     }
 
     fn forget_all(&self) {
-        *self.cached.lock().unwrap() = Cached::default();
+        match &self.cached {
+            Some(cached) => *cached.lock().unwrap() = Cached::default(),
+            None => self.store.forget_all(),
+        }
+    }
+
+    fn learn_ids(&self) -> Result<(), ArchiveError> {
+        self.check()?;
+        self.store.learn_ids()
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.check()?;
+        self.store.written()
     }
 
     fn copy(
@@ -144,7 +160,8 @@ impl Archive for Door {
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
         self.check()?;
-        let (mut cached, asked) = (self.cached.lock().unwrap(), format!("{part:?} {span:?} {direction:?} {max}"));
+        let Some(cached) = &self.cached else { return self.store.copy(source, part, span, direction, max, into) };
+        let (mut cached, asked) = (cached.lock().unwrap(), format!("{part:?} {span:?} {direction:?} {max}"));
         let of_source = cached.outboxes.entry(source.clone()).or_default();
         if let Some((_, known)) = of_source.iter().find(|(question, _)| *question == asked) {
             into.extend(known);

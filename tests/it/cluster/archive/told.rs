@@ -65,9 +65,8 @@ impl Town {
     }
 }
 
-#[tokio::test]
-async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has() {
-    let mut town = Town::new().await;
+pub async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(40).await;
     town.settle().await;
     let mut watchers = town.watched().await;
@@ -102,9 +101,8 @@ async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive
     town.shutdown();
 }
 
-#[tokio::test]
-async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes() {
-    let mut town = Town::new().await;
+pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes(store: Store) {
+    let mut town = Town::new(store).await;
     town.publish_up_to(20).await;
     for (number, origin) in [(21, 3), (22, 3), (23, 4)] {
         let repost = Draft { repost_of: Some(PostId(origin)), ..post(&author(number), number) };

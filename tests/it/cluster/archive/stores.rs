@@ -1,0 +1,49 @@
+//! The stores that the nodes of a test share: one in memory, or a real Cassandra with tiny buckets.
+
+use std::sync::Arc;
+
+#[cfg(feature = "cassandra")]
+use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
+use tidewire::storage::archive::{Archive, MemoryArchive};
+
+#[cfg(feature = "cassandra")]
+#[path = "../../../support/cassandra_node.rs"]
+mod cassandra_node;
+#[cfg(feature = "cassandra")]
+#[path = "../../../support/test_servers.rs"]
+mod test_servers;
+
+pub enum Store {
+    Memory(Arc<MemoryArchive>),
+    #[cfg(feature = "cassandra")]
+    Cassandra(Box<CassandraOptions>),
+}
+
+impl Store {
+    pub fn memory() -> Self {
+        Self::Memory(Arc::new(MemoryArchive::ordered()))
+    }
+
+    /// Creates a keyspace. Returns none, and prints a line, if Cassandra is not installed; fails where all servers are required.
+    #[cfg(feature = "cassandra")]
+    pub fn cassandra() -> Option<Self> {
+        use cassandra_node::Nodes;
+        let url = Nodes::shared()?.url(&Nodes::keyspace()).parse().unwrap();
+        let options = CassandraOptions { url, login: None, tls: None, cache_bytes: 1 << 20, ttl_seconds: None };
+        CassandraArchive::create(&options, &Replication::Everywhere(1)).unwrap();
+        Some(Self::Cassandra(Box::new(options)))
+    }
+
+    /// Returns the way of one more machine to it.
+    pub fn open(&self) -> Arc<dyn Archive> {
+        match self {
+            Self::Memory(archive) => Arc::clone(archive) as _,
+            #[cfg(feature = "cassandra")]
+            Self::Cassandra(options) => Arc::new(CassandraArchive::open_with_tiny_buckets(options).unwrap()),
+        }
+    }
+
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+}
