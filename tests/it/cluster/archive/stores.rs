@@ -47,3 +47,20 @@ impl Store {
         matches!(self, Self::Memory(_))
     }
 }
+
+/// Runs each of these beside a store in memory, and beside a real Cassandra if it is there.
+macro_rules! on_each_store {
+    ($($test:ident,)*) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $test() { super::$test(super::Store::memory()).await })*
+        }
+
+        #[cfg(feature = "cassandra")]
+        mod in_cassandra {
+            $(#[tokio::test] async fn $test() {
+                if let Some(store) = super::Store::cassandra() { super::$test(store).await }
+            })*
+        }
+    };
+}
+pub(super) use on_each_store;

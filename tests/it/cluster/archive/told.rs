@@ -141,3 +141,27 @@ pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alik
     }
     town.shutdown();
 }
+
+pub async fn who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(19).await;
+    let reply = Draft { reply_to: Some(PostId(19)), ..post(&author(20), 20) };
+    town.done(async |engine| engine.publish(reply.clone(), false).await).await;
+    town.expected.insert(20, Some("{}".to_owned()));
+    town.publish_up_to(60).await;
+    town.settle().await;
+    // All nodes have read the reply then, and keep it.
+    town.check().await;
+    let erased = id(&author(19));
+    town.done(async |engine| engine.erase(erased.clone()).await).await;
+    let is_done = |member: &Member| member.node.engine.erasures().count == 0;
+    until("the erasure ends", || town.members.iter().all(is_done)).await;
+    town.follow_all().await;
+    town.in_step().await;
+    for Member { node, .. } in &town.members {
+        let feed = read_down(node, None).await;
+        assert!(feed.iter().any(|(number, _)| *number == 23), "{feed:?}");
+        assert!(feed.iter().all(|(number, _)| *number != 20), "on node {}: {feed:?}", node.view.me());
+    }
+    town.shutdown();
+}
