@@ -350,8 +350,10 @@ impl Archive for ArchiveBehindLog {
         Ok(())
     }
 
+    /// A batch that is being written may have been made before the users were erased, and is waited for. Those that are made from here on
+    /// name none of them, and are newer than the rewrite, so they may be written while it reads all of the archive.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
-        let _writing = self.writing();
+        drop(self.writing());
         self.archive.rewrite(rewrite)
     }
 

@@ -231,10 +231,12 @@ impl Archive for CassandraArchive {
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
         let as_of = self.run("rewrite", SCAN_TIME_MAX, async move {
+            // This takes long, and others write meanwhile. To the outboxes of these users nobody does.
+            let buckets = scan::buckets(&core).await?;
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.forget();
             writer.note(&core, writer.as_of).await?;
-            let erased = scan::erase_outboxes(&core, &without, writer.as_of).await;
+            let erased = scan::erase_outboxes(&core, &buckets, &without, writer.as_of).await;
             core.cache.clear();
             erased.map(|()| writer.as_of)
         })?;

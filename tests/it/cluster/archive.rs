@@ -25,6 +25,7 @@ use crate::world::{above, some};
 use door::{Answers, Door};
 use stores::{Store, on_each_store};
 use told::{
+    old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
     readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
     reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
     who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
@@ -178,6 +179,8 @@ impl Town {
         let applied = self.log.range().unwrap().last;
         let is_there = |member: &Member| member.node.view.applied() >= applied;
         until("all nodes apply the log", || self.members.iter().all(is_there)).await;
+        let is_delivered = |member: &Member| member.node.engine.shared().open_fanouts.is_empty();
+        until("all posts are delivered", || self.members.iter().all(is_delivered)).await;
     }
 
     fn in_memory(&self) -> usize {
@@ -484,4 +487,5 @@ on_each_store! {
     readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
     reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
     who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
+    old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
 }

@@ -120,9 +120,13 @@ async fn counts_of(core: &Core, source: SourceId) -> Result<(SourceId, ArchivedC
 }
 
 /// Removes sources with all their entries.
-pub(super) async fn erase_outboxes(core: &Core, without: &[SourceId], as_of: Sequence) -> Result<(), ArchiveError> {
+pub(super) async fn erase_outboxes(
+    core: &Core,
+    buckets: &BTreeMap<SourceId, Vec<(Route, BucketId)>>,
+    without: &[SourceId],
+    as_of: Sequence,
+) -> Result<(), ArchiveError> {
     let time = write_time(as_of) + 1;
-    let buckets = buckets(core).await?;
     for source in without {
         let of_source = buckets.get(source).into_iter().flatten();
         let deletions = of_source.map(|(route, bucket)| {

@@ -19,6 +19,8 @@ pub enum Answers {
     Never,
     /// Writes wait, and are made late.
     Late,
+    /// Only rewrites wait.
+    LateRewrites,
 }
 
 /// What a node has read, as it was then.
@@ -57,7 +59,7 @@ impl Door {
     fn check(&self) -> Result<(), ArchiveError> {
         match *self.answers.lock().unwrap() {
             Answers::Never => Err(ArchiveError::Unavailable { place: self.place(), why: "it is cut off".to_owned() }),
-            Answers::Always | Answers::Late => Ok(()),
+            Answers::Always | Answers::Late | Answers::LateRewrites => Ok(()),
         }
     }
 
@@ -95,6 +97,8 @@ impl Archive for Door {
     }
 
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let answers = self.answers.lock().unwrap();
+        drop(self.changed.wait_while(answers, |answers| *answers == Answers::LateRewrites).unwrap());
         self.check_write()?;
         let rewritten = self.store.rewrite(rewrite);
         self.forget_all();

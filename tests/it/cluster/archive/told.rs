@@ -165,3 +165,27 @@ pub async fn who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_
     }
     town.shutdown();
 }
+
+pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateRewrites));
+    town.done(async |engine| engine.erase(id(&author(1))).await).await;
+    let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
+    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    tokio::time::sleep(SESSION).await;
+    for number in [62, 63, 65, 66] {
+        town.publish(number).await;
+    }
+    town.edit(20, "[20]").await;
+    let last = town.log.range().unwrap().last;
+    until("the archive goes on", || town.archive.through().unwrap() >= last).await;
+    assert!(town.members.iter().all(|member| member.node.engine.erasures().count == 1), "the erasure waits");
+    town.members.iter().for_each(|member| member.door.set(Answers::Always));
+    until("the erasure ends", || town.members.iter().all(|member| member.node.engine.erasures().count == 0)).await;
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}
