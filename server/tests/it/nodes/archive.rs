@@ -13,8 +13,9 @@ const AUTHORS: u64 = 3;
 /// Readers, and whom they follow.
 const READERS: [(&str, &[u64]); 4] = [("ann", &[0, 1, 2]), ("bob", &[0]), ("cas", &[1, 2]), ("dan", &[2])];
 
-/// Few posts are left in memory once three outboxes have no more than their limit and its slack.
-const POSTS_LEFT_MAX: u64 = AUTHORS * 20;
+/// Few posts are left in memory once the outboxes have no more than their limit and its slack: those of the authors, and of who marks the end.
+/// Besides, what was edited or deleted stays until the next round.
+const POSTS_LEFT_MAX: u64 = (AUTHORS + 1) * 20 + 20;
 
 /// What must be shown: the text of each post, by id. Later ones have larger ids.
 #[derive(Default)]
@@ -103,6 +104,8 @@ impl Nodes {
         until("old posts leave the memory of all nodes", || {
             self.running().all(|node| self.posts_in_memory(node) <= POSTS_LEFT_MAX)
         });
+        let in_memory: Vec<u64> = self.running().map(|node| self.posts_in_memory(node)).collect();
+        println!("posts in the memory of the nodes: {in_memory:?}");
     }
 }
 
