@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::UnixMicros;
 use crate::feed::celebrity::CelebrityPolicy;
-use crate::feed::event::Event;
+use crate::feed::event::{ChangedPost, Event};
 use crate::feed::followers::Sharding;
 use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft, Post};
@@ -15,8 +15,9 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{HELD_BACK_SOURCES_MAX, TIERING_WRITES_MAX};
 use crate::state::posts::Stored;
 use crate::state::records::RecordTraversal;
+use crate::state::resolved::{Needs, Resolved};
 use crate::state::tiering::TieringLimits;
-use crate::state::world::{World, Writer};
+use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchiveBehindLog, ArchivedRecord, MemoryArchive};
 use crate::storage::journal::Sequence;
@@ -195,15 +196,15 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     let policy = CelebrityPolicy::PushAll;
     let (world, mut writer) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
     let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("0").unwrap());
-    for id in [7, 8] {
+    for id in [6, 7, 8] {
         let position = at(id as i64, id);
         writer.apply(&Event::Published { position, draft: draft.clone(), accepted_at: position.published_at });
     }
-    let copied = world.copied(&[PostId(7), PostId(8)], Sequence(2)).unwrap();
+    let copied = world.copied(&[6, 7, 8].map(PostId), Sequence(2)).unwrap();
     let behind = world.behind_log().unwrap();
     behind.shared().write(&copied.rest).unwrap();
     let slot = world.sources.get(&SourceId::new("bob").unwrap()).unwrap().slot;
-    for id in [7, 8] {
+    for id in [6, 7, 8] {
         world.sources.at(slot).change_outbox(|outbox| outbox.move_to_archive(at(id as i64, id)));
         world.posts.forget(PostId(id));
     }
@@ -211,7 +212,9 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
         let body = body.map(|body| Body::new(body).unwrap());
         Event::Edited { id: PostId(7), body, hidden, at: UnixMicros(9), post: None }
     };
-    let looked_up = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
+    let (mut needs, mut resolved) = (Needs::default(), Resolved::default());
+    needs.post(PostId(7), &world, &resolved);
+    resolved.look_up(needs, &world).unwrap();
     writer.apply(&edited(Some("1"), None));
     writer.apply(&edited(None, Some(true)));
     writer.apply(&Event::Deleted { id: PostId(8), repost_of: None, post: None });
@@ -220,7 +223,15 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     assert_eq!((shown.body(), shown.hidden), ("1", true));
     assert!(matches!(world.find(PostId(8)).unwrap(), Some(Stored::Deleted)));
     assert_eq!(writer.backlog.tombstones, [PostId(8)], "it leaves memory some day");
+    // What is known of a deleted post counts once.
+    let known = ChangedPost { at: at(6, 6), sources: vec![draft.author], repost_of: None, hidden: false };
+    let deleted = Event::Deleted { id: PostId(6), repost_of: None, post: Some(Box::new(known)) };
+    assert!(matches!(writer.apply(&deleted), Applied::Deleted { post, .. } if *post.sources == [slot]));
+    assert!(matches!(writer.apply(&deleted), Applied::Done));
+    assert_eq!(world.sources.at(slot).outbox().len(), 2, "the one that another event deleted is still counted");
     // This node becomes the sequencer, and judges an edit of what it has looked up before.
+    let looked_up = resolved.stored(&world, PostId(7)).and_then(Stored::live).unwrap();
+    assert_eq!((looked_up.body(), looked_up.hidden), ("1", true));
     writer.apply_validated(&edited(Some("2"), None), Some(&looked_up));
     let shown = world.posts.get(PostId(7)).unwrap();
     assert_eq!((shown.body(), shown.hidden), ("2", true));
