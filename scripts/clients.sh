@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$PWD/target/debug/tidewire}
 [ -x "$TIDEWIRE_PROGRAM" ] || { echo "clients: $TIDEWIRE_PROGRAM is not there; build it first" >&2; exit 1; }
 
-[ $# -gt 0 ] || set -- $(cd clients && ls -- */check.sh | xargs -n 1 dirname)
+[ $# -gt 0 ] || set -- $(cd clients && ls -- */check.sh generated/*/check.sh | xargs -n 1 dirname)
 for client; do
     [ -x "clients/$client/check.sh" ] || { echo "clients: there is no client $client" >&2; exit 2; }
     echo "== client for $client"
