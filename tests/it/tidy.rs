@@ -107,7 +107,9 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
 /// The modules of the server's HTTP, in the same way.
 const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("problem", &[]),
-    ("page_json", &[]),
+    ("caching", &[]),
+    ("compression", &["caching"]),
+    ("page_json", &["caching"]),
     ("operation", &[]),
     ("client", &[]),
     ("request_metrics", &[]),
@@ -117,8 +119,8 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("proxies", &["client"]),
     ("admission", &["client", "operation", "problem"]),
     ("auth", &["admission", "client", "engine_cell", "operation", "problem", "proxies"]),
-    ("sockets", &["problem", "proxies"]),
-    ("cluster", &["admission", "auth", "operation", "page_json", "problem", "request"]),
+    ("sockets", &["caching", "problem", "proxies"]),
+    ("cluster", &["admission", "auth", "caching", "operation", "page_json", "problem", "request"]),
     ("tls", &["auth"]),
     ("upgrade", &[]),
     (
@@ -126,8 +128,10 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
         &[
             "admission",
             "auth",
+            "caching",
             "client",
             "cluster",
+            "compression",
             "engine_cell",
             "operation",
             "problem",
@@ -144,6 +148,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "admission",
             "answer",
             "auth",
+            "caching",
             "changes",
             "cluster",
             "engine_cell",
@@ -156,12 +161,13 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("live", &["admission", "auth", "engine_cell", "operation", "page_json", "problem", "request", "sockets"]),
-    ("openapi", &["changes", "handlers", "operation", "problem", "request"]),
+    ("openapi", &["changes", "compression", "handlers", "operation", "problem", "request"]),
     (
         "routes",
         &[
             "auth",
             "changes",
+            "compression",
             "engine_cell",
             "handlers",
             "live",

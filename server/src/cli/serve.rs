@@ -143,6 +143,7 @@ impl Serve {
             warn!("{warning}");
         }
         state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
+        state.compress_from = settings.compress_from;
         #[cfg(feature = "otel")]
         let spans = crate::http::middleware::spans::Spans::by_environment()?;
         #[cfg(feature = "otel")]

@@ -240,6 +240,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
     pub connections_per_address_max: Option<NonZeroUsize>,
 
+    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [bytes, default: none are]
+    #[arg(long, env = "TIDEWIRE_COMPRESS_FROM", value_name = "BYTES")]
+    pub compress_from: Option<NonZeroUsize>,
+
     /// Addresses of proxies, separated by commas: what comes from there comes for many, and has no share [default: loopback]
     #[arg(long, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
     pub proxies: Option<Proxies>,
@@ -310,6 +314,7 @@ impl Settings {
             token_post_ids: self.token_post_ids.or(other.token_post_ids),
             token_lifetime_max: self.token_lifetime_max.or(other.token_lifetime_max),
             connections_per_address_max: self.connections_per_address_max.or(other.connections_per_address_max),
+            compress_from: self.compress_from.or(other.compress_from),
             proxies: self.proxies.or_else(|| other.proxies.clone()),
         }
     }

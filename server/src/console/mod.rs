@@ -7,13 +7,8 @@
 //! Not responsible for:
 //! - the data that a page shows: it uses the same HTTP interface as every other client.
 
-use actix_web::http::StatusCode;
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, EntityTag, Header as _, IfNoneMatch, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
-use actix_web::{HttpRequest, HttpResponse};
-use xxhash_rust::xxh3::xxh3_64;
+use actix_web::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 
 /// An embedded file and the path it is served at.
 #[derive(Debug, Clone, Copy)]
@@ -62,22 +57,15 @@ pub const ASSETS: &[Asset] = &[
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Answers with the asset, or 304 if the client has it cached. Query parameters are ignored: the page itself uses them.
-pub fn serve(request: &HttpRequest, asset: &Asset) -> HttpResponse {
-    let tag = EntityTag::new_strong(format!("{:016x}", xxh3_64(asset.text.as_bytes())));
-    let is_known = match IfNoneMatch::parse(request) {
-        Ok(IfNoneMatch::Any) => true,
-        Ok(IfNoneMatch::Items(known)) => known.iter().any(|known| known.weak_eq(&tag)),
-        Err(_) => false,
-    };
-    let mut response = HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
+/// Begins the response with the asset, and returns its text. Query parameters are ignored: the page itself uses them.
+pub fn serve(asset: &Asset) -> (HttpResponseBuilder, &'static str) {
+    let mut response = HttpResponse::Ok();
     response
-        .insert_header((ETAG, tag.to_string()))
-        .insert_header((CACHE_CONTROL, "no-cache"))
+        .content_type(asset.content_type)
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((REFERRER_POLICY, "same-origin"));
     if asset.content_type == HTML {
         response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
     }
-    if is_known { response.finish() } else { response.content_type(asset.content_type).body(asset.text) }
+    (response, asset.text)
 }

@@ -10,10 +10,12 @@
 pub mod admission;
 mod answer;
 pub mod auth;
+mod caching;
 mod changes;
 mod client;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+mod compression;
 pub mod engine_cell;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

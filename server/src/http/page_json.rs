@@ -1,9 +1,11 @@
 //! Encodes pages as JSON by copying: every post was encoded when it was published.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use serde_json::Value;
 
+use crate::http::caching::Tag;
 use tidewire::engine::FeedPage;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -22,12 +24,32 @@ pub(super) enum Fields {
 
 // Ids, cursors and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 
-/// Encodes a page of a feed as JSON.
-pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
+/// Encodes a page of a feed as JSON. Returns its tag too, unless the page lacks something or tells the client to read again.
+pub(super) fn page(page: &FeedPage, fields: Fields) -> (String, Option<Tag>) {
     let mut json = String::with_capacity(bytes(page));
     json.push('{');
-    members(&mut json, page, fields);
-    json
+    let newest = members(&mut json, page, fields);
+    let lacks = !page.page.partial.is_empty() || !page.partial.is_empty() || !page.page.unreadable.is_empty();
+    let tag = (!lacks && !page.page.gap).then(|| {
+        let token = page.page.resume.map_or_else(Default::default, token_bytes);
+        Tag::of(&[&json.as_bytes()[..newest.start], &token, &json.as_bytes()[newest.end..]])
+    });
+    (json, tag)
+}
+
+/// Returns the content of a resume token without its instants. Whenever anything is published anywhere, they are later ones; with those of an
+/// earlier page that had the same entries, a client that polls gets what came after that page.
+fn token_bytes(resume: Resume) -> [u8; 29] {
+    let Resume { position, above, below, ahead_us, preferences, is_partial, may_fall } = resume;
+    let flags = [is_partial, below.is_some(), above.is_some(), may_fall];
+    let flags: u8 = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    let mut bytes = [0; 29];
+    bytes[..8].copy_from_slice(&position.published_at.0.to_be_bytes());
+    bytes[8..16].copy_from_slice(&position.id.0.to_be_bytes());
+    bytes[16..24].copy_from_slice(&ahead_us.to_be_bytes());
+    bytes[24..28].copy_from_slice(&preferences.to_be_bytes());
+    bytes[28] = flags;
+    bytes
 }
 
 /// Appends a page of a reader's feed, which begins with the reader.
@@ -47,8 +69,8 @@ fn bytes(page: &FeedPage) -> usize {
     page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum::<usize>() + 128
 }
 
-/// Appends the members of a page and the end of its object.
-fn members(json: &mut String, page: &FeedPage, fields: Fields) {
+/// Appends the members of a page and the end of its object. Returns the place of the value of `newest`.
+fn members(json: &mut String, page: &FeedPage, fields: Fields) -> Range<usize> {
     json.push_str(r#""items":["#);
     for (nth, (position, entry)) in page.page.items.iter().enumerate() {
         if nth > 0 {
@@ -59,7 +81,9 @@ fn members(json: &mut String, page: &FeedPage, fields: Fields) {
     json.push_str(r#"],"next":"#);
     optional_cursor(json, page.page.next);
     json.push_str(r#","newest":"#);
+    let begin = json.len();
     resume_token(json, page.page.resume);
+    let newest = begin..json.len();
     // Present only if the entries added since the given position are no longer known, so the client has to read the feed again.
     if page.page.gap {
         json.push_str(r#","gap":true"#);
@@ -80,6 +104,7 @@ fn members(json: &mut String, page: &FeedPage, fields: Fields) {
         ids(json, page.page.unreadable.iter().map(|position| position.id.to_string()));
     }
     json.push('}');
+    newest
 }
 
 /// Appends an entry of a feed.
@@ -143,16 +168,56 @@ fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
 mod tests {
     use super::*;
     use crate::test_support::at;
+    use tidewire::clock::UnixMicros;
     use tidewire::feed::page::Page;
+    use tidewire::id::SourceSlot;
 
     #[test]
-    fn a_page_names_what_it_lacks_and_keeps_silent_about_damage_where_there_is_none() {
+    fn a_page_names_what_it_lacks_has_no_tag_then_and_keeps_silent_about_damage_where_there_is_none() {
+        let page = |lacking: &FeedPage| {
+            let (json, tag) = page(lacking, Fields::All);
+            assert!(tag.is_none(), "{json}");
+            json
+        };
         let partial = vec![SourceId::new("bob").expect("a good id"), SourceId::new("cas").expect("a good id")];
         let mut lacking = FeedPage { page: Page::empty(), partial };
         let whole = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"]}"#;
-        assert_eq!(page(&lacking, Fields::All), whole);
+        assert_eq!(page(&lacking), whole);
         lacking.page.unreadable = vec![at(1, 7), at(2, 8)];
         let damaged = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"],"unreadable":["7","8"]}"#;
-        assert_eq!(page(&lacking, Fields::All), damaged);
+        assert_eq!(page(&lacking), damaged);
+        lacking.partial.clear();
+        assert!(page(&lacking).ends_with(r#""partial":[],"unreadable":["7","8"]}"#));
+        (lacking.page.unreadable, lacking.page.gap) = (Vec::new(), true);
+        assert!(page(&lacking).contains(r#""gap":true"#));
+        lacking.page.gap = false;
+        lacking.page.partial = vec![SourceSlot(7)];
+        assert!(page(&lacking).ends_with(r#""partial":[],"partial_more":1}"#));
+    }
+
+    #[test]
+    fn the_tag_of_a_page_does_not_depend_on_the_instants_of_its_token_and_on_all_else() {
+        let newest = Resume::at(at(7, 1));
+        let given = |resume: Option<Resume>| FeedPage { page: Page { resume, ..Page::empty() }, partial: Vec::new() };
+        let tag = |resume| page(&given(resume), Fields::All).1.expect("it lacks nothing");
+        let of = |micros| Resume { above: Some(UnixMicros(micros)), below: Some(UnixMicros(micros)), ..newest };
+        assert_eq!(tag(Some(of(8))), tag(Some(of(9))));
+        let others = [
+            None,
+            Some(newest),
+            Some(of(8)),
+            Some(Resume { below: None, ..of(8) }),
+            Some(Resume { above: None, ..of(8) }),
+            Some(Resume { position: at(7, 2), ..of(8) }),
+            Some(Resume { position: at(6, 1), ..of(8) }),
+            Some(Resume { ahead_us: -1, ..of(8) }),
+            Some(Resume { preferences: 1, ..of(8) }),
+            Some(Resume { may_fall: true, ..of(8) }),
+            Some(Resume { is_partial: true, ..of(8) }),
+        ];
+        let tags: Vec<Tag> = others.into_iter().map(tag).collect();
+        for (nth, one) in tags.iter().enumerate() {
+            assert!(!tags[..nth].contains(one), "{nth}: {:?}", others[nth]);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
+use actix_web::http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
@@ -40,6 +40,8 @@ struct ProblemFields {
     upgrade: Option<&'static str>,
     closes: bool,
     authenticate: Option<&'static str>,
+    /// The encodings of bodies that the server can read.
+    accept_encoding: Option<&'static str>,
     retry_after_seconds: Option<u64>,
     /// Further members of the document.
     members: Vec<(&'static str, Value)>,
@@ -59,6 +61,7 @@ impl Problem {
             upgrade: None,
             closes: false,
             authenticate: None,
+            accept_encoding: None,
             retry_after_seconds: None,
             members: Vec::new(),
         }))
@@ -132,6 +135,13 @@ impl Problem {
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
         self.0.upgrade = Some(protocol);
+        self
+    }
+
+    /// Sets the `Accept-Encoding` header: the encodings of bodies that the server can read.
+    #[must_use]
+    pub(super) fn accept_encoding(mut self, encodings: &'static str) -> Self {
+        self.0.accept_encoding = Some(encodings);
         self
     }
 
@@ -212,7 +222,7 @@ impl ResponseError for Problem {
 
     fn error_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.0.status);
-        response.content_type("application/problem+json");
+        response.content_type("application/problem+json").insert_header((CACHE_CONTROL, "no-store"));
         if let Some(allow) = &self.0.allow {
             response.insert_header((ALLOW, allow.as_str()));
         }
@@ -221,6 +231,9 @@ impl ResponseError for Problem {
         }
         if let Some(scheme) = self.0.authenticate {
             response.insert_header((WWW_AUTHENTICATE, scheme));
+        }
+        if let Some(encodings) = self.0.accept_encoding {
+            response.insert_header((ACCEPT_ENCODING, encodings));
         }
         if self.0.closes {
             response.force_close();

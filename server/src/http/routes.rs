@@ -9,6 +9,7 @@ use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
 use crate::http::auth::{Access, Caller, cors};
+use crate::http::compression;
 use crate::http::engine_cell::ReadyEngine;
 #[cfg(feature = "cluster")]
 use crate::http::handlers::peer_snapshot;
@@ -190,7 +191,8 @@ fn console_routes(app: &mut ServiceConfig) {
     for asset in console::ASSETS {
         let get = move |request: HttpRequest| async move {
             OpenPaths::refusal(&request).unwrap_or_else(|| {
-                let mut answer = console::serve(&request, asset);
+                let (response, text) = console::serve(asset);
+                let mut answer = compression::document(&request, response, asset.path, text);
                 cors::add_headers(&request, answer.headers_mut());
                 answer
             })

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - the parts themselves. They do not know this file.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub struct HttpState {
     pub certificate: Option<Arc<Certificate>>,
     /// The duration above which a request is logged as slow.
     pub slow: Duration,
+    /// The size in bytes from which responses are compressed for clients that accept it; without it none are.
+    pub compress_from: Option<NonZeroUsize>,
     /// Authentication and authorization of requests.
     pub access: Arc<Access>,
     /// The open connections and their limits.
@@ -76,6 +79,7 @@ impl HttpState {
             requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
             certificate: None,
             slow: SLOW,
+            compress_from: None,
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
@@ -121,6 +125,7 @@ impl HttpState {
             pace: self.pace,
             requests: Arc::clone(&self.requests),
             slow: self.slow,
+            compress_from: self.compress_from,
             #[cfg(feature = "cluster")]
             peers: self.cluster.clone().map(Peers::new),
             #[cfg(feature = "otel")]

@@ -44,7 +44,7 @@ fn what_a_browser_has_already_is_not_sent_again() {
     let server = Server::start(EngineConfig::default());
     let tag = server.get("/tidewire.js").header("etag").to_owned();
     let agent = ureq::Agent::new_with_defaults();
-    for (known, status) in [(tag.as_str(), 304), ("\"another\"", 200), (&format!("\"another\", W/{tag}"), 304)] {
+    for (known, status) in [(tag.as_str(), 304), ("\"another\"", 200), (&format!("\"another\", {tag}"), 304)] {
         let answer = agent.get(server.url("/tidewire.js")).header("if-none-match", known).call().unwrap();
         assert_eq!(answer.status(), status, "{known}");
         assert_eq!(answer.headers()["etag"], tag.as_str());

@@ -65,6 +65,10 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
 /// Fails if the description does not allow an answer, or not the request that was granted by it.
 pub fn check(method: &str, path: &str, sent: &[u8], answer: &Answer) {
     let Some(operation) = operation(method, path) else { return };
+    // Only a request with `If-None-Match` gets it. Generated clients send none, and would have to handle an answer without a content.
+    if answer.status == 304 {
+        return assert_eq!(answer.text, "", "{method} {path}");
+    }
     let told = &operation["responses"][answer.status.to_string()];
     let what = format!("{method} {path}: {} {}", answer.status, answer.text.get(..2_000).unwrap_or(&answer.text));
     assert!(told.is_object(), "{what}: no such status is described");

@@ -9,6 +9,7 @@ mod backup;
 mod bad_input;
 mod browser;
 mod bulk;
+mod caching;
 #[cfg(feature = "cassandra")]
 #[path = "../../../tests/support/cassandra_node.rs"]
 pub mod cassandra_node;
@@ -16,6 +17,7 @@ mod changes;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod commands;
+mod compression;
 mod connections;
 mod description;
 mod erasure;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
-    UPGRADE,
+    ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use actix_web::rt::time::sleep;
 use actix_web::{Error, HttpMessage as _, HttpResponse};
@@ -18,6 +18,7 @@ use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::storage::journal::Sequence;
 
 use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
+use crate::http::caching;
 use crate::http::cluster::decision::{Next, next};
 use crate::http::cluster::feeds::PartsStale;
 use crate::http::cluster::inside::{self, Hop};
@@ -43,8 +44,10 @@ pub(super) const STALE: HeaderName = HeaderName::from_static("tidewire-stale-sec
 const STALE_MIN: Duration = Duration::from_secs(2);
 
 /// The headers of a request that handlers read.
-const REQUEST_HEADERS: [HeaderName; 7] = [
+const REQUEST_HEADERS: [HeaderName; 9] = [
+    ACCEPT_ENCODING,
     CONTENT_TYPE,
+    IF_NONE_MATCH,
     inside::AFTER,
     HeaderName::from_static("accept"),
     HeaderName::from_static("last-event-id"),
@@ -163,6 +166,7 @@ impl Peers {
                 let of_others = response.request().extensions().get::<PartsStale>().and_then(|stale| stale.0);
                 if let Some(seconds) = stale.map(|ago| ago.as_secs()).max(of_others) {
                     response.headers_mut().insert(STALE, HeaderValue::from(seconds));
+                    caching::forbid(response.headers_mut());
                 }
                 Ok(response)
             }

@@ -53,8 +53,9 @@ pub(super) async fn whole(answer: Response<Incoming>, at_most: Duration) -> Resu
 
 fn with_head(head: &http1::response::Parts, body: BoxBody) -> HttpResponse {
     let status = status_of(head);
-    // The response to a deletion has no body, not an empty one.
-    let body = if status == StatusCode::NO_CONTENT { BoxBody::new(()) } else { body };
+    // These responses have no body, not an empty one.
+    let has_none = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    let body = if has_none { BoxBody::new(()) } else { body };
     let mut response = HttpResponse::with_body(status, body);
     copy_head(head, response.headers_mut());
     response

@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use crate::http::admission::Admission;
 use crate::http::answer;
 use crate::http::auth::Caller;
+use crate::http::caching;
 use crate::http::engine_cell::{EngineCell, ReadyEngine, recovering};
 use crate::http::handlers::page_query::PageQuery;
 use crate::http::operation::WorkKind;
@@ -38,5 +39,8 @@ pub(in crate::http) async fn own_page(
 
 /// Answers with a page as JSON.
 pub(in crate::http) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
-    answer::json_text(page_json::page(page, fields))
+    let (json, tag) = page_json::page(page, fields);
+    let mut response = answer::json_text(json);
+    tag.into_iter().for_each(|tag| caching::allow_caller(response.headers_mut(), tag));
+    response
 }

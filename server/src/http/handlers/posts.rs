@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::http::auth::{Access, Caller, Denial};
+use crate::http::caching::{self, Tag};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{RequestBody, json, optional_text, path, present, text, wait};
@@ -148,7 +149,9 @@ pub(in crate::http) async fn read(
 ) -> Result<HttpResponse, Problem> {
     crate::http::request::Parameters::read(&request, &[])?;
     let found = find_own(&caller, &engine, path(&request, "id")?).await?;
-    Ok(post(StatusCode::OK, &found))
+    let mut response = post(StatusCode::OK, &found);
+    caching::allow_caller(response.headers_mut(), Tag::of(&[found.json().as_bytes()]));
+    Ok(response)
 }
 
 /// Handles `PATCH /v1/posts/{id}`.

@@ -1,7 +1,7 @@
 //! Reads request bodies in the middleware, before the handler runs and before the request takes a work permit.
 //!
 //! Responsible for:
-//! - refusing a body that is too large, arrives too slowly, or is incomplete.
+//! - refusing a body that is compressed, is too large, arrives too slowly, or is incomplete.
 //!
 //! Not responsible for:
 //! - the limit on bytes of all bodies (`http::admission`), parsing bodies (`http::request`).
@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Bytes, BytesMut};
 use futures_core::Stream as _;
@@ -23,6 +24,17 @@ use crate::http::problem::Problem;
 pub(in crate::http) fn too_large(bytes_max: usize) -> Problem {
     let detail = format!("the request body is larger than {bytes_max} bytes");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+}
+
+/// Refuses a compressed body: a small one may be the beginning of a large one.
+pub(in crate::http) fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_plain = |encoding: &HeaderValue| encoding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).all(is_plain) {
+        return Ok(());
+    }
+    let detail = "compressed bodies are not read: send it without Content-Encoding";
+    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail);
+    Err(problem.accept_encoding("identity"))
 }
 
 /// Reads a body of at most `bytes_max` bytes, and fails if it arrives slower than the pace requires.

@@ -9,6 +9,7 @@
 //! - the permission an operation needs (`http::operation`), handling the operation.
 
 use std::future::{Ready, ready};
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,9 +28,11 @@ use crate::http::admission::OtherLimits;
 use crate::http::admission::{Admission, ByteReservation, Permit};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
+use crate::http::caching;
 use crate::http::client::Client;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{self, Hop, Peers};
+use crate::http::compression;
 use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
@@ -60,6 +63,8 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
+    /// The size in bytes from which responses are compressed.
+    pub(in crate::http) compress_from: Option<NonZeroUsize>,
     /// The other nodes, if this server is part of a cluster.
     #[cfg(feature = "cluster")]
     pub(in crate::http) peers: Option<Peers>,
@@ -141,7 +146,13 @@ async fn pass(
         Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
             let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
             let guard = |response| guard_response((admission, state.pace), operation.work, client, response);
-            (answered.map(guard), shows_failures)
+            let answered = match answered {
+                Ok(response) => {
+                    Ok(guard(compression::compressed(caching::validated(response), state.compress_from).await))
+                }
+                failed => failed,
+            };
+            (answered, shows_failures)
         }
         Err(problem) => (Ok(request.error_response(problem)), false),
     };
@@ -290,6 +301,7 @@ async fn admit<'a>(
     let length = length.min(bytes_max);
     let mut reservation = None;
     if length > 0 {
+        body::check_encoding(request.headers())?;
         reservation = Some(admission.receive(client, length)?);
         if request.head().expect() {
             // The client waits with the body until it receives `100 Continue`, which is sent only now.

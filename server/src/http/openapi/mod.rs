@@ -25,10 +25,10 @@ mod tests;
 
 use std::sync::OnceLock;
 
-use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Map, Value, json};
 
+use crate::http::compression;
 use crate::http::openapi::groups::{GROUPS, Group};
 use crate::http::operation::Operation;
 use crate::http::problem::Problem;
@@ -40,7 +40,8 @@ pub(super) fn serve(request: &HttpRequest, operations: &[Operation]) -> Result<H
     Parameters::read(request, &[])?;
     let text = TEXT.get_or_init(|| document(operations).to_string());
     let mut response = HttpResponse::Ok();
-    Ok(response.content_type("application/json").insert_header((CACHE_CONTROL, "no-cache")).body(text.as_str()))
+    response.content_type("application/json");
+    Ok(compression::document(request, response, "/openapi.json", text))
 }
 
 /// Builds the whole description.

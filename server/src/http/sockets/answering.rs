@@ -4,7 +4,7 @@
 //! - marking a request as in progress until its response is passed to the connection, so that the connection is not closed as idle;
 //! - keeping the unread rest of a chunked body until the response is sent. The dispatcher then closes the connection; without this it
 //!   would keep reading for as long as the client sends;
-//! - the header `X-Content-Type-Options`, and the name of this node in a cluster.
+//! - the headers `X-Content-Type-Options` and `Cache-Control`, and the name of this node in a cluster.
 //!
 //! Not responsible for:
 //! - responses of the dispatcher itself to invalid requests: these have no content.
@@ -24,6 +24,7 @@ use actix_web::web::Bytes;
 use actix_web::{Error, HttpMessage as _};
 use futures_core::Stream;
 
+use crate::http::caching;
 use crate::http::problem::Problem;
 use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -54,6 +55,7 @@ where
         };
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        caching::forbid_by_default(response.headers_mut());
         if let Some(node) = node
             && !response.headers().contains_key(NODE)
         {

@@ -37,7 +37,8 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
                 (status, expected),
                 "{origin} {path}"
             );
-            assert_eq!(answer.header("vary"), "Origin", "{origin} {path}");
+            let varies = answer.headers.get_all("vary").iter().filter(|vary| *vary == "Origin").count();
+            assert_eq!(varies, 1, "{origin} {path}");
             assert_eq!(answer.header("access-control-allow-credentials"), "");
         }
         let asked = [("origin", origin), ("access-control-request-method", "PUT")];
@@ -46,7 +47,7 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
         assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (expected, "Origin"));
         let methods = if is_allowed { "PUT, DELETE" } else { "" };
         assert_eq!(answer.header("access-control-allow-methods"), methods);
-        let headers = if is_allowed { "authorization, content-type, last-event-id" } else { "" };
+        let headers = if is_allowed { "authorization, content-type, if-none-match, last-event-id" } else { "" };
         assert_eq!(answer.header("access-control-allow-headers"), headers);
     }
     assert_eq!(server.ask("OPTIONS", "/v1/posts", &[("origin", "https://a.example")], "").status, 405, "no preflight");
@@ -175,7 +176,7 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_write() {
 fn without_origins_nothing_is_said_of_them() {
     let server = Server::start(EngineConfig::default());
     let answer = server.ask("GET", "/v1/users/ann/feed", &[("origin", "https://a.example")], "");
-    assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), ("", ""));
+    assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), ("", "Authorization"));
 }
 
 #[test]

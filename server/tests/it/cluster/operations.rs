@@ -124,6 +124,12 @@ fn reads_say_for_how_long_the_log_was_silent() {
         for path in ["/v1/users/ann/feed", "/v1/users/ann/following", "/v1/users/ann/rules"] {
             let told = nodes.a().get(path);
             assert_eq!(told.header("tidewire-stale-seconds"), expected, "{path}, silent for {silent} s");
+            // What may be out of date is not stored, and not confirmed to who has it.
+            let has_tag = path.ends_with("/feed") && expected.is_empty();
+            assert_eq!(told.header("etag").is_empty(), !has_tag, "{path}, silent for {silent} s");
+            assert_eq!(told.header("cache-control"), if has_tag { "private, no-cache" } else { "no-store" });
+            let again = nodes.a().ask("GET", path, &[("if-none-match", "*")], "");
+            assert_eq!(again.status, if has_tag { 304 } else { 200 }, "{path}, silent for {silent} s");
         }
     }
 }
@@ -140,4 +146,25 @@ fn feeds_of_several_nodes_say_the_longest_time_for_which_the_log_was_silent() {
         let read = nodes.a().post("/v1/feeds", &serde_json::json!({"users": ["ann", "bob", "cas"]}));
         assert_eq!((read.status, read.header("tidewire-stale-seconds")), (200, expected), "silent for {silent:?} s");
     }
+}
+
+#[test]
+fn what_a_client_has_already_is_confirmed_through_another_node() {
+    let nodes = Nodes::of_one_world(Access::default);
+    nodes.roles.own("bob", Some(1));
+    let post = serde_json::json!({"author": "bob", "body": "word ".repeat(1_000)});
+    assert_eq!(nodes.a().post("/v1/posts?wait=delivered", &post).status, 201);
+    let path = "/v1/users/bob/feed";
+    let first = nodes.a().get(path);
+    let (tag, node) = (first.header("etag"), first.header("tidewire-node"));
+    assert!(tag.starts_with("W/") && node == "b", "{:?}", first.headers);
+    for method in ["GET", "HEAD"] {
+        let again = nodes.a().ask(method, path, &[("if-none-match", tag)], "");
+        assert_eq!((again.status, again.header("etag"), again.header("tidewire-node")), (304, tag, "b"), "{method}");
+        assert_eq!((again.header("cache-control"), &*again.text), ("private, no-cache", ""), "{method}");
+    }
+    // The connection between the nodes is good for more.
+    assert_eq!(nodes.a().get(path).text, first.text);
+    let other = nodes.a().ask("GET", path, &[("if-none-match", "\"another\"")], "");
+    assert_eq!((other.status, other.text), (200, first.text.clone()));
 }
