@@ -8,7 +8,8 @@ use crate::storage::journal::Sequence;
 /// Maximum number of known states. Beyond it the one is dropped that is closest to its neighbours, so that the rest covers the whole log.
 const STATES_MAX: usize = 64;
 
-/// States of the cluster, by the record after which each is: at the first record, and at the snapshots of this node.
+/// States of the cluster, by the record after which each is: at the first record, at the snapshots of this node, and where readers of changes
+/// have ended.
 pub struct StartPoints(Mutex<Vec<Followed>>);
 
 impl StartPoints {

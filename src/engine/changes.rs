@@ -61,6 +61,10 @@ pub struct Changes {
     reader: Box<dyn LogReader>,
     /// The state of the cluster at the last record that was read, on a node.
     followed: Option<Followed>,
+    /// The state before the last records that were read together, some of which the caller may not have used.
+    before: Option<Followed>,
+    /// Where the states are left for the next reader, on a node.
+    points: Option<Arc<StartPoints>>,
     /// Events up to this one are not delivered.
     after: Sequence,
     /// The last record that was read.
@@ -93,16 +97,16 @@ impl Engine {
     /// [`Durability::Never`](crate::storage::journal::Durability) a power loss may destroy events that were delivered. Blocks for a moment: the
     /// start of the segment is searched, or in a cluster the log is asked.
     ///
-    /// A node of a cluster delivers only what counts. To know that, it reads from a snapshot of its own before `after`, or from the first record
-    /// of the log. It refuses what is older than these, even if the log still has it.
+    /// A node of a cluster delivers only what counts. To know that, it reads from the place of an earlier reader or a snapshot of its own before
+    /// `after`, or from the first record of the log. It refuses what is older than these, even if the log still has it.
     ///
     /// # Errors
     /// Fails if the engine has no journal, the log does not have the event after `after` any more, or it ends before `after`.
     pub fn changes(&self, after: Sequence) -> Result<Changes, ChangesError> {
         let changes = self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?;
         let LogRange { first, last } = changes.range()?;
-        let (reader, followed) = match changes {
-            ChangeLog::Own(log) => (log.reader(after)?, None),
+        let (reader, followed, points) = match changes {
+            ChangeLog::Own(log) => (log.reader(after)?, None, None),
             ChangeLog::Shared(log, points) => {
                 if after > last {
                     return Err(LogError::Shorter { wanted: after, last }.into());
@@ -111,11 +115,11 @@ impl Engine {
                     let first = first.unwrap_or(last.next());
                     LogError::Deleted { wanted: after.next(), first }
                 })?;
-                (log.reader(state.sequence)?, Some(state))
+                (log.reader(state.sequence)?, Some(state), Some(Arc::clone(points)))
             }
         };
         let read = followed.as_ref().map_or(after, |state| state.sequence);
-        Ok(Changes { reader, followed, after, read, end: last, failed: None })
+        Ok(Changes { reader, followed, before: None, points, after, read, end: last, failed: None })
     }
 }
 
@@ -171,6 +175,7 @@ impl Changes {
                 return Err(cause.clone());
             }
             let mut events = Vec::new();
+            self.before.clone_from(&self.followed);
             for record in self.reader.read(until.saturating_duration_since(Instant::now()))? {
                 let sequence = record.sequence;
                 match self.stored(record) {
@@ -197,6 +202,14 @@ impl Changes {
             Ok(_) => Ok(None),
             Err(cause) => Err(cause.to_string()),
         }
+    }
+}
+
+impl Drop for Changes {
+    /// Leaves the places to which this reader came: who comes back for the next events does not read from a snapshot again.
+    fn drop(&mut self) {
+        let Some(points) = &self.points else { return };
+        [self.before.take(), self.followed.take()].into_iter().flatten().for_each(|state| points.add(state));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A log from which single nodes can be cut off: what they append meanwhile is lost, or comes later.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidewire::storage::journal::Sequence;
@@ -34,15 +34,22 @@ pub const LATE: Duration = Duration::from_millis(100);
 pub struct FaultyLog {
     log: MemoryLog,
     cut: Arc<AtomicU8>,
+    /// The sequence after which the last reader began.
+    began: Arc<AtomicU64>,
 }
 
 impl FaultyLog {
     pub fn new(log: &MemoryLog) -> Self {
-        Self { log: log.clone(), cut: Arc::default() }
+        Self { log: log.clone(), cut: Arc::default(), began: Arc::default() }
     }
 
     pub fn set(&self, cut: Cut) {
         self.cut.store(cut as u8, Ordering::SeqCst);
+    }
+
+    /// Returns the sequence after which the last reader began.
+    pub fn began(&self) -> Sequence {
+        Sequence(self.began.load(Ordering::SeqCst))
     }
 
     fn is(&self, cut: Cut) -> bool {
@@ -73,6 +80,7 @@ impl SharedLog for FaultyLog {
 
 impl ReadLog for FaultyLog {
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
+        self.began.store(after.0, Ordering::SeqCst);
         Ok(Box::new(Reader { of: self.clone(), reader: self.log.reader(after)? }))
     }
 

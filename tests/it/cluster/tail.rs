@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tidewire::clock::SystemClock;
+use tidewire::cluster::journal::found;
+use tidewire::cluster::record::ClusterId;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Changes, ChangesError, Engine, StorageConfig};
 use tidewire::feed::event::Event;
@@ -14,9 +17,11 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::writer::JournalOptions;
 use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::log::LogError;
+use tidewire::storage::log::memory::MemoryLog;
 
+use crate::cluster::faulty_log::FaultyLog;
 use crate::cluster::snapshots::{caught_up, new_log, start, write};
-use crate::cluster::{cluster, in_step, post, sequencer};
+use crate::cluster::{cluster, in_step, join, post, sequencer};
 
 const NO_WAIT: Duration = Duration::ZERO;
 
@@ -105,6 +110,40 @@ async fn all_nodes_deliver_the_same_changes_and_only_what_counts() {
             assert_eq!(published(&mut node.engine.changes(all[nth].0).unwrap()), all[nth + 1..]);
         }
     }
+}
+
+#[tokio::test]
+async fn who_comes_back_for_the_next_changes_does_not_have_the_log_read_from_a_snapshot_again() {
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let watched = FaultyLog::new(&log);
+    let nodes = [join(&watched, "a").unwrap()];
+    let node = sequencer(&nodes).await;
+    let publish = async |from: u64| {
+        let posts = (from..from + 3_000).map(|number| node.engine.publish(post("bob", number), false));
+        join_all(posts).await.into_iter().for_each(|published| drop(published.unwrap()));
+    };
+    publish(1).await;
+    let all = published(&mut node.engine.changes(Sequence(0)).unwrap());
+    assert_eq!((all.len(), watched.began()), (3_000, Sequence(1)), "the first one reads the log from its beginning");
+    // A consumer that takes less than was read together, again and again.
+    let (mut after, mut taken) = (Sequence(0), Vec::new());
+    while taken.len() < all.len() {
+        let mut changes = node.engine.changes(after).unwrap();
+        let again = after.0.saturating_sub(watched.began().0);
+        assert!(again <= 1_100, "{again} records are read again after {after}");
+        let some: Vec<_> = changes.next(Duration::from_secs(60)).unwrap().into_iter().take(700).collect();
+        after = some.last().unwrap().0;
+        taken.extend(some);
+    }
+    let sequences: Vec<_> = taken.iter().map(|(sequence, _)| *sequence).collect();
+    assert_eq!(sequences, all.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>());
+    // One that has taken all begins where it ended, or a beat before that.
+    publish(3_001).await;
+    assert_eq!(published(&mut node.engine.changes(after).unwrap()).len(), 3_000);
+    let end = node.engine.changes(after).unwrap().end();
+    drop(node.engine.changes(end).unwrap());
+    assert!(watched.began() > after, "{} is not after {after}", watched.began());
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 //!
 //! Responsible for:
 //! - the request: where the stream begins, which types of events it has ([`types`]), and its refusals;
-//! - sending it ([`body`]), the text of its lines ([`text`]), the limit on streams and their figures ([`streams`]).
+//! - sending it ([`body`]), what is sent ([`reading`]), the text of its lines ([`text`]), the limit on streams and their figures ([`streams`]).
 //!
 //! Not responsible for:
 //! - the order and the durability of events, and how far back they are kept (the engine and its journal).
 
 mod body;
+mod reading;
 pub(in crate::http) mod streams;
 mod text;
 mod types;
@@ -21,7 +22,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
 use crate::http::auth::{Access, Caller, SessionExpiry};
-use crate::http::changes::body::{Body, Format, Readers, Reading};
+use crate::http::changes::body::Body;
+use crate::http::changes::reading::{Format, Readers, Reading};
 use crate::http::changes::streams::ChangeStreams;
 use crate::http::changes::types::Types;
 #[cfg(feature = "cluster")]

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
@@ -192,4 +193,29 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
     }
     sender.kill().unwrap();
     sender.wait().unwrap();
+}
+
+#[test]
+fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time() {
+    let server = with(EngineConfig {
+        active_window: Duration::from_millis(300),
+        live_linger: Duration::from_millis(1),
+        ..EngineConfig::default()
+    });
+    follow(&server, "ann", "bob");
+    notify(&server, "ann", true);
+    let is_awake = || server.get("/v1/users/ann").json()["active"] == true;
+    let mut watching = Consumer::open(server.address(), "/v1/users/ann/events", None);
+    assert_eq!(watching.next()["type"], "hello");
+    std::thread::sleep(Duration::from_millis(600));
+    let seen = published(&server, "bob", &json!("seen"));
+    assert_eq!(watching.next()["item"]["post"]["id"], seen.as_str());
+    drop(watching);
+    let began = std::time::Instant::now();
+    while is_awake() {
+        assert!(began.elapsed() < PATIENCE, "ann goes to sleep");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let unseen = published(&server, "bob", &json!("unseen"));
+    assert_eq!(missed(&server, 0), [has_missed("ann", &unseen, &["bob"])].into());
 }

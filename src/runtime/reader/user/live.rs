@@ -84,6 +84,11 @@ impl UserActor {
     /// without a new start.
     fn stop_watching_later(&mut self, ctx: &mut Context<Self>) {
         let Some(since) = self.watch.as_ref().and_then(|watch| watch.unattended_since()) else { return };
+        let source = self.reader.source();
+        if source.last_seen().is_none_or(|seen| seen < since) {
+            // Whoever watched has seen what was published until then, however long ago the connection began.
+            source.seen(since);
+        }
         let end = ctx.run_later(self.shared.config.live_linger, move |actor, _| {
             let Some(watch) = actor.watch.take_if(|watch| watch.unattended_since() == Some(since)) else { return };
             watch.end(&actor.shared, actor.reader.source().slot);

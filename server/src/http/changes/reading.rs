@@ -1,0 +1,363 @@
+//! Reads the journal for a stream of changes, piece by piece, and writes the text of each piece.
+//!
+//! Responsible for:
+//! - which events are written, in which form, and who has missed a post;
+//! - waiting for a limited time for what is not there yet: the next event, a post that is not applied, an archive that does not answer.
+//!
+//! Not responsible for:
+//! - the thread on which it blocks, and the connection ([`body`](super::body)).
+
+use std::time::{Duration, Instant};
+use std::vec;
+
+use tracing::warn;
+
+use crate::http::changes::NDJSON;
+use crate::http::changes::streams::Ended;
+use crate::http::changes::text;
+use crate::http::changes::types::{self, MISSED, Types};
+use tidewire::engine::{Candidate, Changes, ChangesError, Engine, PublishedPost, StoredEvent};
+use tidewire::feed::event::Event;
+use tidewire::id::SourceId;
+use tidewire::limits::RESPONSE_PIECE_BYTES;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::log::LogError;
+
+/// Maximum time of one read: an engine that stops does not wake a reader that waits, so the stream looks in between.
+const READ_MAX: Duration = Duration::from_millis(500);
+
+/// Pause after a read that has caught up. Events that are accepted meanwhile are sent together, so that a stream does not wake its threads
+/// for each group that the scribe commits.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Pause after the log of a cluster did not answer.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The two forms of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    /// One JSON value per line, up to the end of the journal.
+    Lines,
+    /// Server-sent events, which go on with what is accepted later.
+    EventStream,
+}
+
+impl Format {
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Lines => NDJSON,
+            Self::EventStream => "text/event-stream",
+        }
+    }
+
+    /// Appends a message of this type, whose JSON `write` appends.
+    fn write(self, out: &mut String, name: &str, sequence: Sequence, write: impl FnOnce(&mut String)) {
+        if self == Self::EventStream {
+            for part in ["event: ", name, "\nid: ", &sequence.to_string(), "\ndata: "] {
+                out.push_str(part);
+            }
+        }
+        write(out);
+        out.push_str(if self == Self::EventStream { "\n\n" } else { "\n" });
+    }
+
+    pub(super) fn write_reached(self, out: &mut String, through: Sequence) {
+        self.write(out, text::REACHED, through, |out| text::reached(through, out));
+    }
+}
+
+const PATIENCE: Patience = Patience { unknown_max: Duration::from_secs(60), silence_max: Duration::from_secs(10) };
+
+/// A part of the stream.
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) events: u64,
+    /// The sequence up to which everything was sent or left out.
+    pub(super) through: Sequence,
+    /// Set if the stream ends after this part.
+    pub(super) end: Option<Ended>,
+    /// The pause before the next read.
+    pub(super) pause: Option<Duration>,
+}
+
+/// The log that a stream reads: the engine's, or in tests a slow one.
+pub(super) trait Log: Send {
+    /// Returns the next events, or none if there is none in time.
+    fn next(&mut self) -> Result<Vec<(Sequence, StoredEvent)>, ChangesError>;
+    /// Returns the sequence up to which everything was returned.
+    fn sequence(&self) -> Sequence;
+    /// Returns the last record that was read, which may be before the first that is returned.
+    fn read_through(&self) -> Sequence;
+    /// Returns the last record of the log when reading began.
+    fn end(&self) -> Sequence;
+}
+
+impl Log for Changes {
+    fn next(&mut self) -> Result<Vec<(Sequence, StoredEvent)>, ChangesError> {
+        self.next_stored(READ_MAX)
+    }
+
+    fn sequence(&self) -> Sequence {
+        Self::sequence(self)
+    }
+
+    fn read_through(&self) -> Sequence {
+        Self::read_through(self)
+    }
+
+    fn end(&self) -> Sequence {
+        Self::end(self)
+    }
+}
+
+/// How long a stream waits.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// For an archive that cannot be read, before it leaves a reader of a missed post out.
+    unknown_max: Duration,
+    /// For the next record, before an answer that should end at a later one ends without its last line.
+    silence_max: Duration,
+}
+
+/// Reads a stream and writes its text.
+pub(super) struct Reading {
+    changes: Box<dyn Log>,
+    patience: Patience,
+    types: Types,
+    format: Format,
+    /// The number of events that may still be sent.
+    left: Option<u64>,
+    /// Events that were read and not written yet.
+    rest: vec::IntoIter<(Sequence, StoredEvent)>,
+    /// The sequence up to which everything was written or left out.
+    through: Sequence,
+    readers: Readers,
+    /// The post whose readers are being written.
+    missed: Option<MissedPost>,
+    heard: Instant,
+}
+
+/// The readers whom this server knows to sleep.
+pub(super) struct Readers {
+    pub(super) engine: Engine,
+    /// Returns true if this server serves the reader.
+    pub(super) is_here: Box<dyn Fn(&SourceId) -> bool + Send>,
+}
+
+/// A published post, and the readers who may have missed it and are not written yet.
+struct MissedPost {
+    sequence: Sequence,
+    event: Event,
+    /// Not known before the post is applied here.
+    left: Option<vec::IntoIter<Candidate>>,
+    has_written: bool,
+    /// Since when it is not known whether the next reader has missed it.
+    unknown_since: Option<Instant>,
+}
+
+/// Returns the post that an event publishes.
+fn published(event: &Event) -> Option<PublishedPost<'_>> {
+    match event {
+        Event::Published { position, draft, accepted_at } => {
+            Some(PublishedPost { position: *position, draft, accepted_at: *accepted_at })
+        }
+        _ => None,
+    }
+}
+
+impl Reading {
+    pub(super) fn new(
+        changes: impl Log + 'static,
+        types: Types,
+        format: Format,
+        limit: Option<u64>,
+        readers: Readers,
+    ) -> Self {
+        let (rest, through, heard) = (Vec::new().into_iter(), changes.sequence(), Instant::now());
+        let (changes, patience) = (Box::new(changes), PATIENCE);
+        Self { changes, patience, types, format, left: limit, rest, through, readers, missed: None, heard }
+    }
+
+    /// Returns the sequence after which the stream begins or continues.
+    pub(super) fn begins_after(&self) -> Sequence {
+        self.through
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Reads the next part, which may be empty. Blocks for a limited time.
+    pub(super) fn read(&mut self) -> Piece {
+        let mut piece = Piece { text: String::new(), events: 0, through: self.through, end: None, pause: None };
+        let began = Instant::now();
+        while piece.end.is_none() && piece.text.len() < RESPONSE_PIECE_BYTES {
+            if let Some(missed) = self.missed.take() {
+                self.write_missed(&mut piece, missed);
+            } else if let Some((sequence, event)) = self.rest.next() {
+                self.take(&mut piece, sequence, event);
+            } else {
+                self.through = self.changes.sequence();
+                if self.format == Format::Lines && self.through >= self.changes.end() {
+                    piece.end = Some(Ended::Complete);
+                } else if piece.text.is_empty() && piece.pause.is_none() && began.elapsed() < READ_MAX {
+                    self.read_more(&mut piece);
+                    continue;
+                }
+                break;
+            }
+            if began.elapsed() >= READ_MAX || piece.pause.is_some() {
+                break;
+            }
+        }
+        piece.through = self.through;
+        if piece.end == Some(Ended::Complete) {
+            self.format.write_reached(&mut piece.text, piece.through);
+        }
+        if self.format == Format::EventStream && self.rest.as_slice().is_empty() && self.missed.is_none() {
+            piece.pause.get_or_insert(PAUSE);
+        }
+        piece
+    }
+
+    fn take(&mut self, piece: &mut Piece, sequence: Sequence, stored: StoredEvent) {
+        let (kind, names_readers) = (stored.kind(), self.types.has(MISSED));
+        let is_post = kind == "published";
+        let is_wanted = self.types.may_have(kind) || (is_post && names_readers);
+        if !is_wanted {
+            self.through = sequence;
+            return;
+        }
+        if is_post
+            && !names_readers
+            && let Some((position, accepted_at)) = stored.published()
+            && let Some(post) = self.readers.engine.unchanged_post(position.id, accepted_at)
+        {
+            // It was encoded when it was published.
+            let write = |out: &mut String| text::published(sequence, post.json(), out);
+            return self.write_event(piece, sequence, Some(("published", write)));
+        }
+        match stored.decode() {
+            Ok(event) => {
+                if names_readers && published(&event).is_some() {
+                    self.missed =
+                        Some(MissedPost { sequence, event, left: None, has_written: false, unknown_since: None });
+                } else {
+                    self.write(piece, sequence, &event);
+                }
+            }
+            Err(cause) => {
+                warn!(sequence = sequence.0, "a stream of changes has ended: the event cannot be read: {cause}");
+                piece.end = Some(Ended::Failed);
+            }
+        }
+    }
+
+    /// Writes an event, after which the stream can be resumed.
+    fn write(&mut self, piece: &mut Piece, sequence: Sequence, event: &Event) {
+        let name = types::name(event).filter(|name| self.types.has(name));
+        self.write_event(
+            piece,
+            sequence,
+            name.map(|name| (name, move |out: &mut String| text::event(sequence, name, event, out))),
+        );
+    }
+
+    /// Writes what is to be written of an event: its type, and what appends its JSON.
+    fn write_event(
+        &mut self,
+        piece: &mut Piece,
+        sequence: Sequence,
+        wanted: Option<(&'static str, impl FnOnce(&mut String))>,
+    ) {
+        self.through = sequence;
+        if let Some((name, write)) = wanted {
+            self.format.write(&mut piece.text, name, sequence, write);
+            self.count(piece);
+        }
+        piece.end = self.left.filter(|left| *left == 0).map(|_| Ended::Complete);
+    }
+
+    fn count(&mut self, piece: &mut Piece) {
+        piece.events += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// Writes the next reader who has missed a post, or the post itself after the last one. Until then the messages have the sequence before
+    /// it: a client that comes back with that gets all of them again.
+    fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
+        let Readers { engine, is_here } = &self.readers;
+        let MissedPost { sequence, event, left, has_written, unknown_since } = &mut missed;
+        let post = published(event);
+        if left.is_none() {
+            *left = post.and_then(|post| engine.may_have_missed(post)).map(Vec::into_iter);
+        }
+        let Some(left) = left else { return self.wait_for(piece, missed) };
+        let (Some(candidate), Some(post)) = (left.as_slice().first().copied(), post) else {
+            let is_shown = self.types.has("published");
+            self.write(piece, *sequence, event);
+            if *has_written && !is_shown && piece.end.is_none() {
+                self.format.write_reached(&mut piece.text, *sequence);
+            }
+            return;
+        };
+        let found = engine.missed(candidate, post);
+        if found.is_err() && unknown_since.get_or_insert_with(Instant::now).elapsed() < self.patience.unknown_max {
+            return self.wait_for(piece, missed);
+        }
+        let found = found.unwrap_or_else(|_| {
+            warn!(
+                sequence = sequence.0,
+                "a stream of changes leaves out who has missed a post: the archive cannot be read"
+            );
+            None
+        });
+        (_, *unknown_since) = (left.next(), None);
+        self.heard = Instant::now();
+        if let Some(found) = found.filter(|found| is_here(&found.reader)) {
+            let through = self.through;
+            self.format.write(&mut piece.text, MISSED, through, |out| text::missed(through, &found, post, out));
+            *has_written = true;
+            self.count(piece);
+        }
+        self.missed = Some(missed);
+    }
+
+    /// Tries again later who has missed a post: it is not applied here yet, or the archive does not answer. Nobody may be left out for that.
+    fn wait_for(&mut self, piece: &mut Piece, missed: MissedPost) {
+        self.missed = Some(missed);
+        piece.pause = Some(RETRY);
+        if self.format == Format::Lines && self.heard.elapsed() >= self.patience.silence_max {
+            piece.end = Some(Ended::Failed);
+        }
+    }
+
+    fn read_more(&mut self, piece: &mut Piece) {
+        let read_before = self.changes.read_through();
+        match self.changes.next() {
+            Ok(events) if events.is_empty() => {
+                // A node may read many records before the first that is wanted.
+                if self.changes.read_through() > read_before {
+                    self.heard = Instant::now();
+                }
+                let is_silent = self.heard.elapsed() >= self.patience.silence_max;
+                piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
+            }
+            Ok(events) => {
+                self.heard = Instant::now();
+                self.rest = events.into_iter();
+            }
+            Err(ChangesError::Log(LogError::Unavailable(_))) if self.format == Format::EventStream => {
+                piece.pause = Some(RETRY);
+            }
+            Err(cause) => {
+                // The client comes back, and is refused with the reason.
+                warn!(after = self.through.0, "a stream of changes has ended: {cause}");
+                piece.end = Some(Ended::Failed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
