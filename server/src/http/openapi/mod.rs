@@ -75,7 +75,8 @@ const SAYS: &str = "A feed engine: what have the sources I follow published, new
     Refusals are problem documents (RFC 9457) with a stable `code`; nothing of a refused request was done. Unknown fields and \
     query parameters are refused with 400, a method that a path does not take with 405 and `Allow`. `HEAD` is served where `GET` \
     is. Ids of posts are 64-bit numbers, written as text. Cursors are opaque: pass them on as they came. Answers may get further \
-    fields; let unknown ones be.\n\nIn a cluster any node takes any request, and `Tidewire-Node` names the one that has answered. The \
+    fields; let unknown ones be. Pages and posts have an `ETag`: a request with `If-None-Match` gets 304 without content as long as \
+    the answer is the same.\n\nIn a cluster any node takes any request, and `Tidewire-Node` names the one that has answered. The \
     answer to a write has `Tidewire-Sequence`. A read of a feed, a user or a post with `Tidewire-After: SEQUENCE` waits up to a \
     second until that write is in it.";
 
