@@ -1,3 +1,6 @@
+//! Tests of the waits of a stream: with an engine that is behind, an archive that fails, and a slow log.
+#![cfg(test)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
