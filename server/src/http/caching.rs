@@ -45,7 +45,12 @@ impl Tag {
     }
 
     fn header(self) -> HeaderValue {
-        HeaderValue::try_from(format!("W/\"{:016x}\"", self.0)).expect("hexadecimal digits are a valid header")
+        // Not formatted, because this runs for each page.
+        let mut text = *b"W/\"0000000000000000\"";
+        for (digit, nth) in text[3..19].iter_mut().rev().zip(0..) {
+            *digit = b"0123456789abcdef"[(self.0 >> (4 * nth)) as usize & 15];
+        }
+        HeaderValue::from_bytes(&text).expect("hexadecimal digits are a valid header")
     }
 }
 
@@ -143,6 +148,13 @@ mod tests {
             (&["\"a\", \"b\""], false),
         ] {
             assert_eq!(known(lines), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_written_as_sixteen_hexadecimal_digits() {
+        for (tag, expected) in [(0, "W/\"0000000000000000\""), (0x0123_4567_89ab_cdef, "W/\"0123456789abcdef\"")] {
+            assert_eq!(Tag(tag).header(), expected);
         }
     }
 
