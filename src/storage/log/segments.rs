@@ -13,6 +13,7 @@
 //! open cannot be freed, and the system has few of them.
 
 use std::io::{ErrorKind, Read};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl SegmentLog {
 impl ReadLog for SegmentLog {
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
         self.range()?.check_after(after)?;
-        Ok(Box::new(SegmentReader { log: self.clone(), next: after.next(), place: None }))
+        Ok(Box::new(SegmentReader { log: self.clone(), next: after.next(), place: None, buffer: Vec::new() }))
     }
 
     fn range(&self) -> Result<LogRange, LogError> {
@@ -78,6 +79,9 @@ struct SegmentReader {
     next: Sequence,
     /// The place to continue at. None before the first event.
     place: Option<Place>,
+    /// Memory for the next piece. If each read freed it, a reader that follows the journal would get new pages from the system, which
+    /// it clears first, a hundred times a second.
+    buffer: Vec<u8>,
 }
 
 /// A place in the journal, right after a committed event or at the start of a segment.
@@ -127,8 +131,9 @@ impl SegmentReader {
     }
 
     /// Reads at most `bytes_max` bytes from a place on. Returns none if the segment is not there.
-    fn piece(&self, place: &Place, bytes_max: usize) -> Result<Option<Piece>, LogError> {
-        let (name, mut bytes) = (segment::name(place.segment), Vec::new());
+    fn piece(&mut self, place: &Place, bytes_max: usize) -> Result<Option<Piece>, LogError> {
+        let (name, mut bytes) = (segment::name(place.segment), mem::take(&mut self.buffer));
+        bytes.clear();
         let opened = self.log.files.read_from(&name, place.offset_bytes);
         match opened.and_then(|file| file.take(bytes_max as u64).read_to_end(&mut bytes)) {
             Ok(_) => Ok(Some(Piece { is_last: bytes.len() < bytes_max, bytes })),
@@ -189,6 +194,8 @@ impl SegmentReader {
             };
             let before = place.next;
             let stop = self.walk(&piece, &mut place, committed, records)?;
+            self.buffer = piece.bytes;
+            self.buffer.shrink_to(PIECE_BYTES);
             match stop {
                 Stop::Done => {}
                 Stop::SegmentEnds if place.next == place.segment => {
