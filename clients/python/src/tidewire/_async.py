@@ -1,0 +1,426 @@
+"""The client for programs with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+
+from . import _calls as calls
+from ._call import Call, Pages
+from ._changes import EventReader, Position, batch, is_last
+from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
+from ._http import (
+    CONNECT_MAX,
+    MESSAGE_MAX,
+    SOCKET_ERRORS,
+    USER_AGENT,
+    answer_of,
+    ended,
+    headers_of,
+    lost_socket,
+    no_answer,
+    request_of,
+    returned,
+    socket_url,
+    stream_request,
+    tls_of,
+    urls_of,
+)
+from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
+from .errors import TidewireError, refusal
+from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
+from .models import Item, Page
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("tidewire")
+
+
+def _with_self(make: Callable[..., Any], answers: object) -> inspect.Signature:
+    """Returns what `help` shows of a method."""
+    signature = inspect.signature(make)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    return signature.replace(parameters=[self, *signature.parameters.values()], return_annotation=answers)
+
+
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncTidewire, P], Coroutine[Any, Any, T]]:
+    @wraps(make)
+    async def method(self: AsyncTidewire, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(make(*args, **kwargs))
+
+    method.__signature__ = _with_self(make, returned(make, "Call"))  # type: ignore[attr-defined]
+    return method
+
+
+def _iterator(make: Callable[P, Pages[T]]) -> Callable[Concatenate[AsyncTidewire, P], AsyncIterator[T]]:
+    @wraps(make)
+    def method(self: AsyncTidewire, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return self._pages(make(*args, **kwargs))
+
+    method.__signature__ = _with_self(make, returned(make, "Pages", "AsyncIterator"))  # type: ignore[attr-defined]
+    return method
+
+
+class AsyncTidewire:
+    """A client of one server, or of the nodes of a cluster: as `Tidewire`, with `await`, `async with` and `async for`.
+
+        async with AsyncTidewire("http://127.0.0.1:8080", token=KEY) as tidewire:
+            await tidewire.publish("bob", {"text": "hello"})
+
+    `token` may also be an async function. All tasks of one event loop may share a client.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str] = "http://127.0.0.1:8080",
+        *,
+        token: str | Callable[[], str | Awaitable[str]] | None = None,
+        timeout: float = 30.0,
+        retries: int = 4,
+        retry_wait_max: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        urls = urls_of(base_url)
+        self._memory = Memory(urls)
+        self._options = Options(retries, retry_wait_max)
+        self._ask = token if callable(token) else None
+        self._token = None if callable(token) else token
+        self._tls = tls_of(urls, tls)
+        timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
+        verify = True if self._tls is None else self._tls
+        self._http = httpx.AsyncClient(timeout=timeouts, verify=verify, headers={"user-agent": USER_AGENT})
+
+    async def __aenter__(self) -> AsyncTidewire:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    publish = _method(calls.publish)
+    repost = _method(calls.repost)
+    publish_many = _method(calls.publish_many)
+    get_post = _method(calls.get_post)
+    get_posts = _method(calls.get_posts)
+    edit_post = _method(calls.edit_post)
+    delete_post = _method(calls.delete_post)
+
+    follow = _method(calls.follow)
+    unfollow = _method(calls.unfollow)
+    follow_many = _method(calls.follow_many)
+    get_user = _method(calls.get_user)
+    erase_user = _method(calls.erase_user)
+    following = _method(calls.following)
+    followers = _method(calls.followers)
+
+    feed = _method(calls.feed)
+    posts_of = _method(calls.posts_of)
+    list_feed = _method(calls.list_feed)
+    feeds = _method(calls.feeds)
+    explain = _method(calls.explain)
+    verify_feed = _method(calls.verify_feed)
+    rebuild_feed = _method(calls.rebuild_feed)
+
+    lists = _method(calls.lists)
+    delete_list = _method(calls.delete_list)
+    add_member = _method(calls.add_member)
+    remove_member = _method(calls.remove_member)
+    members = _method(calls.members)
+
+    mute = _method(calls.mute)
+    unmute = _method(calls.unmute)
+    mutes = _method(calls.mutes)
+    block = _method(calls.block)
+    unblock = _method(calls.unblock)
+    blocks = _method(calls.blocks)
+    rules = _method(calls.rules)
+    change_rules = _method(calls.change_rules)
+    marker = _method(calls.marker)
+    mark = _method(calls.mark)
+
+    revoke_tokens = _method(calls.revoke_tokens)
+    stats = _method(calls.stats)
+    cluster = _method(calls.cluster)
+    take_snapshot = _method(calls.take_snapshot)
+    check_ready = _method(calls.check_ready)
+
+    iter_following = _iterator(calls.iter_following)
+    iter_followers = _iterator(calls.iter_followers)
+    iter_feed = _iterator(calls.iter_feed)
+    iter_posts_of = _iterator(calls.iter_posts_of)
+    iter_list_feed = _iterator(calls.iter_list_feed)
+    iter_lists = _iterator(calls.iter_lists)
+    iter_members = _iterator(calls.iter_members)
+    iter_mutes = _iterator(calls.iter_mutes)
+    iter_blocks = _iterator(calls.iter_blocks)
+
+    def changes(
+        self,
+        *,
+        after: int | None = None,
+        types: Iterable[ChangeType] | None = None,
+        follow: bool = True,
+        page_size: int = 1000,
+    ) -> AsyncChangeStream:
+        """As `Tidewire.changes`, with `async for`."""
+        return AsyncChangeStream(self, Position(after, types), follow, page_size)
+
+    def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> AsyncLiveStream:
+        """As `Tidewire.live`, with `async for`."""
+        return AsyncLiveStream(self, Numbering(user, epoch, seq, unread))
+
+    def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> AsyncFeed:
+        """As `Tidewire.watch`, with `async for`."""
+        return AsyncFeed(self, user, Timeline(limit, keep), unread)
+
+    async def _run(self, call: Call[T]) -> T:
+        exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+        while True:
+            token = await self._current_token()
+            try:
+                response = await self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+            except httpx.TransportError as cause:
+                step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
+            else:
+                step = exchange.answered(answer_of(response))
+            if isinstance(step, Done):
+                return step.value
+            await self._before_next_try(step, token)
+
+    async def _before_next_try(self, step: Again, used: str | None) -> None:
+        if step.renews_token and used == self._token:
+            self._token = None
+        if step.pause > 0:
+            await asyncio.sleep(step.pause)
+
+    async def _current_token(self) -> str | None:
+        if self._token is None and self._ask is not None:
+            asked = self._ask()
+            if not isinstance(asked, str):
+                asked = await asked
+            self._token = asked
+            return asked
+        return self._token
+
+    async def _pages(self, pages: Pages[T]) -> AsyncIterator[T]:
+        call: Call[Any] | None = pages.first
+        while call is not None:
+            page = await self._run(call)
+            for item in pages.items(page):
+                yield item
+            call = pages.after(page)
+
+
+class _Stream(Generic[T]):
+    """An iterator over a generator that holds a connection."""
+
+    def __init__(self, produced: AsyncIterator[T]) -> None:
+        self._produced = produced
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        return await anext(self._produced)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection. Iterating ends with it."""
+        close = getattr(self._produced, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class AsyncChangeStream(_Stream[Change]):
+    """What the server accepted, in order."""
+
+    def __init__(self, client: AsyncTidewire, position: Position, follow: bool, page_size: int) -> None:
+        super().__init__(self._follow() if follow else self._up_to_now(page_size))
+        self._client = client
+        self._position = position
+
+    async def __aenter__(self) -> AsyncChangeStream:
+        return self
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of the last change that was returned: the `after` by which another stream continues."""
+        return self._position.after
+
+    async def _up_to_now(self, page_size: int) -> AsyncIterator[Change]:
+        while True:
+            changes = await self._client._run(batch(self._position, page_size))
+            for change in changes:
+                self._position.passed(change)
+                yield change
+            if is_last(changes, page_size):
+                return
+
+    async def _follow(self) -> AsyncIterator[Change]:
+        client = self._client
+        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        while True:
+            url, token, reader = again.connecting(), await client._current_token(), EventReader()
+            request = stream_request(client._http, url, self._position.query(), token)
+            try:
+                response = await client._http.send(request, stream=True)
+                try:
+                    if response.status_code != 200:
+                        raise refusal(response.status_code, response.headers, await response.aread())
+                    async for chunk in response.aiter_raw():
+                        for change in reader.read(chunk):
+                            again.greeted(time.monotonic())
+                            self._position.passed(change)
+                            yield change
+                finally:
+                    await response.aclose()
+                error: TidewireError = ended(url)
+            except httpx.TransportError as cause:
+                error = no_answer(url, cause)
+            except TidewireError as cause:
+                error = cause
+            step = again.lost(error, time.monotonic())
+            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
+            await client._before_next_try(step, token)
+
+
+class AsyncLiveStream(_Stream[LiveMessage]):
+    """The messages about a reader's feed."""
+
+    def __init__(self, client: AsyncTidewire, numbering: Numbering) -> None:
+        super().__init__(self._follow())
+        self._client = client
+        self._numbering = numbering
+
+    async def __aenter__(self) -> AsyncLiveStream:
+        return self
+
+    @property
+    def position(self) -> tuple[str, int] | None:
+        """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
+        return self._numbering.position
+
+    async def _follow(self) -> AsyncIterator[LiveMessage]:
+        client = self._client
+        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        while True:
+            url, token, code = again.connecting(), await client._current_token(), None
+            try:
+                async with AsyncExitStack() as stack:
+                    socket = await self._connect(stack, url, token)
+                    longest = HELLO_MAX
+                    while True:
+                        message = self._numbering.take(await asyncio.wait_for(socket.recv(), longest))
+                        longest = SILENCE_MAX
+                        again.greeted(time.monotonic())
+                        if message is not None:
+                            yield message
+            except TidewireError as cause:
+                error = cause
+            except (*SOCKET_ERRORS, asyncio.TimeoutError) as cause:
+                error, code = lost_socket(url, cause)
+            step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
+            await client._before_next_try(step, token)
+
+    async def _connect(self, stack: AsyncExitStack, url: str, token: str | None) -> ClientConnection:
+        return await stack.enter_async_context(
+            connect(
+                socket_url(url, *self._numbering.target()),
+                ssl=self._client._tls,
+                additional_headers=headers_of(token),
+                user_agent_header=None,
+                open_timeout=CONNECT_MAX,
+                close_timeout=1.0,
+                max_size=MESSAGE_MAX,
+            )
+        )
+
+
+class AsyncFeed(_Stream[list[Item]]):
+    """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
+
+    def __init__(self, client: AsyncTidewire, user: str, timeline: Timeline, unread: bool) -> None:
+        super().__init__(self._follow())
+        self._client = client
+        self._user = user
+        self._timeline = timeline
+        self._stream = client.live(user, unread=unread)
+        self.marker: str | None = None
+        """Up to where the reader has read."""
+        self.unread: UnreadMessage | None = None
+        """How many entries are unread, with `unread=True`. The feed is returned again when it has changed."""
+
+    async def __aenter__(self) -> AsyncFeed:
+        return self
+
+    @property
+    def items(self) -> list[Item]:
+        """The entries, newest first."""
+        return self._timeline.items
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be older entries."""
+        return self._timeline.has_more
+
+    async def load_more(self) -> list[Item]:
+        """Reads older entries, and returns all."""
+        self._timeline.want_more()
+        await self._read_pages()
+        return self.items
+
+    async def close(self) -> None:
+        """Closes the connection. The entries stay."""
+        await super().close()
+        await self._stream.close()
+
+    async def _follow(self) -> AsyncIterator[list[Item]]:
+        async for message in self._stream:
+            is_changed = self._timeline.apply(message)
+            if isinstance(message, (HelloMessage, MarkerMessage)):
+                self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
+                is_changed = is_changed or isinstance(message, MarkerMessage)
+            elif isinstance(message, UnreadMessage):
+                self.unread = message
+                is_changed = True
+            is_changed = await self._read_pages() or is_changed
+            if is_changed and self._timeline.is_current:
+                yield self.items
+
+    async def _read_pages(self) -> bool:
+        is_changed, failures = False, 0
+        while (read := self._timeline.start_read()) is not None:
+            page = await self._page(read)
+            if page is None or (page.partial and failures < PARTIAL_TRIES):
+                await asyncio.sleep(pause_before(failures, None, self._client._options.retry_wait_max))
+                failures += 1
+                continue
+            failures = 0
+            is_changed = self._timeline.finish_read(read, page) or is_changed
+        return is_changed
+
+    async def _page(self, read: Read) -> Page | None:
+        try:
+            return await self._client.feed(self._user, limit=read.limit, before=read.before)
+        except TidewireError as error:
+            if not error.is_temporary:
+                raise
+            _log.info("the page of %s is read again: %s", self._user, error)
+            return None

@@ -1,0 +1,94 @@
+"""One request and how its answer is read, as data: nothing here does input or output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from ._decode import M, decode
+from .errors import Forbidden, TidewireError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the server, complete."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A request."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], T]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    is_repeatable: bool = True
+    """Whether doing it twice has the effect of once, so that it may be sent again when the outcome is not known."""
+    instead: tuple[Callable[[TidewireError], bool], Call[T]] | None = None
+    """The request to send in place of one that was refused in this way."""
+
+
+@dataclass(frozen=True)
+class Pages(Generic[T]):
+    """A list that is read page by page."""
+
+    first: Call[Any]
+    items: Callable[[Any], list[T]]
+    cursor: str
+    """The query parameter that takes the `next` of the page before."""
+
+    def after(self, page: Any) -> Call[Any] | None:
+        """Returns the request for the page below."""
+        if page.next is None:
+            return None
+        return replace(self.first, query={**self.first.query, self.cursor: page.next})
+
+
+def path(*parts: str) -> str:
+    """Returns a path; each part is one segment, whatever characters it has."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def query(**parameters: str | int | bool | None) -> dict[str, str]:
+    """Returns the parameters that are given."""
+    words = {True: "true", False: "false"}
+    return {name: words[value] if isinstance(value, bool) else str(value) for name, value in parameters.items() if value is not None}
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns a body. What JSON does not have, such as NaN, is refused with `ValueError`."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Returns the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def as_model(model: type[M]) -> Callable[[Answer], M]:
+    """Reads the answer as a `model`."""
+    return lambda answer: decode(model, json.loads(answer.content))
+
+
+def as_created(answer: Answer) -> bool:
+    """Reads whether a `PUT` has changed anything."""
+    return bool(json.loads(answer.content)["created"])
+
+
+def as_nothing(answer: Answer) -> None:
+    """Reads an answer that says no more than that it is done."""
+
+
+def is_foreign_id(error: TidewireError) -> bool:
+    """Whether a post was refused because its author may not choose the id."""
+    return isinstance(error, Forbidden) and error.code == "forbidden"

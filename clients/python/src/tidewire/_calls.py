@@ -1,0 +1,446 @@
+"""Every request of the API: its parameters, and how its answer is read. `Tidewire` and `AsyncTidewire` have these as methods."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from . import models as m
+from ._call import Answer, Call, Pages, as_created, as_model, as_nothing, given, is_foreign_id, json_bytes, path, query
+from ._decode import decode, write_time
+from .errors import refusal_of
+
+Wait: TypeAlias = Literal["delivered"]
+Fields: TypeAlias = Literal["ids"]
+
+
+def new_post_id() -> str:
+    """Returns a random id for a post. The chance that any two of a billion meet is 3 %; the second is refused then, as a `Conflict`."""
+    return str(secrets.randbelow(2**64 - 1) + 1)
+
+
+# Posts
+
+
+def publish(
+    author: str,
+    body: m.Json,
+    *,
+    id: str | None = None,
+    published_at: datetime | None = None,
+    tags: Sequence[str] = (),
+    topic: str | None = None,
+    repost_of: str | None = None,
+    reply_to: str | None = None,
+    kind: m.Kind = "post",
+    wait: Wait | None = None,
+) -> Call[m.Post]:
+    """Publishes a post, and returns it.
+
+    Without an `id` of yours the client makes one, so that it may send the post again if it got no answer: it is published once. To
+    publish safely across a restart of your own program, give an `id` that you have stored. With the token of a user, who may not choose
+    ids (`--token-post-ids`), the server chooses it; then a post whose outcome is not known is not sent again, but reported.
+
+    `wait="delivered"` returns once the post has reached every inbox that it goes to.
+    """
+    post = m.NewPost(author, body, id, published_at, tags, topic, repost_of, reply_to, kind)
+    return _publish(post, wait)
+
+
+def repost(
+    user: str,
+    post: str,
+    *,
+    body: m.Json = None,
+    id: str | None = None,
+    published_at: datetime | None = None,
+    wait: Wait | None = None,
+) -> Call[m.Post]:
+    """Publishes `user`'s repost of a post, and returns the repost. To withdraw it, delete it."""
+    return _publish(m.NewPost(user, body, id, published_at, repost_of=post), wait)
+
+
+def _publish(post: m.NewPost, wait: Wait | None) -> Call[m.Post]:
+    fields = _fields(post)
+    call = Call("POST", path("posts"), as_model(m.Post), query(wait=wait), json_bytes(fields))
+    if post.id is not None:
+        return call
+    without_id = replace(call, is_repeatable=False)
+    return replace(call, body=json_bytes({**fields, "id": new_post_id()}), instead=(is_foreign_id, without_id))
+
+
+def _fields(post: m.NewPost) -> dict[str, Any]:
+    time = post.published_at
+    optional = given(
+        id=post.id,
+        published_at=None if time is None else write_time(time),
+        tags=list(post.tags) or None,
+        topic=post.topic,
+        repost_of=post.repost_of,
+        reply_to=post.reply_to,
+        kind=None if post.kind == "post" else post.kind,
+    )
+    return {"author": post.author, "body": post.body, **optional}
+
+
+def publish_many(posts: Iterable[m.NewPost], *, wait: Wait | None = None) -> Call[list[m.PublishedPost | m.RefusedPost]]:
+    """Publishes up to 1,000 posts in one request, in their order; each is answered by itself, in the same order.
+
+    Posts without an `id` get one, so that the request may be sent again. A server key is needed.
+    """
+    fields = [{**_fields(post), "id": post.id or new_post_id()} for post in posts]
+
+    def read(answer: Answer) -> list[m.PublishedPost | m.RefusedPost]:
+        return [
+            m.RefusedPost(refusal_of(each["problem"])) if "problem" in each else decode(m.PublishedPost, each)
+            for each in json.loads(answer.content)["posts"]
+        ]
+
+    return Call("POST", path("posts", "batch"), read, query(wait=wait), json_bytes({"posts": fields}))
+
+
+def get_post(id: str) -> Call[m.Post]:
+    """Returns a post; raises `NotFound` if it is unknown or deleted."""
+    return Call("GET", path("posts", id), as_model(m.Post))
+
+
+def get_posts(ids: Iterable[str]) -> Call[m.PostList]:
+    """Returns up to 100 posts, in the order of `ids`, and the ids that are unknown or deleted."""
+    return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(ids)})
+
+
+class _Unset:
+    """Stands for a body that is not given, as None is one."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = _Unset()
+
+
+def edit_post(id: str, *, body: m.Json | _Unset = UNSET, hidden: bool | None = None, wait: Wait | None = None) -> Call[m.Post]:
+    """Replaces the body of a post, hides it from all feeds or shows it again, and returns it."""
+    changes = given(hidden=hidden)
+    if not isinstance(body, _Unset):
+        changes["body"] = body
+    return Call("PATCH", path("posts", id), as_model(m.Post), query(wait=wait), json_bytes(changes))
+
+
+def delete_post(id: str, *, wait: Wait | None = None) -> Call[None]:
+    """Deletes a post, and takes back a repost. Nothing happens if it is deleted already."""
+    return Call("DELETE", path("posts", id), as_nothing, query(wait=wait))
+
+
+# Following
+
+
+def follow(user: str, source: str, *, hidden: bool = False, backfill: int | None = None, wait: Wait | None = None) -> Call[bool]:
+    """Makes `user` follow a user, `tag:NAME` or `topic:NAME`; returns whether that is new.
+
+    A `hidden` follow is in no list and no count. `backfill` limits how many earlier posts come with it.
+    """
+    options = given(hidden=hidden or None, backfill=backfill)
+    body = json_bytes(options) if options else None
+    return Call("PUT", path("users", user, "following", source), as_created, query(wait=wait), body)
+
+
+def unfollow(user: str, source: str, *, keep: bool = False, wait: Wait | None = None) -> Call[None]:
+    """Ends a follow. With `keep` what is in the feed stays there."""
+    parameters = query(keep=keep or None, wait=wait)
+    return Call("DELETE", path("users", user, "following", source), as_nothing, parameters)
+
+
+def follow_many(
+    follows: Iterable[m.NewFollow] = (),
+    *,
+    unfollows: Iterable[tuple[str, str]] = (),
+    wait: Wait | None = None,
+) -> Call[m.Followed]:
+    """Adds up to 10,000 edges, then removes `unfollows`, each a follower and a source: all of the request is done, or nothing."""
+    added = [given(follower=each.follower, source=each.source, hidden=each.hidden or None, backfill=each.backfill) for each in follows]
+    removed = [{"follower": follower, "source": source} for follower, source in unfollows]
+    body: dict[str, Any] = {"follows": added}
+    if removed:
+        body["unfollows"] = removed
+    return Call("POST", path("follows"), as_model(m.Followed), query(wait=wait), json_bytes(body))
+
+
+def get_user(user: str) -> Call[m.User]:
+    """Returns the counts of a user, tag or topic; raises `NotFound` if nobody has heard of it."""
+    return Call("GET", path("users", user), as_model(m.User))
+
+
+def erase_user(user: str) -> Call[bool]:
+    """Erases a user permanently; returns whether that is complete. Until it is, ask again: the same call continues it."""
+    return Call("DELETE", path("users", user), lambda answer: answer.status == 204)
+
+
+def following(user: str, *, limit: int | None = None, cursor: str | None = None, hidden: bool | None = None) -> Call[m.SourceList]:
+    """Returns whom a user follows, newest first. `hidden` shows the hidden follows, to operators."""
+    parameters = query(limit=limit, cursor=cursor, hidden=hidden)
+    return Call("GET", path("users", user, "following"), as_model(m.SourceList), parameters)
+
+
+def followers(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
+    """Returns who follows a user, tag or topic, newest first."""
+    return _sources(path("users", user, "followers"), limit, cursor)
+
+
+def iter_following(user: str, *, page_size: int = 100, hidden: bool | None = None) -> Pages[m.Source]:
+    """Iterates over all whom a user follows, newest first."""
+    return Pages(following(user, limit=page_size, hidden=hidden), lambda page: list(page.items), "cursor")
+
+
+def iter_followers(user: str, *, page_size: int = 100) -> Pages[m.Source]:
+    """Iterates over all who follow a user, tag or topic, newest first."""
+    return Pages(followers(user, limit=page_size), lambda page: list(page.items), "cursor")
+
+
+def _sources(path: str, limit: int | None, cursor: str | None) -> Call[m.SourceList]:
+    return Call("GET", path, as_model(m.SourceList), query(limit=limit, cursor=cursor))
+
+
+# Feeds
+
+
+def feed(
+    user: str,
+    *,
+    limit: int | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    fields: Fields | None = None,
+) -> Call[m.Page]:
+    """Returns a page of a reader's feed, newest first.
+
+    `before` is the `next` of the page above. `after` is the `newest` of an earlier page: then what has come in since is returned, late
+    entries too; with `gap` on the page, read the feed again.
+    """
+    return _page(path("users", user, "feed"), limit, before, after, fields)
+
+
+def posts_of(
+    source: str,
+    *,
+    limit: int | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    fields: Fields | None = None,
+) -> Call[m.Page]:
+    """Returns a page of what a user, tag or topic has published, newest first."""
+    return _page(path("users", source, "posts"), limit, before, after, fields)
+
+
+def list_feed(
+    user: str,
+    name: str,
+    *,
+    limit: int | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    fields: Fields | None = None,
+) -> Call[m.Page]:
+    """Returns a page of the feed of a reader's list."""
+    return _page(path("users", user, "lists", name, "feed"), limit, before, after, fields)
+
+
+def iter_feed(user: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
+    """Iterates over a reader's feed, from the newest entry down to the oldest."""
+    return Pages(feed(user, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+
+
+def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
+    """Iterates over what a user, tag or topic has published, newest first."""
+    return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+
+
+def iter_list_feed(user: str, name: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
+    """Iterates over the feed of a reader's list, newest first."""
+    return Pages(list_feed(user, name, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+
+
+def _page(path: str, limit: int | None, before: str | None, after: str | None, fields: Fields | None) -> Call[m.Page]:
+    parameters = query(limit=limit, before=before, after=after, fields=fields)
+    return Call("GET", path, as_model(m.Page), parameters)
+
+
+def feeds(users: Iterable[str], *, limit: int | None = None, fields: Fields | None = None) -> Call[list[m.FeedOfUser | m.RefusedFeed]]:
+    """Returns the newest pages of up to 100 readers in one request, in their order; each may be refused by itself."""
+
+    def read(answer: Answer) -> list[m.FeedOfUser | m.RefusedFeed]:
+        return [
+            m.RefusedFeed(each["user"], refusal_of(each["problem"])) if "problem" in each else decode(m.FeedOfUser, each)
+            for each in json.loads(answer.content)["feeds"]
+        ]
+
+    body = {"users": list(users), **given(limit=limit, fields=fields)}
+    return Call("POST", path("feeds"), read, body=json_bytes(body))
+
+
+def explain(user: str, post: str) -> Call[m.Explanation]:
+    """Returns why a post is, or is not, in a reader's feed."""
+    return Call("GET", path("users", user, "feed", "explain", post), as_model(m.Explanation))
+
+
+def verify_feed(user: str) -> Call[m.Verdict]:
+    """Compares a reader's inbox with a newly built one."""
+    return Call("POST", path("users", user, "feed", "verify"), as_model(m.Verdict))
+
+
+def rebuild_feed(user: str) -> Call[m.Verdict]:
+    """Replaces a reader's inbox by a newly built one."""
+    return Call("POST", path("users", user, "feed", "rebuild"), as_model(m.Verdict))
+
+
+# Lists of a reader
+
+
+def lists(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.ListOfLists]:
+    """Returns a reader's lists."""
+    return Call("GET", path("users", user, "lists"), as_model(m.ListOfLists), query(limit=limit, cursor=cursor))
+
+
+def iter_lists(user: str, *, page_size: int = 100) -> Pages[m.NamedList]:
+    """Iterates over all lists of a reader."""
+    return Pages(lists(user, limit=page_size), lambda page: list(page.items), "cursor")
+
+
+def delete_list(user: str, name: str, *, wait: Wait | None = None) -> Call[None]:
+    """Deletes a list. Nothing happens if there is none."""
+    return Call("DELETE", path("users", user, "lists", name), as_nothing, query(wait=wait))
+
+
+def add_member(user: str, name: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
+    """Adds a source to a list, which is made by that; returns whether it is new there."""
+    return Call("PUT", path("users", user, "lists", name, "members", source), as_created, query(wait=wait))
+
+
+def remove_member(user: str, name: str, source: str, *, wait: Wait | None = None) -> Call[None]:
+    """Takes a source out of a list."""
+    return Call("DELETE", path("users", user, "lists", name, "members", source), as_nothing, query(wait=wait))
+
+
+def members(user: str, name: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
+    """Returns the members of a list, newest first."""
+    return _sources(path("users", user, "lists", name, "members"), limit, cursor)
+
+
+def iter_members(user: str, name: str, *, page_size: int = 100) -> Pages[m.Source]:
+    """Iterates over all members of a list, newest first."""
+    return Pages(members(user, name, limit=page_size), lambda page: list(page.items), "cursor")
+
+
+# Mutes, blocks, rules, markers
+
+
+def mute(user: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
+    """Hides all posts of a user, tag or topic from `user`; returns whether that is new."""
+    return Call("PUT", path("users", user, "mutes", source), as_created, query(wait=wait))
+
+
+def unmute(user: str, source: str, *, wait: Wait | None = None) -> Call[None]:
+    """Lifts a mute."""
+    return Call("DELETE", path("users", user, "mutes", source), as_nothing, query(wait=wait))
+
+
+def mutes(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
+    """Returns whom a user has muted, newest first."""
+    return _sources(path("users", user, "mutes"), limit, cursor)
+
+
+def iter_mutes(user: str, *, page_size: int = 100) -> Pages[m.Source]:
+    """Iterates over all whom a user has muted, newest first."""
+    return Pages(mutes(user, limit=page_size), lambda page: list(page.items), "cursor")
+
+
+def block(user: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
+    """Blocks a user, which ends the edges between the two and forbids new ones; returns whether that is new."""
+    return Call("PUT", path("users", user, "blocks", source), as_created, query(wait=wait))
+
+
+def unblock(user: str, source: str, *, wait: Wait | None = None) -> Call[None]:
+    """Lifts a block. The edges do not come back."""
+    return Call("DELETE", path("users", user, "blocks", source), as_nothing, query(wait=wait))
+
+
+def blocks(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
+    """Returns whom a user has blocked, newest first."""
+    return _sources(path("users", user, "blocks"), limit, cursor)
+
+
+def iter_blocks(user: str, *, page_size: int = 100) -> Pages[m.Source]:
+    """Iterates over all whom a user has blocked, newest first."""
+    return Pages(blocks(user, limit=page_size), lambda page: list(page.items), "cursor")
+
+
+def rules(user: str) -> Call[m.Rules]:
+    """Returns the rules of a reader's feed."""
+    return Call("GET", path("users", user, "rules"), as_model(m.Rules))
+
+
+def change_rules(
+    user: str,
+    *,
+    show_own: bool | None = None,
+    replies: m.Replies | None = None,
+    reposts: bool | None = None,
+    per_source_max: int | _Unset | None = UNSET,
+    notify: bool | None = None,
+    wait: Wait | None = None,
+) -> Call[m.Rules]:
+    """Changes the rules that are given, and returns all of them.
+
+    `per_source_max=None` allows any number of entries of one author on a page. With `notify` the stream of changes names the posts that
+    the reader misses while asleep.
+    """
+    patch = given(show_own=show_own, replies=replies, reposts=reposts, notify=notify)
+    if not isinstance(per_source_max, _Unset):
+        patch["per_source_max"] = per_source_max
+    return Call("PATCH", path("users", user, "rules"), as_model(m.Rules), query(wait=wait), json_bytes(patch))
+
+
+def marker(user: str) -> Call[m.Marker]:
+    """Returns up to where a reader has read, and how many entries are unread."""
+    return Call("GET", path("users", user, "marker"), as_model(m.Marker))
+
+
+def mark(user: str, cursor: str, *, wait: Wait | None = None) -> Call[m.Marker]:
+    """Moves the read marker to a page's `newest` or to an item's `cursor`."""
+    body = json_bytes({"cursor": cursor})
+    return Call("PUT", path("users", user, "marker"), as_model(m.Marker), query(wait=wait), body)
+
+
+# Operation
+
+
+def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Revoked]:
+    """Refuses the user's tokens issued before now, or before `not_before`, and ends the live connections that use them."""
+    body = json_bytes({} if not_before is None else {"not_before": write_time(not_before)})
+    # Done later once more, it would refuse tokens that were issued meanwhile.
+    is_repeatable = not_before is not None
+    return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
+
+
+def stats(*, inboxes: bool | None = None) -> Call[m.Stats]:
+    """Returns figures of the server. `inboxes` counts all inboxes too, which takes a walk over them."""
+    return Call("GET", path("stats"), as_model(m.Stats), query(inboxes=inboxes))
+
+
+def cluster(*, digest: bool | None = None, delivered: int | None = None) -> Call[m.Cluster]:
+    """Returns the nodes of a cluster; raises `NotFound` if there is none."""
+    return Call("GET", path("cluster"), as_model(m.Cluster), query(digest=digest, delivered=delivered))
+
+
+def take_snapshot() -> Call[m.Snapshot]:
+    """Takes a snapshot now."""
+    return Call("POST", path("snapshots"), as_model(m.Snapshot), is_repeatable=False)
+
+
+def check_ready() -> Call[bool]:
+    """Returns true if the server takes requests; raises `Unavailable` while it starts or stops, after the usual retries."""
+    return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]))

@@ -1,0 +1,69 @@
+"""The stream of changes: what to ask for, and what its text says. Pure: nothing here does input or output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from ._call import Answer, Call, query
+from .errors import ConnectionFailed
+from .messages import Change, ChangeType, ReachedMessage, change_of
+
+# The server sends `reached` every 30 seconds.
+SILENCE_MAX = 75.0
+EVENTS = {"accept": "text/event-stream", "accept-encoding": "identity"}
+
+
+class Position:
+    """Where a consumer is in the stream, and how it asks for what follows."""
+
+    def __init__(self, after: int | None, types: Iterable[ChangeType] | None) -> None:
+        self.after = after
+        self._types = None if types is None else ",".join(types)
+
+    def query(self, limit: int | None = None) -> dict[str, str]:
+        """Returns the parameters of a request for what follows."""
+        return query(after=self.after, limit=limit, types=self._types)
+
+    def passed(self, change: Change) -> None:
+        """Takes note that a change was handed out."""
+        self.after = change.sequence
+
+
+class EventReader:
+    """Reads server-sent events piece by piece.
+
+    Lines end with line feeds only: the text of JSON may have other characters that end lines elsewhere, such as U+2028.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def read(self, chunk: bytes) -> list[Change]:
+        """Returns what is complete with this piece."""
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        return [_change(line[len(b"data:") :]) for line in whole if line.startswith(b"data:")]
+
+
+def batch(position: Position, limit: int) -> Call[list[Change]]:
+    """Returns the request for the next changes up to now, at most about `limit`."""
+    return Call("GET", "/v1/changes", _read_batch, position.query(limit))
+
+
+def is_last(changes: list[Change], limit: int) -> bool:
+    """Whether what was accepted up to the request is all there."""
+    is_complete = bool(changes) and isinstance(changes[-1], ReachedMessage)
+    return is_complete and len(changes) <= limit
+
+
+def _read_batch(answer: Answer) -> list[Change]:
+    # Of an answer that was cut short, the last line may be incomplete.
+    *whole, _rest = answer.content.split(b"\n")
+    return [_change(line) for line in whole if line]
+
+
+def _change(line: bytes) -> Change:
+    try:
+        return change_of(json.loads(line))
+    except (ValueError, TypeError, LookupError) as cause:
+        raise ConnectionFailed(f"the stream of changes has a line of another form: {cause}", sent=True) from cause

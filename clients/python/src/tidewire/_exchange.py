@@ -1,0 +1,184 @@
+"""What to do with an answer, or without one: whether to try again, when and where. Pure: nothing here does input or output."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ._call import Answer, Call
+from .errors import ConnectionFailed, TidewireError, UnexpectedAnswer, refusal
+
+T = TypeVar("T")
+
+_BACKOFF_BASE = 0.25
+_JITTER = 0.25
+# The node says that it cannot answer now, while others can.
+_OF_THIS_NODE = {"recovering", "joining", "leaving", "shutting_down", "journal_failed", "out_of_files"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How patient a client is."""
+
+    retries: int = 4
+    retry_wait_max: float = 30.0
+
+
+class Servers:
+    """The base URLs, and which one answers. The client stays with one that answers."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        if not urls:
+            raise ValueError("at least one base URL is needed")
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} is no URL of HTTP: it begins with http:// or https://")
+        self.urls = [url.rstrip("/") for url in urls]
+        self.current = self.urls[0]
+
+    def leave(self, url: str) -> None:
+        """Takes the next one, unless another request has done so already."""
+        if url == self.current:
+            self.current = self.urls[(self.urls.index(url) + 1) % len(self.urls)]
+
+
+class Memory:
+    """What the requests of a client learn for those after them."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.servers = Servers(urls)
+        self.may_choose_ids = True
+
+
+@dataclass(frozen=True)
+class Done(Generic[T]):
+    """The answer, read."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class Again:
+    """Send the request again after a pause, in seconds."""
+
+    pause: float = 0.0
+    renews_token: bool = False
+
+
+def pause_before(failures: int, retry_after: float | None, longest: float) -> float:
+    """Returns how long to wait after so many failures: with full jitter, or as long as the server says and a little more."""
+    if retry_after is not None:
+        return retry_after * (1 + _JITTER * random.random())
+    return random.random() * min(longest, _BACKOFF_BASE * 2.0 ** min(failures, 16))
+
+
+class Exchange(Generic[T]):
+    """One call, over all its tries."""
+
+    def __init__(self, call: Call[T], options: Options, memory: Memory, *, can_renew: bool) -> None:
+        is_refused_before = call.instead is not None and not memory.may_choose_ids
+        self.call: Call[T] = call.instead[1] if call.instead is not None and is_refused_before else call
+        self.url = memory.servers.current
+        self._options = options
+        self._memory = memory
+        self._can_renew = can_renew
+        self._failures = 0
+        self._unasked = len(memory.servers.urls) - 1
+
+    def answered(self, answer: Answer) -> Done[T] | Again:
+        """Takes an answer; raises what is wrong with it if no other try helps."""
+        if 200 <= answer.status < 300:
+            try:
+                return Done(self.call.read(answer))
+            except (ValueError, TypeError, LookupError) as cause:
+                wrong = f"{self.call.method} {self.call.path}: an answer of another form: {cause}"
+                raise UnexpectedAnswer(wrong, status=answer.status) from cause
+        error = refusal(answer.status, answer.headers, answer.content)
+        if self.call.instead is not None and self.call.instead[0](error):
+            self.call = self.call.instead[1]
+            self._memory.may_choose_ids = False
+            return Again()
+        if error.status == 401 and self._can_renew:
+            self._can_renew = False
+            return Again(renews_token=True)
+        return self._failed(error, is_elsewhere_better=error.code in _OF_THIS_NODE)
+
+    def failed(self, error: ConnectionFailed) -> Again:
+        """Takes the lack of an answer; raises it if the call may not be sent again."""
+        return self._failed(error, is_elsewhere_better=True)
+
+    def _failed(self, error: TidewireError, *, is_elsewhere_better: bool) -> Again:
+        if is_elsewhere_better:
+            self._memory.servers.leave(self.url)
+            self.url = self._memory.servers.current
+        is_unsafe = error.outcome_unknown and not self.call.is_repeatable
+        if is_unsafe or not error.is_temporary or (self._failures >= self._options.retries):
+            raise error
+        if (error.retry_after or 0) > self._options.retry_wait_max:
+            raise error
+        if is_elsewhere_better and self._unasked > 0:
+            self._unasked -= 1
+            return Again()
+        pause = pause_before(self._failures, error.retry_after, self._options.retry_wait_max)
+        self._failures += 1
+        return Again(pause)
+
+
+class Reconnection:
+    """When a stream that was lost is connected again. The first time, it is tried as often as a call; later, forever."""
+
+    _SETTLED = 5.0
+
+    def __init__(self, options: Options, memory: Memory, *, can_renew: bool) -> None:
+        self._options = options
+        self._servers = memory.servers
+        self._can_renew = can_renew
+        self._failures = 0
+        self._greeted_at: float | None = None
+        self._was_greeted = False
+        self._is_token_new = False
+        self._unasked = len(self._servers.urls) - 1
+        self.url = self._servers.current
+
+    def connecting(self) -> str:
+        """Returns the base URL to connect to."""
+        self.url = self._servers.current
+        self._greeted_at = None
+        return self.url
+
+    def greeted(self, now: float) -> None:
+        """Takes note that the connection has brought a message; only the first one of each counts."""
+        if self._greeted_at is not None:
+            return
+        self._greeted_at = now
+        self._was_greeted = True
+        self._is_token_new = False
+        self._unasked = len(self._servers.urls) - 1
+
+    def lost(self, error: TidewireError, now: float, *, at_once: bool = False) -> Again:
+        """Takes the end of a connection; raises it if no other one helps."""
+        if error.status == 401 and self._can_renew and not self._is_token_new:
+            self._is_token_new = True
+            return Again(renews_token=True)
+        if not error.is_temporary:
+            raise error
+        was_greeted = self._greeted_at is not None
+        # One that is greeted and dropped, again and again, is slowed down, too.
+        if self._greeted_at is not None and now - self._greeted_at > self._SETTLED:
+            self._failures = 0
+        self._greeted_at = None
+        is_elsewhere_better = isinstance(error, ConnectionFailed) or error.code in _OF_THIS_NODE
+        if is_elsewhere_better:
+            self._servers.leave(self.url)
+            if self._unasked > 0:
+                self._unasked -= 1
+                return Again()
+        if not self._was_greeted and self._failures >= self._options.retries:
+            raise error
+        if at_once and was_greeted:
+            return Again()
+        pause = pause_before(self._failures, error.retry_after, self._options.retry_wait_max)
+        self._failures += 1
+        return Again(pause)

@@ -1,0 +1,105 @@
+"""What both clients tell httpx and websockets, and how they read what these say."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
+
+import httpx
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from ._call import Answer, Call
+from ._changes import EVENTS, SILENCE_MAX
+from ._live import closed
+from .errors import ConnectionFailed, TidewireError, refusal
+
+try:
+    _VERSION = version("tidewire")
+except PackageNotFoundError:  # pragma: no cover - run from the sources, without an installation
+    _VERSION = "0"
+USER_AGENT = f"tidewire-python/{_VERSION}"
+MESSAGE_MAX = 8 * 1024 * 1024
+CONNECT_MAX = 10.0
+T = TypeVar("T")
+
+
+def urls_of(base_url: str | Sequence[str]) -> list[str]:
+    """Returns the base URLs of a client, as a list."""
+    return [base_url] if isinstance(base_url, str) else list(base_url)
+
+
+def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Returns what certificates are checked by, the same for HTTP and WebSockets; None where nothing is encrypted."""
+    if given is not None or not any(url.startswith("https://") for url in urls):
+        return given
+    return httpx.create_ssl_context()
+
+
+def headers_of(token: str | None) -> dict[str, str]:
+    """Returns the headers of every request."""
+    headers = {"user-agent": USER_AGENT}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def request_of(http: httpx.Client | httpx.AsyncClient, call: Call[T], url: str, token: str | None) -> httpx.Request:
+    """Returns a call as a request."""
+    headers = headers_of(token)
+    if call.body is not None:
+        headers["content-type"] = "application/json"
+    params = dict(call.query) or None
+    return http.build_request(call.method, url + call.path, params=params, headers=headers, content=call.body)
+
+
+def stream_request(http: httpx.Client | httpx.AsyncClient, url: str, query: dict[str, str], token: str | None) -> httpx.Request:
+    """Returns the request for a stream of changes."""
+    timeout = httpx.Timeout(CONNECT_MAX, read=SILENCE_MAX)
+    headers = {**headers_of(token), **EVENTS}
+    return http.build_request("GET", f"{url}/v1/changes", params=query, headers=headers, timeout=timeout)
+
+
+def socket_url(url: str, path: str, query: dict[str, str]) -> str:
+    """Returns the address of a live connection."""
+    return str(httpx.URL("ws" + url.removeprefix("http") + path, params=query or None))
+
+
+def no_answer(url: str, cause: httpx.TransportError) -> ConnectionFailed:
+    """Returns what a failure of httpx means."""
+    was_sent = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
+    return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=was_sent)
+
+
+def answer_of(response: httpx.Response) -> Answer:
+    """Returns a response that is complete."""
+    return Answer(response.status_code, response.headers, response.content)
+
+
+def lost_socket(url: str, cause: Exception) -> tuple[TidewireError, int | None]:
+    """Returns what the end of a live connection means, and its close code."""
+    if isinstance(cause, InvalidStatus):
+        response = cause.response
+        headers = {name.lower(): value for name, value in response.headers.raw_items()}
+        return refusal(response.status_code, headers, bytes(response.body or b"")), None
+    if isinstance(cause, ConnectionClosed):
+        code = cause.rcvd.code if cause.rcvd is not None else None
+        return closed(code, cause.rcvd.reason if cause.rcvd is not None else ""), code
+    if isinstance(cause, TimeoutError):
+        return ConnectionFailed(f"{url}: nothing was received in time", sent=True), None
+    return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=False), None
+
+
+SOCKET_ERRORS = (WebSocketException, OSError, TimeoutError, EOFError)
+
+
+def ended(url: str) -> ConnectionFailed:
+    """Returns what the end of a stream means that has no end."""
+    return ConnectionFailed(f"{url}: the stream ended", sent=True)
+
+
+def returned(make: Callable[..., object], wrapper: str, instead: str = "") -> str:
+    """Returns what a method answers, for `help`, from the annotation of what makes its request."""
+    inner = str(make.__annotations__["return"]).removeprefix(f"{wrapper}[").removesuffix("]").replace("m.", "")
+    return f"{instead}[{inner}]" if instead else inner

@@ -1,0 +1,440 @@
+"""The client for programs without asyncio."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+from . import _calls as calls
+from ._call import Call, Pages
+from ._changes import EventReader, Position, batch, is_last
+from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
+from ._http import (
+    CONNECT_MAX,
+    MESSAGE_MAX,
+    SOCKET_ERRORS,
+    USER_AGENT,
+    answer_of,
+    ended,
+    headers_of,
+    lost_socket,
+    no_answer,
+    request_of,
+    returned,
+    socket_url,
+    stream_request,
+    tls_of,
+    urls_of,
+)
+from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
+from .errors import TidewireError, refusal
+from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
+from .models import Item, Page
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("tidewire")
+
+
+def _with_self(make: Callable[..., Any], answers: object) -> inspect.Signature:
+    """Returns what `help` shows of a method."""
+    signature = inspect.signature(make)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    return signature.replace(parameters=[self, *signature.parameters.values()], return_annotation=answers)
+
+
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Tidewire, P], T]:
+    @wraps(make)
+    def method(self: Tidewire, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(make(*args, **kwargs))
+
+    method.__signature__ = _with_self(make, returned(make, "Call"))  # type: ignore[attr-defined]
+    return method
+
+
+def _iterator(make: Callable[P, Pages[T]]) -> Callable[Concatenate[Tidewire, P], Iterator[T]]:
+    @wraps(make)
+    def method(self: Tidewire, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self._pages(make(*args, **kwargs))
+
+    method.__signature__ = _with_self(make, returned(make, "Pages", "Iterator"))  # type: ignore[attr-defined]
+    return method
+
+
+class Tidewire:
+    """A client of one server, or of the nodes of a cluster.
+
+        with Tidewire("http://127.0.0.1:8080", token=KEY) as tidewire:
+            tidewire.publish("bob", {"text": "hello"})
+
+    Threads may share it. Requests are sent again where that is safe: what was refused for a while (429, 503) after the `Retry-After` of
+    the server, what got no answer if doing it twice has the effect of once.
+
+    `base_url`: one URL, or those of several nodes; the client stays with one that answers, and takes the next when it does not.
+    `token`: a server key or a user's token, or a function that returns one; the function is asked again when the server does not take
+    the last one any more. `timeout`: seconds for each try. `retries`: how many tries there are after the first one. `retry_wait_max`: the
+    longest pause, in seconds; if the server asks for a longer one, the refusal is raised at once. `tls`: what certificates are checked by.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str] = "http://127.0.0.1:8080",
+        *,
+        token: str | Callable[[], str] | None = None,
+        timeout: float = 30.0,
+        retries: int = 4,
+        retry_wait_max: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        urls = urls_of(base_url)
+        self._memory = Memory(urls)
+        self._options = Options(retries, retry_wait_max)
+        self._ask = token if callable(token) else None
+        self._token = None if callable(token) else token
+        self._tls = tls_of(urls, tls)
+        timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
+        verify = True if self._tls is None else self._tls
+        self._http = httpx.Client(timeout=timeouts, verify=verify, headers={"user-agent": USER_AGENT})
+
+    def __enter__(self) -> Tidewire:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    publish = _method(calls.publish)
+    repost = _method(calls.repost)
+    publish_many = _method(calls.publish_many)
+    get_post = _method(calls.get_post)
+    get_posts = _method(calls.get_posts)
+    edit_post = _method(calls.edit_post)
+    delete_post = _method(calls.delete_post)
+
+    follow = _method(calls.follow)
+    unfollow = _method(calls.unfollow)
+    follow_many = _method(calls.follow_many)
+    get_user = _method(calls.get_user)
+    erase_user = _method(calls.erase_user)
+    following = _method(calls.following)
+    followers = _method(calls.followers)
+
+    feed = _method(calls.feed)
+    posts_of = _method(calls.posts_of)
+    list_feed = _method(calls.list_feed)
+    feeds = _method(calls.feeds)
+    explain = _method(calls.explain)
+    verify_feed = _method(calls.verify_feed)
+    rebuild_feed = _method(calls.rebuild_feed)
+
+    lists = _method(calls.lists)
+    delete_list = _method(calls.delete_list)
+    add_member = _method(calls.add_member)
+    remove_member = _method(calls.remove_member)
+    members = _method(calls.members)
+
+    mute = _method(calls.mute)
+    unmute = _method(calls.unmute)
+    mutes = _method(calls.mutes)
+    block = _method(calls.block)
+    unblock = _method(calls.unblock)
+    blocks = _method(calls.blocks)
+    rules = _method(calls.rules)
+    change_rules = _method(calls.change_rules)
+    marker = _method(calls.marker)
+    mark = _method(calls.mark)
+
+    revoke_tokens = _method(calls.revoke_tokens)
+    stats = _method(calls.stats)
+    cluster = _method(calls.cluster)
+    take_snapshot = _method(calls.take_snapshot)
+    check_ready = _method(calls.check_ready)
+
+    iter_following = _iterator(calls.iter_following)
+    iter_followers = _iterator(calls.iter_followers)
+    iter_feed = _iterator(calls.iter_feed)
+    iter_posts_of = _iterator(calls.iter_posts_of)
+    iter_list_feed = _iterator(calls.iter_list_feed)
+    iter_lists = _iterator(calls.iter_lists)
+    iter_members = _iterator(calls.iter_members)
+    iter_mutes = _iterator(calls.iter_mutes)
+    iter_blocks = _iterator(calls.iter_blocks)
+
+    def changes(
+        self,
+        *,
+        after: int | None = None,
+        types: Iterable[ChangeType] | None = None,
+        follow: bool = True,
+        page_size: int = 1000,
+    ) -> ChangeStream:
+        """Iterates over what the server accepted, in order, after the sequence `after`; without it, from now on.
+
+        It stays connected, and comes back after each loss of the connection, until it is refused: `Gone` means that events are missing.
+        With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `sequence` of each when it is
+        processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
+        """
+        return ChangeStream(self, Position(after, types), follow, page_size)
+
+    def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> LiveStream:
+        """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.
+
+        After each `HelloMessage` that is not `recovered`, read the feed again: `watch` does that. `epoch` and `seq` resume after an
+        earlier stream's `position`. With `unread` the number of unread entries is told when it has changed.
+        """
+        return LiveStream(self, Numbering(user, epoch, seq, unread))
+
+    def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> Feed:
+        """Returns a reader's feed that is kept up to date: iterate over it, and take each list of entries as the feed is then.
+
+        `limit` entries are read at first and at a time; new ones may bring it to `keep`, before the oldest go.
+        """
+        return Feed(self, user, Timeline(limit, keep), unread)
+
+    def _run(self, call: Call[T]) -> T:
+        exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+        while True:
+            token = self._current_token()
+            try:
+                response = self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+            except httpx.TransportError as cause:
+                step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
+            else:
+                step = exchange.answered(answer_of(response))
+            if isinstance(step, Done):
+                return step.value
+            self._before_next_try(step, token)
+
+    def _before_next_try(self, step: Again, used: str | None) -> None:
+        if step.renews_token and used == self._token:
+            self._token = None
+        if step.pause > 0:
+            time.sleep(step.pause)
+
+    def _current_token(self) -> str | None:
+        if self._token is None and self._ask is not None:
+            asked = self._ask()
+            self._token = asked
+            return asked
+        return self._token
+
+    def _pages(self, pages: Pages[T]) -> Iterator[T]:
+        call: Call[Any] | None = pages.first
+        while call is not None:
+            page = self._run(call)
+            yield from pages.items(page)
+            call = pages.after(page)
+
+
+class _Stream(Generic[T]):
+    """An iterator over a generator that holds a connection."""
+
+    def __init__(self, produced: Iterator[T]) -> None:
+        self._produced = produced
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return next(self._produced)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. Iterating ends with it."""
+        close = getattr(self._produced, "close", None)
+        if close is not None:
+            close()
+
+
+class ChangeStream(_Stream[Change]):
+    """What the server accepted, in order."""
+
+    def __init__(self, client: Tidewire, position: Position, follow: bool, page_size: int) -> None:
+        super().__init__(self._follow() if follow else self._up_to_now(page_size))
+        self._client = client
+        self._position = position
+
+    def __enter__(self) -> ChangeStream:
+        return self
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of the last change that was returned: the `after` by which another stream continues."""
+        return self._position.after
+
+    def _up_to_now(self, page_size: int) -> Iterator[Change]:
+        while True:
+            changes = self._client._run(batch(self._position, page_size))
+            for change in changes:
+                self._position.passed(change)
+                yield change
+            if is_last(changes, page_size):
+                return
+
+    def _follow(self) -> Iterator[Change]:
+        client = self._client
+        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        while True:
+            url, token, reader = again.connecting(), client._current_token(), EventReader()
+            request = stream_request(client._http, url, self._position.query(), token)
+            try:
+                response = client._http.send(request, stream=True)
+                try:
+                    if response.status_code != 200:
+                        raise refusal(response.status_code, response.headers, response.read())
+                    for chunk in response.iter_raw():
+                        for change in reader.read(chunk):
+                            again.greeted(time.monotonic())
+                            self._position.passed(change)
+                            yield change
+                finally:
+                    response.close()
+                error: TidewireError = ended(url)
+            except httpx.TransportError as cause:
+                error = no_answer(url, cause)
+            except TidewireError as cause:
+                error = cause
+            step = again.lost(error, time.monotonic())
+            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
+            client._before_next_try(step, token)
+
+
+class LiveStream(_Stream[LiveMessage]):
+    """The messages about a reader's feed."""
+
+    def __init__(self, client: Tidewire, numbering: Numbering) -> None:
+        super().__init__(self._follow())
+        self._client = client
+        self._numbering = numbering
+
+    def __enter__(self) -> LiveStream:
+        return self
+
+    @property
+    def position(self) -> tuple[str, int] | None:
+        """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
+        return self._numbering.position
+
+    def _follow(self) -> Iterator[LiveMessage]:
+        client = self._client
+        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        while True:
+            url, token, code = again.connecting(), client._current_token(), None
+            try:
+                with ExitStack() as stack:
+                    socket = self._connect(stack, url, token)
+                    longest = HELLO_MAX
+                    while True:
+                        message = self._numbering.take(socket.recv(timeout=longest))
+                        longest = SILENCE_MAX
+                        again.greeted(time.monotonic())
+                        if message is not None:
+                            yield message
+            except TidewireError as cause:
+                error = cause
+            except SOCKET_ERRORS as cause:
+                error, code = lost_socket(url, cause)
+            step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
+            client._before_next_try(step, token)
+
+    def _connect(self, stack: ExitStack, url: str, token: str | None) -> ClientConnection:
+        return stack.enter_context(
+            connect(
+                socket_url(url, *self._numbering.target()),
+                ssl=self._client._tls,
+                additional_headers=headers_of(token),
+                user_agent_header=None,
+                open_timeout=CONNECT_MAX,
+                close_timeout=1.0,
+                max_size=MESSAGE_MAX,
+            )
+        )
+
+
+class Feed(_Stream[list[Item]]):
+    """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
+
+    def __init__(self, client: Tidewire, user: str, timeline: Timeline, unread: bool) -> None:
+        super().__init__(self._follow())
+        self._client = client
+        self._user = user
+        self._timeline = timeline
+        self._stream = client.live(user, unread=unread)
+        self.marker: str | None = None
+        """Up to where the reader has read."""
+        self.unread: UnreadMessage | None = None
+        """How many entries are unread, with `unread=True`. The feed is returned again when it has changed."""
+
+    def __enter__(self) -> Feed:
+        return self
+
+    @property
+    def items(self) -> list[Item]:
+        """The entries, newest first."""
+        return self._timeline.items
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be older entries."""
+        return self._timeline.has_more
+
+    def load_more(self) -> list[Item]:
+        """Reads older entries, and returns all."""
+        self._timeline.want_more()
+        self._read_pages()
+        return self.items
+
+    def close(self) -> None:
+        """Closes the connection. The entries stay."""
+        super().close()
+        self._stream.close()
+
+    def _follow(self) -> Iterator[list[Item]]:
+        for message in self._stream:
+            is_changed = self._timeline.apply(message)
+            if isinstance(message, (HelloMessage, MarkerMessage)):
+                self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
+                is_changed = is_changed or isinstance(message, MarkerMessage)
+            elif isinstance(message, UnreadMessage):
+                self.unread = message
+                is_changed = True
+            is_changed = self._read_pages() or is_changed
+            if is_changed and self._timeline.is_current:
+                yield self.items
+
+    def _read_pages(self) -> bool:
+        is_changed, failures = False, 0
+        while (read := self._timeline.start_read()) is not None:
+            page = self._page(read)
+            if page is None or (page.partial and failures < PARTIAL_TRIES):
+                time.sleep(pause_before(failures, None, self._client._options.retry_wait_max))
+                failures += 1
+                continue
+            failures = 0
+            is_changed = self._timeline.finish_read(read, page) or is_changed
+        return is_changed
+
+    def _page(self, read: Read) -> Page | None:
+        try:
+            return self._client.feed(self._user, limit=read.limit, before=read.before)
+        except TidewireError as error:
+            if not error.is_temporary:
+                raise
+            _log.info("the page of %s is read again: %s", self._user, error)
+            return None

@@ -1,0 +1,347 @@
+"""What streams send: the changes of a server, and the live messages of a reader's feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from ._decode import Model, decode
+from .models import Item, Json, Post, Rules
+
+
+@dataclass(frozen=True)
+class Change(Model):
+    """Something that the server accepted. Store its `sequence` when it is processed: it is the next `after`."""
+
+    sequence: int
+    type: ClassVar[str] = "?"
+
+
+@dataclass(frozen=True)
+class PublishedChange(Change):
+    """A post was published; it is as it was then."""
+
+    post: Post
+    type: ClassVar[str] = "published"
+
+
+@dataclass(frozen=True)
+class EditedChange(Change):
+    """A post was edited, hidden or shown. `body` and `hidden` have what changed; `has_body` tells a body that is null."""
+
+    id: str
+    at: datetime
+    body: Json = None
+    hidden: bool | None = None
+    type: ClassVar[str] = "edited"
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the body changed."""
+        return "body" in self.raw
+
+
+@dataclass(frozen=True)
+class DeletedChange(Change):
+    """A post was deleted."""
+
+    id: str
+    repost_of: str | None = None
+    type: ClassVar[str] = "deleted"
+
+
+@dataclass(frozen=True)
+class Follow(Model):
+    """A new edge."""
+
+    follower: str
+    source: str
+    since: datetime
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class FollowedChange(Change):
+    """Edges were added, all of one request."""
+
+    follows: list[Follow]
+    type: ClassVar[str] = "followed"
+
+
+@dataclass(frozen=True)
+class UnfollowedChange(Change):
+    """An edge was removed; with `keep` its posts stay in the feed."""
+
+    follower: str
+    source: str
+    keep: bool = False
+    type: ClassVar[str] = "unfollowed"
+
+
+@dataclass(frozen=True)
+class _OfSource(Change):
+    user: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MutedChange(_OfSource):
+    """A source was muted."""
+
+    type: ClassVar[str] = "muted"
+
+
+@dataclass(frozen=True)
+class UnmutedChange(_OfSource):
+    """A mute was lifted."""
+
+    type: ClassVar[str] = "unmuted"
+
+
+@dataclass(frozen=True)
+class BlockedChange(_OfSource):
+    """A user was blocked, which ends the edges between the two."""
+
+    type: ClassVar[str] = "blocked"
+
+
+@dataclass(frozen=True)
+class UnblockedChange(_OfSource):
+    """A block was lifted."""
+
+    type: ClassVar[str] = "unblocked"
+
+
+@dataclass(frozen=True)
+class RulesChange(Change):
+    """A reader's rules changed; `rules` are all of them."""
+
+    user: str
+    rules: Rules
+    type: ClassVar[str] = "rules_changed"
+
+
+@dataclass(frozen=True)
+class MarkedChange(Change):
+    """A read marker was moved."""
+
+    user: str
+    cursor: str
+    type: ClassVar[str] = "marked"
+
+
+@dataclass(frozen=True)
+class _OfMember(Change):
+    user: str
+    list: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MemberAddedChange(_OfMember):
+    """A list has a new member."""
+
+    type: ClassVar[str] = "member_added"
+
+
+@dataclass(frozen=True)
+class MemberRemovedChange(_OfMember):
+    """A list lost a member."""
+
+    type: ClassVar[str] = "member_removed"
+
+
+@dataclass(frozen=True)
+class ListDeletedChange(Change):
+    """A list was deleted."""
+
+    user: str
+    list: str
+    type: ClassVar[str] = "list_deleted"
+
+
+@dataclass(frozen=True)
+class TokensRevokedChange(Change):
+    """Tokens of a user issued before this time are refused."""
+
+    user: str
+    not_before: datetime
+    type: ClassVar[str] = "tokens_revoked"
+
+
+@dataclass(frozen=True)
+class ErasedChange(Change):
+    """A user is erased: delete what you have of it, posts included."""
+
+    user: str
+    type: ClassVar[str] = "erased"
+
+
+@dataclass(frozen=True)
+class MissedMessage(Change):
+    """A reader who opted in sleeps and has not seen this post. It may come twice: push under the key of reader and post."""
+
+    reader: str
+    post: Post
+    via: list[str]
+    reason: str
+    type: ClassVar[str] = "missed"
+
+
+@dataclass(frozen=True)
+class ReachedMessage(Change):
+    """No event: all up to `sequence` was sent, or left out because of `types`."""
+
+    type: ClassVar[str] = "reached"
+
+
+@dataclass(frozen=True)
+class UnknownChange(Change):
+    """A type that this version of the package does not know; `raw` has it."""
+
+
+ChangeType: TypeAlias = Literal[
+    "published",
+    "edited",
+    "deleted",
+    "followed",
+    "unfollowed",
+    "muted",
+    "unmuted",
+    "blocked",
+    "unblocked",
+    "rules_changed",
+    "marked",
+    "member_added",
+    "member_removed",
+    "list_deleted",
+    "tokens_revoked",
+    "erased",
+    "missed",
+]
+
+
+@dataclass(frozen=True)
+class LiveMessage(Model):
+    """A message about a reader's feed."""
+
+    seq: int
+    type: ClassVar[str] = "?"
+
+
+@dataclass(frozen=True)
+class HelloMessage(LiveMessage):
+    """A connection begins. Unless it is `recovered`, messages may be missing: read the feed again."""
+
+    epoch: str
+    recovered: bool
+    marker: str | None = None
+    type: ClassVar[str] = "hello"
+
+
+@dataclass(frozen=True)
+class PostMessage(LiveMessage):
+    """The feed has this entry, in place of any other of the same post."""
+
+    item: Item
+    type: ClassVar[str] = "post"
+
+
+@dataclass(frozen=True)
+class RemoveMessage(LiveMessage):
+    """The feed has no entry of the post with this id."""
+
+    post: str
+    type: ClassVar[str] = "remove"
+
+
+@dataclass(frozen=True)
+class UpdateMessage(LiveMessage):
+    """The post of an entry is this now; its place is the same."""
+
+    post: Post
+    type: ClassVar[str] = "update"
+
+
+@dataclass(frozen=True)
+class StaleMessage(LiveMessage):
+    """Read the feed again below this cursor; with None, all of it."""
+
+    below: str | None
+    type: ClassVar[str] = "stale"
+
+
+@dataclass(frozen=True)
+class MarkerMessage(LiveMessage):
+    """The read marker has moved to this cursor, on any device."""
+
+    cursor: str
+    type: ClassVar[str] = "marker"
+
+
+@dataclass(frozen=True)
+class UnreadMessage(LiveMessage):
+    """How many entries are unread; only with `unread=True`."""
+
+    unread: int
+    capped: bool
+    complete: bool
+    type: ClassVar[str] = "unread"
+
+
+@dataclass(frozen=True)
+class BeatMessage(LiveMessage):
+    """Nothing has happened. Streams use it up, and do not yield it."""
+
+    type: ClassVar[str] = "beat"
+
+
+@dataclass(frozen=True)
+class UnknownMessage(LiveMessage):
+    """A type that this version of the package does not know; `raw` has it."""
+
+
+_CHANGES: tuple[type[Change], ...] = (
+    PublishedChange,
+    EditedChange,
+    DeletedChange,
+    FollowedChange,
+    UnfollowedChange,
+    MutedChange,
+    UnmutedChange,
+    BlockedChange,
+    UnblockedChange,
+    RulesChange,
+    MarkedChange,
+    MemberAddedChange,
+    MemberRemovedChange,
+    ListDeletedChange,
+    TokensRevokedChange,
+    ErasedChange,
+    MissedMessage,
+    ReachedMessage,
+)
+_LIVE: tuple[type[LiveMessage], ...] = (
+    HelloMessage,
+    PostMessage,
+    RemoveMessage,
+    UpdateMessage,
+    StaleMessage,
+    MarkerMessage,
+    UnreadMessage,
+    BeatMessage,
+)
+_CHANGE_BY_TYPE = {each.type: each for each in _CHANGES}
+_LIVE_BY_TYPE = {each.type: each for each in _LIVE}
+
+
+def change_of(data: Mapping[str, Any]) -> Change:
+    """Returns a line of the stream of changes as an object."""
+    return decode(_CHANGE_BY_TYPE.get(data["type"], UnknownChange), data)
+
+
+def live_message_of(data: Mapping[str, Any]) -> LiveMessage:
+    """Returns a live message as an object."""
+    return decode(_LIVE_BY_TYPE.get(data["type"], UnknownMessage), data)
