@@ -426,8 +426,8 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
     return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
 
 
-def stats(*, inboxes: bool | None = None) -> Call[m.Stats]:
-    """Returns figures of the server. `inboxes` counts all inboxes too, which takes a walk over them."""
+def stats(*, inboxes: Literal["count"] | None = None) -> Call[m.Stats]:
+    """Returns figures of the server. `inboxes="count"` counts all inboxes too, which takes a walk over them."""
     return Call("GET", path("stats"), as_model(m.Stats), query(inboxes=inboxes))
 
 

@@ -1,0 +1,245 @@
+"""Every call, by both clients, against the real server."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+
+import httpx
+from server import Server
+
+import tidewire
+from tidewire import AsyncTidewire, FeedOfUser, NewFollow, NewPost, PublishedPost, RefusedPost, Tidewire, _calls
+from tidewire._call import Call, Pages
+
+Name = Callable[[str], str]
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def methods(client: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(client, callable)
+            if not name.startswith("_")
+        }
+
+    assert methods(Tidewire) == methods(AsyncTidewire)
+    undocumented = [name for name in methods(Tidewire) if not inspect.getdoc(getattr(Tidewire, name))]
+    assert undocumented == []
+
+
+def test_everything_that_the_description_names_has_a_method(server: Server) -> None:
+    described = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    operations = {(method.upper(), path) for path, methods in described.items() for method in methods if method != "parameters"}
+    called = set()
+    for name, make in inspect.getmembers(_calls, inspect.isfunction):
+        if name.startswith("_") or make.__module__ != _calls.__name__ or not hasattr(Tidewire, name):
+            continue
+        needed = [each for each in inspect.signature(make).parameters.values() if each.default is inspect.Parameter.empty]
+        call = make(*[[] if each.name == "posts" else "x" for each in needed])
+        call = call.first if isinstance(call, Pages) else call
+        assert isinstance(call, Call)
+        matching = {
+            (method, path)
+            for method, path in operations
+            if method == call.method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), call.path)
+        }
+        # A path without parameters is meant, if both match.
+        called.add(min(matching, key=lambda each: each[1].count("{")))
+    by_other_means = {
+        ("GET", "/v1/changes"),
+        ("GET", "/v1/users/{user}/live"),
+        ("GET", "/v1/users/{user}/events"),
+        ("GET", "/healthz"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+    }
+    assert operations - called == by_other_means
+
+
+def test_what_the_package_exports_is_there() -> None:
+    assert [name for name in tidewire.__all__ if not hasattr(tidewire, name)] == []
+
+
+def test_a_post_is_published_read_edited_hidden_and_deleted(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    time = datetime.now(timezone.utc) - timedelta(hours=1)
+    post = client.publish(bob, {"text": "hello"}, tags=["rust"], topic="42", kind="ad", published_at=time, wait="delivered")
+    assert (post.author, post.body, post.kind, post.topic) == (bob, {"text": "hello"}, "ad", "42")
+    assert (post.published_at, list(post.tags), post.hidden, post.edited_at) == (time, ["rust"], False, None)
+    assert client.get_post(post.id) == post
+
+    edited = client.edit_post(post.id, body=None)
+    assert edited.body is None and edited.edited_at is not None
+    assert client.edit_post(post.id, hidden=True).hidden
+    found = client.get_posts(["1", post.id])
+    assert ([each.id for each in found.posts], found.missing) == ([post.id], ["1"])
+
+    client.delete_post(post.id)
+    client.delete_post(post.id)
+    assert client.get_posts([post.id]).missing == [post.id]
+
+
+def test_the_same_post_twice_is_published_once(client: Tidewire, name: Name) -> None:
+    bob, id = name("bob"), tidewire.new_post_id()
+    assert client.publish(bob, 1, id=id) == client.publish(bob, 1, id=id)
+    assert [item.post.id for item in client.posts_of(bob).items] == [id]
+
+
+def test_posts_of_a_batch_are_answered_each_by_itself(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    posts = [NewPost(bob, n) for n in range(3)] + [NewPost("tag:rust", "not a user")]
+    *good, bad = client.publish_many(posts, wait="delivered")
+    published = [each.post.id for each in good if isinstance(each, PublishedPost) and each.created]
+    assert [post.body for post in client.get_posts(published).posts] == [0, 1, 2]
+    assert isinstance(bad, RefusedPost)
+    assert (bad.error.status, bad.error.code) == (422, "not_a_user")
+
+
+def test_reposts_are_entries_of_the_original(client: Tidewire, name: Name) -> None:
+    ann, bob, cas = name("ann"), name("bob"), name("cas")
+    client.follow(ann, cas)
+    post = client.publish(bob, "original")
+    repost = client.repost(cas, post.id, wait="delivered")
+    [item] = client.feed(ann).items
+    assert (item.post, repost.repost_of) == (post, post.id)
+    assert [(each.user, each.post) for each in item.reposts] == [(cas, repost.id)]
+    client.delete_post(repost.id)
+    assert client.feed(ann).items == []
+
+
+def test_follows_one_by_one_and_many_at_once(client: Tidewire, name: Name) -> None:
+    ann, bob, cas = name("ann"), name("bob"), name("cas")
+    assert client.follow(ann, bob, wait="delivered")
+    assert not client.follow(ann, bob)
+    done = client.follow_many([NewFollow(ann, cas, backfill=5), NewFollow(cas, ann, hidden=True)], unfollows=[(ann, bob)])
+    assert (done.created, done.existing, done.removed) == (2, 0, 1)
+    assert [each.id for each in client.following(ann).items] == [cas]
+    assert [each.id for each in client.following(cas, hidden=True).items] == [ann]
+    assert [each.id for each in client.followers(cas, limit=1).items] == [ann]
+    user = client.get_user(cas)
+    assert (user.id, user.followers, user.following) == (cas, 1, 0)
+    client.unfollow(ann, cas, keep=True)
+    assert client.following(ann).items == []
+
+
+def test_iterators_read_all_pages(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    sources = [f"{bob}.{n}" for n in range(7)]
+    client.follow_many(NewFollow(ann, source) for source in [*sources, bob])
+    client.unfollow(ann, bob)
+    assert {each.id for each in client.iter_following(ann, page_size=3)} == set(sources)
+    assert [each.id for each in client.iter_followers(sources[0], page_size=1)] == [ann]
+    client.publish_many([NewPost(source, source) for source in sources], wait="delivered")
+    assert [item.post.body for item in client.iter_feed(ann, page_size=2)] == sources[::-1]
+    assert [item.post.author for item in client.iter_feed(ann, page_size=2, fields="ids")] == sources[::-1]
+    assert [item.post.body for item in client.iter_posts_of(sources[3], page_size=1)] == [sources[3]]
+
+
+def test_pages_continue_below_and_poll_above(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    client.follow(ann, bob)
+    first, second, third = (client.publish(bob, n, wait="delivered") for n in range(3))
+    page = client.feed(ann, limit=2)
+    assert [item.post for item in page.items] == [third, second]
+    assert [item.via for item in page.items] == [[bob], [bob]]
+    below = client.feed(ann, before=page.next)
+    assert ([item.post for item in below.items], below.next) == ([first], None)
+    fourth = client.publish(bob, 4, wait="delivered")
+    above = client.feed(ann, after=page.newest)
+    assert ([item.post for item in above.items], above.gap) == ([fourth], False)
+
+
+def test_many_feeds_in_one_request(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    client.follow(ann, bob)
+    post = client.publish(bob, 1, wait="delivered")
+    answers = client.feeds([ann, bob, name("nobody")], limit=5)
+    assert all(isinstance(each, FeedOfUser) for each in answers)
+    pages = [each for each in answers if isinstance(each, FeedOfUser)]
+    assert [page.user for page in pages] == [ann, bob, name("nobody")]
+    assert [[item.post for item in page.items] for page in pages] == [[post], [post], []]
+
+
+def test_lists_have_feeds_of_their_own(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    assert client.add_member(ann, "near", bob)
+    assert not client.add_member(ann, "near", bob)
+    post = client.publish(bob, 1, wait="delivered")
+    assert [item.post for item in client.list_feed(ann, "near").items] == [post]
+    assert [item.post for item in client.iter_list_feed(ann, "near")] == [post]
+    assert [(each.name, each.members) for each in client.lists(ann).items] == [("near", 1)]
+    assert [each.name for each in client.iter_lists(ann)] == ["near"]
+    assert [each.id for each in client.members(ann, "near").items] == [bob]
+    assert [each.id for each in client.iter_members(ann, "near")] == [bob]
+    client.remove_member(ann, "near", bob)
+    client.delete_list(ann, "near")
+    assert client.lists(ann).items == []
+
+
+def test_mutes_and_blocks_hide_posts_and_the_explanation_says_so(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    client.follow(ann, bob)
+    post = client.publish(bob, 1, wait="delivered")
+    shown = client.explain(ann, post.id)
+    assert shown.shown and shown.route == "push" and [(each.kind, each.source) for each in shown.reasons] == [("follow", bob)]
+    assert client.mute(ann, bob)
+    assert [each.id for each in client.mutes(ann).items] == [each.id for each in client.iter_mutes(ann)] == [bob]
+    muted = client.explain(ann, post.id)
+    assert not muted.shown and [(each.kind, each.source) for each in muted.blockers] == [("muted", bob)]
+    client.unmute(ann, bob)
+    assert client.block(ann, bob)
+    assert [each.id for each in client.blocks(ann).items] == [each.id for each in client.iter_blocks(ann)] == [bob]
+    client.unblock(ann, bob)
+    assert client.following(ann).items == []
+
+
+def test_rules_are_changed_one_by_one(client: Tidewire, name: Name) -> None:
+    ann = name("ann")
+    rules = client.rules(ann)
+    assert (rules.show_own, rules.replies, rules.reposts, rules.per_source_max, rules.notify) == (True, "followed", True, None, False)
+    assert client.change_rules(ann, per_source_max=2, notify=True, replies="all").per_source_max == 2
+    changed = client.change_rules(ann, per_source_max=None)
+    assert (changed.per_source_max, changed.notify, changed.replies) == (None, True, "all")
+
+
+def test_the_marker_counts_what_is_unread(client: Tidewire, name: Name) -> None:
+    ann, bob = name("ann"), name("bob")
+    client.follow(ann, bob)
+    client.publish(bob, 1, wait="delivered")
+    newest = client.feed(ann).newest
+    assert newest is not None
+    assert client.mark(ann, newest).unread == 0
+    client.publish(bob, 2, wait="delivered")
+    marker = client.marker(ann)
+    assert (marker.unread, marker.capped, marker.complete) == (1, False, True)
+    assert marker.cursor is not None and newest.startswith(marker.cursor)
+
+
+def test_operators_calls(client: Tidewire, name: Name) -> None:
+    ann = name("ann")
+    client.publish(ann, 1, wait="delivered")
+    client.feed(ann)
+    assert client.check_ready()
+    stats = client.stats(inboxes="count")
+    assert stats.posts > 0 and stats.queues["scribe"].limit > 0 and stats.raw["inboxes"]["count"] > 0
+    assert client.verify_feed(ann).good
+    assert client.rebuild_feed(ann).good
+    assert client.take_snapshot().bytes > 0
+    time = datetime.now(timezone.utc)
+    assert client.revoke_tokens(ann, not_before=time).not_before <= time
+    assert client.revoke_tokens(ann).user == ann
+    while not client.erase_user(ann):
+        pass
+    assert client.posts_of(ann).items == []
+
+
+def test_answers_keep_what_the_server_sent(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    post = client.publish(bob, {"text": "\u2028 \x85 ü"}, tags=["rust"])
+    page = client.posts_of(bob)
+    assert page.raw["items"][0]["post"] == page.items[0].post.raw
+    assert page.items[0].post.body == post.body == {"text": "\u2028 \x85 ü"}
+    assert page.items[0].post.raw["id"] == post.id

@@ -1,0 +1,72 @@
+"""Refusals of the real server, as typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from conftest import Connect
+from server import Server
+
+import tidewire as t
+from tidewire import Tidewire
+
+Call = Callable[[Tidewire], object]
+
+TABLE: list[tuple[Call, type[t.TidewireError], int, str, str | None]] = [
+    (lambda c: c.get_post("77"), t.NotFound, 404, "unknown_post", None),
+    (lambda c: c.get_post("x"), t.BadRequest, 400, "invalid_path", "id"),
+    (lambda c: c.get_user("nobody-knows"), t.NotFound, 404, "unknown_source", None),
+    (lambda c: c.delete_list("ann", "a/b"), t.BadRequest, 400, "invalid_path", "name"),
+    (lambda c: c.cluster(), t.NotFound, 404, "no_cluster", None),
+    (lambda c: c.feed("ann", limit=101), t.BadRequest, 400, "invalid_parameter", "limit"),
+    (lambda c: c.feed("ann", before="?"), t.BadRequest, 400, "invalid_parameter", "before"),
+    (lambda c: c.follow("ann", "ann"), t.Unprocessable, 422, "self_follow", None),
+    (lambda c: c.follow("blocked", "blocker"), t.Forbidden, 403, "blocked", None),
+    (lambda c: c.publish("bob", 2, id="4711"), t.Conflict, 409, "post_id_taken", None),
+    (lambda c: c.publish("bob", "x" * 70_000), t.BadRequest, 413, "body_too_large", "body"),
+    (lambda c: c.publish("bob", "x" * 90_000), t.BadRequest, 413, "body_too_large", None),
+    (lambda c: c.edit_post("4711"), t.BadRequest, 400, "missing_field", "body"),
+    (lambda c: next(c.changes(after=10**9)), t.SequenceInFuture, 400, "sequence_in_future", "after"),
+    (lambda c: next(c.changes(after=0, types=["unheard"])), t.BadRequest, 400, "invalid_parameter", "types"),  # type: ignore[list-item]
+    (lambda c: next(c.live("a/b")), t.BadRequest, 400, "invalid_path", "user"),
+    (lambda c: next(c.watch("a/b")), t.BadRequest, 400, "invalid_path", "user"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "status", "code", "field"), TABLE, ids=[f"{code}-{n}" for n, (*_, code, _) in enumerate(TABLE)])
+def test_a_refusal_has_its_type_status_code_and_field(
+    client: Tidewire, call: Call, kind: type[t.TidewireError], status: int, code: str, field: str | None
+) -> None:
+    client.publish("bob", 1, id="4711")
+    client.block("blocker", "blocked")
+    with pytest.raises(t.TidewireError) as raised:
+        call(client)
+    error = raised.value
+    assert (type(error), error.status, error.code, error.field) == (kind, status, code, field)
+    assert error.message and str(error) == error.message and error.problem["code"] == code
+    assert not error.is_temporary and not error.outcome_unknown
+
+
+def test_follows_are_refused_as_a_whole_and_each_is_named(client: Tidewire) -> None:
+    with pytest.raises(t.Unprocessable) as raised:
+        client.follow_many([t.NewFollow("ann", "bob"), t.NewFollow("ann", "ann")])
+    assert [(each["index"], each["code"]) for each in raised.value.problem["errors"]] == [(1, "self_follow")]
+
+
+def test_a_client_that_asks_too_much_is_told_when_to_come_back(connect: Connect) -> None:
+    with Server("--rate-limit", "1") as server:
+        client = connect(server.url, retries=0)
+        with pytest.raises(t.RateLimited) as raised:
+            for _ in range(10):
+                client.feed("ann")
+        assert raised.value.code == "rate_limited" and (raised.value.retry_after or 0) >= 1
+
+
+def test_times_without_a_zone_and_numbers_that_json_lacks_are_not_sent(client: Tidewire) -> None:
+    from datetime import datetime
+
+    with pytest.raises(ValueError):
+        client.publish("bob", 1, published_at=datetime(2026, 11, 20))
+    with pytest.raises(ValueError):
+        client.publish("bob", float("nan"))

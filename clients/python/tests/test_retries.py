@@ -1,0 +1,198 @@
+"""What is sent again, when and where; what is not; and tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import Connect
+from scripted import POST, Said, Scripted, problem
+from server import KEY, Server, free_port, token
+
+from tidewire import ConnectionFailed, Forbidden, OutcomeUnknown, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
+from tidewire._exchange import pause_before
+
+GOOD = Said(200, POST)
+OVERLOADED = problem(503, "overloaded", "1")
+UNKNOWN = problem(503, "outcome_unknown", "1")
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Server]:
+    """A server with keys."""
+    with Server(access=True) as running:
+        yield running
+
+
+def test_a_refused_call_is_sent_again_after_as_long_as_the_server_says(connect: Connect) -> None:
+    with Scripted(OVERLOADED, problem(429, "rate_limited", "1"), GOOD) as server:
+        began = time.monotonic()
+        assert connect(server.url).get_post("1").author == "bob"
+        assert len(server.asked) == 3
+        assert time.monotonic() - began >= 2
+
+
+def test_the_number_of_tries_has_a_limit(connect: Connect) -> None:
+    with Scripted(problem(503, "overloaded")) as server:
+        with pytest.raises(Unavailable) as raised:
+            connect(server.url, retries=2).get_post("1")
+        assert (raised.value.status, raised.value.code, len(server.asked)) == (503, "overloaded", 3)
+
+
+def test_a_longer_pause_than_allowed_is_the_callers_to_make(connect: Connect) -> None:
+    with Scripted(problem(429, "rate_limited", "31")) as server:
+        with pytest.raises(TidewireError) as raised:
+            connect(server.url).get_post("1")
+        assert (raised.value.retry_after, len(server.asked)) == (31, 1)
+
+
+def test_a_pause_is_never_shorter_than_what_the_server_says_and_never_the_same_for_all() -> None:
+    asked = {pause_before(0, 2, 30) for _ in range(100)}
+    assert len(asked) > 50 and 2 <= min(asked) and max(asked) <= 2.5
+    own = [pause_before(failures, None, 30) for failures in range(2000)]
+    assert max(own[:3]) <= 1 and max(own) <= 30 and max(own) > 20
+
+
+SAFE: list[tuple[str, Callable[[Tidewire], object]]] = [
+    ("a publish", lambda client: client.publish("bob", 1)),
+    ("an edit", lambda client: client.edit_post("1", body=1)),
+    ("a read", lambda client: client.get_post("1")),
+]
+
+
+@pytest.mark.parametrize("lost", [Said(0), Said(200, POST, length=10_000), UNKNOWN], ids=["no answer", "half an answer", "unknown"])
+@pytest.mark.parametrize(("what", "call"), SAFE)
+def test_what_may_be_done_twice_is_sent_again_when_the_outcome_is_unknown(
+    connect: Connect, lost: Said, what: str, call: Callable[[Tidewire], object]
+) -> None:
+    with Scripted(lost, GOOD) as server:
+        call(connect(server.url))
+        assert len(server.asked) == 2
+        assert server.asked[0] == server.asked[1], "not the same request, with the same id"
+
+
+def test_a_batch_keeps_its_ids_when_it_is_sent_again(connect: Connect) -> None:
+    from tidewire import NewPost
+
+    with Scripted(Said(0), Said(200, {"posts": []})) as server:
+        connect(server.url).publish_many([NewPost("bob", 1), NewPost("bob", 2)])
+        first, second = server.bodies
+        assert first == second and len({post["id"] for post in first["posts"]}) == 2
+
+
+@pytest.mark.parametrize("lost", [Said(0), UNKNOWN], ids=["no answer", "unknown"])
+def test_what_may_not_be_done_twice_is_reported(connect: Connect, lost: Said) -> None:
+    for call in (lambda client: client.take_snapshot(), lambda client: client.revoke_tokens("ann")):
+        with Scripted(lost, GOOD) as server:
+            with pytest.raises((ConnectionFailed, OutcomeUnknown)) as raised:
+                call(connect(server.url))
+            assert raised.value.outcome_unknown and len(server.asked) == 1
+
+
+def test_a_post_without_an_id_is_not_sent_again_when_the_outcome_is_unknown(connect: Connect) -> None:
+    with Scripted(problem(403, "forbidden"), Said(0), GOOD) as server:
+        client = connect(server.url, token="a user's")
+        with pytest.raises(ConnectionFailed) as raised:
+            client.publish("bob", 1)
+        assert raised.value.outcome_unknown
+        first, second = server.bodies
+        assert "id" in first and "id" not in second
+        # By now it knows who chooses ids.
+        client.publish("bob", 2)
+        assert server.bodies[2:] == [{"author": "bob", "body": 2}]
+
+
+def test_a_wrong_request_is_not_sent_again(connect: Connect) -> None:
+    with Scripted(problem(409, "post_id_taken")) as server:
+        with pytest.raises(TidewireError):
+            connect(server.url).publish("bob", 1, id="1")
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("said", [Said(200, {"id": 1}), Said(200, "<html>"), Said(302, {}), Said(201, [])])
+def test_an_answer_that_is_not_tidewires_is_an_error_of_its_own(connect: Connect, said: Said) -> None:
+    with Scripted(said) as server, pytest.raises(UnexpectedAnswer):
+        connect(server.url).get_post("1")
+
+
+def test_nobody_who_listens_is_an_error_that_says_that_nothing_was_sent(connect: Connect) -> None:
+    with pytest.raises(ConnectionFailed) as raised:
+        connect(f"http://127.0.0.1:{free_port()}", retries=1).publish("bob", 1)
+    assert not raised.value.outcome_unknown and raised.value.is_temporary and raised.value.status is None
+
+
+def test_the_next_server_is_taken_when_one_does_not_answer_and_kept(connect: Connect) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with Scripted(GOOD, GOOD, problem(503, "leaving", "5"), GOOD) as first, Scripted(GOOD) as second:
+        client = connect([nobody, first.url, second.url], retries=0)
+        with pytest.raises(ConnectionFailed):
+            client.get_post("1")
+        for asked in ((1, 0), (2, 0)):
+            client.get_post("1")
+            assert (len(first.asked), len(second.asked)) == asked, "it stays with one that answers"
+        with pytest.raises(Unavailable):
+            client.get_post("1")
+        client.get_post("1")
+        assert (len(first.asked), len(second.asked)) == (3, 1), "it leaves one that says that it leaves"
+
+
+def test_another_server_is_asked_without_a_pause(connect: Connect) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with Scripted(problem(503, "recovering", "30")) as starting, Scripted(GOOD) as ready:
+        began = time.monotonic()
+        connect([nobody, starting.url, ready.url]).get_post("1")
+        assert (len(starting.asked), len(ready.asked)) == (1, 1)
+        assert time.monotonic() - began < 20
+
+
+def test_base_urls_are_checked_and_may_have_a_path() -> None:
+    for wrong in ("localhost:8080", []):
+        with pytest.raises(ValueError):
+            Tidewire(wrong)
+    with Scripted(GOOD) as server, Tidewire(f"{server.url}/feeds/") as client:
+        client.get_post("1")
+        assert server.asked[0][1] == "/feeds/v1/posts/1"
+
+
+def test_an_expired_token_is_renewed_once(connect: Connect, guarded: Server) -> None:
+    tokens = [token("ann", -10), token("ann")]
+    asked: list[str] = []
+
+    def ask() -> str:
+        asked.append(tokens[min(len(asked), 1)])
+        return asked[-1]
+
+    client = connect(guarded.url, token=ask)
+    client.feed("ann")
+    client.feed("ann")
+    assert asked == tokens
+
+
+def test_tokens_that_are_never_good_are_asked_for_once_more_only(connect: Connect, guarded: Server) -> None:
+    asked: list[str] = []
+
+    def ask() -> str:
+        asked.append(token("ann", -10))
+        return asked[-1]
+
+    with pytest.raises(Unauthorized) as raised:
+        connect(guarded.url, token=ask).feed("ann")
+    assert (raised.value.status, raised.value.code, len(asked)) == (401, "token_expired", 2)
+
+
+def test_a_key_is_sent_and_its_lack_is_told(connect: Connect, guarded: Server) -> None:
+    assert connect(guarded.url, token=KEY).feed("ann").items == []
+    with pytest.raises(Unauthorized):
+        connect(guarded.url).feed("ann")
+    with pytest.raises(Forbidden):
+        connect(guarded.url, token=token("ann")).feed("bob")
+
+
+def test_a_user_whose_ids_the_server_chooses_can_publish(connect: Connect, guarded: Server) -> None:
+    client = connect(guarded.url, token=token("ann"))
+    assert [client.publish("ann", n).body for n in range(2)] == [0, 1]
+    with pytest.raises(Forbidden):
+        client.publish("ann", 2, id="77")
+    with pytest.raises(Forbidden):
+        client.publish("bob", 3)
