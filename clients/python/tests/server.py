@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -146,25 +147,20 @@ class Proxy:
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 target.sendall(data)
-        except OSError:
-            pass
         for each in (source, target):
-            try:
+            with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        source.close()
 
     def cut(self) -> None:
         """Ends all connections, without any word of the protocol."""
         for pair in self._pairs:
             for each in pair:
-                try:
+                with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
         self._pairs.clear()
 
     def close(self) -> None:
