@@ -22,6 +22,7 @@ class Said:
     body: Any = None
     retry_after: str | None = None
     length: int | None = None
+    raw: str | None = None
 
 
 def problem(status: int, code: str, retry_after: str | None = None, **more: Any) -> Said:
@@ -50,6 +51,8 @@ class Scripted:
                     self.close_connection = True
                     return
                 text = json.dumps(said.body).encode() if said.body is not None else b""
+                if said.raw is not None:
+                    text = said.raw.encode()
                 self.send_response(said.status)
                 self.send_header("Content-Length", str(len(text) if said.length is None else said.length))
                 if said.retry_after is not None:

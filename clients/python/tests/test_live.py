@@ -141,7 +141,7 @@ def test_a_live_connection_goes_on_with_a_new_token(connect: Connect, name: Name
         asked: list[str] = []
 
         def ask() -> str:
-            asked.append(token("ann", 2 if len(asked) < 2 else 3600))
+            asked.append(token("ann", 1 if len(asked) < 2 else 3600))
             return asked[-1]
 
         operator, client = connect(server.url, token=KEY), connect(server.url, token=ask)
@@ -176,14 +176,14 @@ def test_a_token_that_is_never_good_ends_the_stream(connect: Connect) -> None:
         asked: list[str] = []
 
         def ask() -> str:
-            asked.append(token("ann", -1))
+            asked.append(token("ann", -100))
             return asked[-1]
 
         with pytest.raises(Unauthorized):
             next(connect(server.url, token=ask).live("ann"))
         assert len(asked) == 2
         with pytest.raises(Unauthorized):
-            next(connect(server.url).live("ann"))
+            next(connect(server.url, token="wrong").live("ann"))
 
 
 def test_a_feed_has_every_post_once_though_the_server_is_killed_and_started_again(connect: Connect) -> None:

@@ -83,7 +83,8 @@ def test_a_batch_keeps_its_ids_when_it_is_sent_again(connect: Connect) -> None:
 
 @pytest.mark.parametrize("lost", [Said(0), UNKNOWN], ids=["no answer", "unknown"])
 def test_what_may_not_be_done_twice_is_reported(connect: Connect, lost: Said) -> None:
-    for call in (lambda client: client.take_snapshot(), lambda client: client.revoke_tokens("ann")):
+    calls: list[Callable[[Tidewire], object]] = [lambda client: client.take_snapshot(), lambda client: client.revoke_tokens("ann")]
+    for call in calls:
         with Scripted(lost, GOOD) as server:
             with pytest.raises((ConnectionFailed, OutcomeUnknown)) as raised:
                 call(connect(server.url))
@@ -147,7 +148,7 @@ def test_another_server_is_asked_without_a_pause(connect: Connect) -> None:
 
 
 def test_base_urls_are_checked_and_may_have_a_path() -> None:
-    for wrong in ("localhost:8080", []):
+    for wrong in (["localhost:8080"], list[str]()):
         with pytest.raises(ValueError):
             Tidewire(wrong)
     with Scripted(GOOD) as server, Tidewire(f"{server.url}/feeds/") as client:
@@ -156,7 +157,7 @@ def test_base_urls_are_checked_and_may_have_a_path() -> None:
 
 
 def test_an_expired_token_is_renewed_once(connect: Connect, guarded: Server) -> None:
-    tokens = [token("ann", -10), token("ann")]
+    tokens = [token("ann", -100), token("ann")]
     asked: list[str] = []
 
     def ask() -> str:
@@ -173,7 +174,7 @@ def test_tokens_that_are_never_good_are_asked_for_once_more_only(connect: Connec
     asked: list[str] = []
 
     def ask() -> str:
-        asked.append(token("ann", -10))
+        asked.append(token("ann", -100))
         return asked[-1]
 
     with pytest.raises(Unauthorized) as raised:

@@ -181,7 +181,10 @@ class ErasedChange(Change):
 
 @dataclass(frozen=True)
 class MissedMessage(Change):
-    """A reader who opted in sleeps and has not seen this post. It may come twice: push under the key of reader and post."""
+    """A reader who opted in sleeps and has not seen this post. It may come twice: push under the key of reader and post.
+
+    The post has only `id`, `author` and `published_at`; read it by `get_post`, if the push is to show it.
+    """
 
     reader: str
     post: Post

@@ -1,0 +1,207 @@
+"""The stream of changes, across lost connections, and with the server and the consumer killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from conftest import Connect
+from scripted import Said, Scripted, problem
+from server import Proxy, Server, wait_for
+
+import tidewire as t
+from tidewire import Tidewire, UnknownChange
+from tidewire._changes import EventReader
+from tidewire.messages import change_of
+
+Name = Callable[[str], str]
+
+
+def test_every_kind_of_change_is_typed(connect: Connect) -> None:
+    with Server() as server:
+        client = connect(server.url)
+        post = client.publish("bob", {"text": "\u2028\x85\r"})
+        client.edit_post(post.id, body=None)
+        client.edit_post(post.id, hidden=True)
+        client.follow("ann", "bob", hidden=True)
+        client.unfollow("ann", "bob", keep=True)
+        for put, remove in ((client.mute, client.unmute), (client.block, client.unblock)):
+            put("ann", "bob")
+            remove("ann", "bob")
+        client.change_rules("ann", notify=True)
+        cursor = client.posts_of("bob").newest
+        client.add_member("ann", "near", "bob")
+        client.add_member("ann", "near", "cas")
+        client.remove_member("ann", "near", "bob")
+        client.delete_list("ann", "near")
+        client.follow("ann", "cas")
+        client.publish("cas", 1, wait="delivered")
+        cursor = client.feed("ann").newest
+        assert cursor is not None
+        client.mark("ann", cursor)
+        client.revoke_tokens("ann")
+        client.delete_post(post.id)
+
+        up_to_now = list(client.changes(after=0, follow=False, page_size=3))
+        assert [type(each).__name__ for each in up_to_now if not isinstance(each, t.ReachedMessage)] == [
+            "PublishedChange",
+            "EditedChange",
+            "EditedChange",
+            "FollowedChange",
+            "UnfollowedChange",
+            "MutedChange",
+            "UnmutedChange",
+            "BlockedChange",
+            "UnblockedChange",
+            "RulesChange",
+            "MemberAddedChange",
+            "MemberAddedChange",
+            "MemberRemovedChange",
+            "ListDeletedChange",
+            "FollowedChange",
+            "PublishedChange",
+            "MarkedChange",
+            "TokensRevokedChange",
+            "DeletedChange",
+        ]
+        published, edited, hidden, followed, unfollowed = (
+            up_to_now[0],
+            *[each for each in up_to_now if isinstance(each, (t.EditedChange, t.FollowedChange, t.UnfollowedChange))][:4],
+        )
+        assert isinstance(published, t.PublishedChange) and published.post == post
+        assert isinstance(edited, t.EditedChange) and edited.has_body and edited.body is None and edited.hidden is None
+        assert isinstance(hidden, t.EditedChange) and hidden.hidden and not hidden.has_body
+        assert isinstance(followed, t.FollowedChange) and [(each.source, each.hidden) for each in followed.follows] == [("bob", True)]
+        assert isinstance(unfollowed, t.UnfollowedChange) and unfollowed.keep
+
+        events = [each for each in up_to_now if not isinstance(each, t.ReachedMessage)]
+        with client.changes(after=0) as stream:
+            assert [each for each in islice(stream, 20) if not isinstance(each, t.ReachedMessage)] == events
+            assert stream.position == events[-1].sequence
+
+
+def test_a_type_of_a_newer_server_is_handed_out_as_unknown() -> None:
+    change = change_of({"type": "invented", "sequence": 7, "user": "ann"})
+    assert isinstance(change, UnknownChange) and change.sequence == 7 and change.raw["user"] == "ann"
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_events_are_the_same_however_they_are_cut(size: int) -> None:
+    line = '{"type":"deleted","sequence":3,"id":"\u2028\x85"}'
+    text = f'id: 3\nevent: deleted\ndata: {line}\n\ndata: {{"type":"reached","sequence":4}}\n\n'.encode()
+    reader = EventReader()
+    found = [each for start in range(0, len(text), size) for each in reader.read(text[start : start + size])]
+    assert found == [t.DeletedChange(3, "\u2028\x85"), t.ReachedMessage(4)]
+
+
+def test_without_a_place_the_stream_begins_now(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    client.publish(bob, "before")
+    with client.changes(types=["published"]) as stream:
+        first = next(stream)
+        assert isinstance(first, t.ReachedMessage)
+        post = client.publish(bob, "after")
+        change = next(stream)
+        assert isinstance(change, t.PublishedChange) and change.post == post
+
+
+def test_a_stream_that_is_cut_goes_on_after_the_last_change(connect: Connect, server: Server, name: Name) -> None:
+    proxy = Proxy(server.port)
+    direct, client = connect(server.url), connect(proxy.url, retry_wait_max=0.2)
+    bob, numbers = name("bob"), []
+    with client.changes(types=["published"]) as stream:
+        next(stream)
+        for number in range(30):
+            direct.publish(bob, number)
+            if number % 10 == 5:
+                proxy.cut()
+        for change in stream:
+            if isinstance(change, t.PublishedChange) and change.post.author == bob:
+                numbers.append(change.post.body)
+            if numbers[-1:] == [29]:
+                break
+    assert numbers == list(range(30))
+    proxy.close()
+
+
+def test_an_answer_that_is_cut_short_is_asked_for_again(connect: Connect) -> None:
+    text = '{"type":"erased","sequence":1,"user":"ann"}\n{"type":"era'
+    rest = '{"type":"erased","sequence":2,"user":"bob"}\n{"type":"reached","sequence":2}\n'
+    with Scripted(Said(200, raw=text), Said(200, raw=rest)) as server:
+        changes = list(connect(server.url).changes(after=0, follow=False))
+        assert [each.sequence for each in changes] == [1, 2, 2]
+        assert [path for _, path, _, _ in server.asked] == ["/v1/changes?after=0&limit=1000", "/v1/changes?after=1&limit=1000"]
+
+
+def test_what_is_gone_is_said_with_the_place_to_go_on(connect: Connect) -> None:
+    with Server() as server:
+        client = connect(server.url)
+        client.publish("zoe", 1)
+        # The journal forgets what names an erased user.
+        wait_for(lambda: client.erase_user("zoe"), "the erasure of zoe")
+        with pytest.raises(t.Gone) as raised:
+            next(client.changes(after=0))
+        assert raised.value.oldest > 0
+        assert isinstance(list(client.changes(after=raised.value.oldest, follow=False))[-1], t.ReachedMessage)
+
+
+def test_gone_in_the_middle_ends_the_stream(connect: Connect) -> None:
+    event = 'data: {"type":"reached","sequence":5}\n\n'
+    with Scripted(Said(200, raw=event), problem(503, "log_unavailable", "1"), problem(410, "gone", oldest=9)) as server:
+        with connect(server.url, retries=0).changes(after=5) as stream:
+            next(stream)
+            with pytest.raises(t.Gone) as raised:
+                next(stream)
+        assert raised.value.oldest == 9
+        assert len(server.asked) == 3, "once it was connected, it comes back after any failure"
+
+
+def test_who_sleeps_is_named_with_what_is_missed(connect: Connect) -> None:
+    with Server("--active-window", "1s") as server:
+        client = connect(server.url)
+        client.follow("ann", "bob")
+        client.change_rules("ann", notify=True)
+        with client.changes(types=["missed"]) as stream:
+            next(stream)
+            wait_for(lambda: not client.get_user("ann").active, "the sleep of ann")
+            time.sleep(1.1)
+            post = client.publish("bob", "are you there?")
+            missed = next(each for each in stream if isinstance(each, t.MissedMessage))
+        assert (missed.reader, missed.post.id, missed.via, missed.reason) == ("ann", post.id, ["bob"], "asleep")
+
+
+def test_a_consumer_gets_every_change_in_order_though_it_and_the_server_are_killed(tmp_path: Path) -> None:
+    words = [sys.executable, str(Path(__file__).with_name("consumer.py"))]
+    published: list[str] = []
+    with Server() as server, Tidewire(server.url, retries=100) as client:
+        for round in range(6):
+            consumer = subprocess.Popen([*words, server.url, str(tmp_path)])
+            for number in range(100):
+                published.append(client.publish("bob", number).id)
+                if number == 50 and round % 3 == 1:
+                    server.kill()
+                    server.run()
+            wait_for(lambda before=round: len(seen(tmp_path)) > 60 * before, "some changes")  # type: ignore[misc]
+            consumer.kill()
+            consumer.wait()
+        consumer = subprocess.Popen([*words, server.url, str(tmp_path)])
+        try:
+            wait_for(lambda: set(seen(tmp_path)) >= set(published), "every change")
+        finally:
+            consumer.kill()
+            consumer.wait()
+    found = seen(tmp_path)
+    assert list(dict.fromkeys(found)) == published, "a change is missing, or out of order"
+    assert len(found) < len(published) + 20, "each kill brings a change or two twice, not all of them"
+
+
+def seen(folder: Path) -> list[str]:
+    """Returns the ids of the posts that the consumer has stored, without a line that was cut."""
+    file = folder / "seen"
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [line.split()[1] for line in lines]
