@@ -18,7 +18,11 @@ Replies: TypeAlias = Literal["followed", "all", "none"]
 
 @dataclass(frozen=True)
 class Post(Model):
-    """A post. In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `author` and `published_at`."""
+    """A post.
+
+    In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `author` and
+    `published_at`.
+    """
 
     id: str
     author: str

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The Python client: types, tests against the real server, and the packages, installed into an empty environment.
+# Needs python3 with venv, and a built server: TIDEWIRE_PROGRAM, or target/debug/tidewire.
+set -euo pipefail
+cd "$(dirname "$0")"
+target=$(cd ../.. && pwd)/target/python
+export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$(cd ../.. && pwd)/target/debug/tidewire}
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+[ -x "$TIDEWIRE_PROGRAM" ] || { echo "no server at $TIDEWIRE_PROGRAM: build it first"; exit 1; }
+
+# Installs what a list names into an environment, unless that was done before.
+environment() {
+    local folder=$1 list=$2
+    if ! cmp -s "$list" "$folder/installed.txt"; then
+        rm -rf "$folder"
+        python3 -m venv "$folder"
+        "$folder/bin/pip" install --quiet --no-deps -r "$list"
+        cp "$list" "$folder/installed.txt"
+    fi
+}
+
+mkdir -p "$target"
+environment "$target/dev" requirements-dev.txt
+dev=$target/dev/bin
+
+echo "-- lint and types"
+"$dev/ruff" check --quiet --cache-dir "$target/ruff" .
+"$dev/ruff" format --quiet --check --cache-dir "$target/ruff" .
+MYPYPATH=src:tests "$dev/mypy" --cache-dir "$target/mypy" src examples tests
+
+echo "-- build"
+rm -rf "$target/dist" "$target/empty"
+"$dev/python" -m build --no-isolation --outdir "$target/dist" . >"$target/build.log" 2>&1 || { cat "$target/build.log"; exit 1; }
+ls "$target/dist"
+
+echo "-- install into an empty environment, and test there"
+python3 -m venv "$target/empty"
+# The versions are those of the list; pytest is the only thing that the package does not ask for.
+"$target/empty/bin/pip" install --quiet --constraint requirements-dev.txt "$target"/dist/tidewire-*.whl pytest
+"$target/empty/bin/pip" check
+rm -rf "$target/from-sdist" && mkdir "$target/from-sdist"
+tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-components 1
+# The tests of the source package, with the installed wheel: not with the files beside them.
+rm -rf "$target/from-sdist/src"
+cd "$target/from-sdist"
+"$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
+"$target/empty/bin/python" -m pytest -p no:cacheprovider -o faulthandler_timeout=120 --durations 3

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""A service that publishes, reads, and pushes to readers who are not there.
+
+    tidewire serve --active-window 5s &         # who makes no request for 5 seconds is not there; in production rather 10m
+    python push_service.py                      # TIDEWIRE_URL and TIDEWIRE_KEY name another server and its key
+
+Each line of the standard input is a post of bob, whom ann follows. With an empty line, ann looks at her feed. What she misses while she is
+not there is pushed: here it is printed; a real service hands it to its provider of push notifications.
+
+The place in the stream of changes is stored after each push. So after a crash some are sent again, and none is left out: a provider that
+gets the same key twice replaces the first one by the second.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tidewire import AsyncTidewire, Gone, MissedMessage
+
+PLACE = Path(os.environ.get("PUSH_PLACE", "push.place"))
+
+
+async def push(reader: str, key: str, text: str) -> None:
+    """Stands for the provider of push notifications."""
+    print(f"push to {reader} ({key}): {text}", flush=True)
+
+
+async def push_what_is_missed(tidewire: AsyncTidewire) -> None:
+    """Follows the stream for ever; after a loss of the connection, the client comes back by itself."""
+    while True:
+        # At the first start, it begins with what is published from now on.
+        after = int(PLACE.read_text()) if PLACE.exists() else None
+        try:
+            async for change in tidewire.changes(after=after, types=["missed"]):
+                if isinstance(change, MissedMessage):
+                    # Deleted posts are not there, and what is deleted needs no push.
+                    for post in (await tidewire.get_posts([change.post.id])).posts:
+                        await push(change.reader, f"{change.reader}/{post.id}", f"{post.author}: {post.body['text']}")
+                store(change.sequence)
+        except Gone as gone:
+            print(f"posts up to {gone.oldest} are not known any more: going on after them", file=sys.stderr)
+            store(gone.oldest)
+
+
+def store(sequence: int) -> None:
+    """Replaces the file as a whole, so that a crash leaves the old place or the new one."""
+    new = PLACE.with_name(PLACE.name + ".new")
+    new.write_text(str(sequence))
+    new.replace(PLACE)
+
+
+async def publish_and_read(tidewire: AsyncTidewire) -> None:
+    """Publishes each line; with an empty one, ann reads."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        if text := line.strip():
+            post = await tidewire.publish("bob", {"text": text}, wait="delivered")
+            print(f"bob has published {post.id}", flush=True)
+        else:
+            page = await tidewire.feed("ann", limit=5)
+            for item in page.items:
+                print(f"ann reads {item.post.author}: {item.post.body['text']}", flush=True)
+
+
+async def main() -> None:
+    url = os.environ.get("TIDEWIRE_URL", "http://127.0.0.1:8080")
+    async with AsyncTidewire(url, token=os.environ.get("TIDEWIRE_KEY")) as tidewire:
+        await tidewire.follow("ann", "bob")
+        await tidewire.change_rules("ann", notify=True)
+        pushing = asyncio.create_task(push_what_is_missed(tidewire))
+        await asyncio.wait([pushing, asyncio.create_task(publish_and_read(tidewire))], return_when=asyncio.FIRST_COMPLETED)
+        if pushing.done():
+            # It ends only by what no other try mends, such as a key that is not taken.
+            pushing.result()
+        pushing.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
