@@ -16,7 +16,7 @@ pub(super) fn all() -> Named {
     let member = || of_user(json!({"list": schema("ListName"), "source": source}));
     let follow = optional(
         object(json!({"follower": user, "source": source, "since": schema("Time")})),
-        &[("hidden", json!({"const": true, "description": "Followed virtually: shown nowhere."}))],
+        &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
     );
     let id = || json!({"id": schema("PostId")});
     let messages = vec![
@@ -37,7 +37,7 @@ pub(super) fn all() -> Named {
             "UnfollowedChange",
             optional(
                 message(NAMES[4], json!({"follower": user, "source": source})),
-                &[("keep", json!({"const": true, "description": "What is in the feed stays there."}))],
+                &[("keep", json!({"type": "boolean", "description": "What is in the feed stays there."}))],
             ),
         ),
         ("MutedChange", message(NAMES[5], to_source())),

@@ -303,7 +303,7 @@ fn pages() -> Named {
         },
     }));
     let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";
-    page["properties"]["gap"] = json!({"const": true, "description": gap});
+    page["properties"]["gap"] = json!({"type": "boolean", "description": gap});
     let more = "Sources that are not named in `partial`, beside those that are.";
     page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": more});
     page["properties"]["passed_over"] =
