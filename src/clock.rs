@@ -74,7 +74,8 @@ impl FromStr for UnixMicros {
     type Err = TimeError;
 
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        if !text.ends_with('Z') {
+        // Generated clients write UTC in either form.
+        if !text.ends_with('Z') && !text.ends_with("+00:00") {
             return Err(TimeError);
         }
         let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimeError)?;
@@ -176,6 +177,7 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(UnixMicros(at)));
             assert_eq!(UnixMicros(at).to_string(), text);
+            assert_eq!(text.replace('Z', "+00:00").parse(), Ok(UnixMicros(at)));
         }
         for bad in [
             "",
@@ -183,6 +185,7 @@ mod tests {
             "2026-11-20",
             "2026-11-20T10:00:00",
             "2026-11-20T10:00:00+01:00",
+            "2026-11-20T10:00:00-00:00",
             "2026-11-20T10:00:00.1234567Z",
             "2026-13-20T10:00:00Z",
             "1795168800",

@@ -96,8 +96,8 @@ fn values() -> Named {
             json!({
                 "type": "string",
                 "format": "date-time",
-                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$",
-                "description": "RFC 3339 in UTC, with at most microseconds.",
+                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+]00:00)$",
+                "description": "RFC 3339 in UTC, with at most microseconds. Answers have the form with `Z`.",
                 "examples": [PUBLISHED_AT.to_string()],
             }),
         ),
