@@ -44,4 +44,4 @@ tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-compon
 rm -rf "$target/from-sdist/src"
 cd "$target/from-sdist"
 "$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
-"$target/empty/bin/python" -m pytest -p no:cacheprovider -o faulthandler_timeout=120 --durations 3
+"$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3

@@ -28,8 +28,8 @@ from tidewire_api.models.post import Post
 from tidewire_api.models.post_change import PostChange
 from tidewire_api.models.posts_request import PostsRequest
 from tidewire_api.models.problem import Problem
-from tidewire_api.models.published_post import PublishedPost
 from tidewire_api.models.publish_wait import PublishWait
+from tidewire_api.models.published_post import PublishedPost
 from tidewire_api.models.put import Put
 from tidewire_api.models.read_feed_fields import ReadFeedFields
 from tidewire_api.models.refused_post import RefusedPost
