@@ -227,7 +227,7 @@ export interface Explanation {
 
 export interface FeedOfUser<Body = unknown> {
   /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
-  gap?: true;
+  gap?: boolean;
   items: Item<Body>[];
   /** For `after`: stands for all that had come into the feed. Null where nothing has. */
   newest: Cursor | null;
@@ -272,7 +272,7 @@ export interface FollowedChange {
   follows: {
     follower: SourceId;
     /** Followed virtually: shown nowhere. */
-    hidden?: true;
+    hidden?: boolean;
     since: Time;
     source: SourceId;
   }[];
@@ -427,7 +427,7 @@ export interface NewPost<Body = unknown> {
 
 export interface Page<Body = unknown> {
   /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
-  gap?: true;
+  gap?: boolean;
   items: Item<Body>[];
   /** For `after`: stands for all that had come into the feed. Null where nothing has. */
   newest: Cursor | null;
@@ -728,7 +728,7 @@ export interface Stats {
 /** The name of a tag. */
 export type TagName = string;
 
-/** RFC 3339 in UTC, with at most microseconds. */
+/** RFC 3339 in UTC, with at most microseconds. Answers have the form with `Z`. */
 export type Time = string;
 
 export interface TokensRevokedChange {
@@ -751,7 +751,7 @@ export interface UnblockedChange {
 export interface UnfollowedChange {
   follower: SourceId;
   /** What is in the feed stays there. */
-  keep?: true;
+  keep?: boolean;
   sequence: number;
   source: SourceId;
   type: 'unfollowed';
