@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and checks the package, packs it, installs it into an empty directory, and tests it there against the server that
-# TIDEWIRE_PROGRAM names, else target/debug/tidewire. Needs Node 20 or newer and npm.
+# Builds and checks the package, packs a clean copy of it as the documentation says, installs it into an empty directory, and
+# tests it there against the server that TIDEWIRE_PROGRAM names, else target/debug/tidewire. Needs Node 20 or newer and npm.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +11,17 @@ trap 'rm -rf "$work"' EXIT
 npm ci
 npm run build
 npm run check
-npm pack --pack-destination "$work" --loglevel=error
+
+# What a fresh clone has, without what was built here.
+clone=$work/clone
+mkdir -p "$clone/clients/typescript"
+tar -c --exclude ./node_modules --exclude ./dist --exclude '*.tgz' . | tar -x -C "$clone/clients/typescript"
+documented=$(grep -m 1 '^(cd clients/typescript' ../../docs/client-typescript.md)
+(cd "$clone" && bash -euc "$documented")
+mv "$clone"/clients/typescript/tidewire-*.tgz "$work"
+# The list is read whole: grep -q would end tar early.
+packed=$(tar -tzf "$work"/tidewire-*.tgz)
+grep -qx package/dist/index.js <<<"$packed" || { echo "the package has no dist/index.js" >&2; exit 1; }
 
 # A program of somebody who has nothing of this repository.
 cp .npmrc "$work"
