@@ -109,7 +109,7 @@ export type Change<Body = unknown> =
   | ListDeletedChange
   | TokensRevokedChange
   | ErasedChange
-  | MissedMessage<Body>
+  | MissedMessage
   | ReachedMessage;
 
 export interface Cluster {
@@ -396,8 +396,12 @@ export interface MemberRemovedChange {
   user: SourceId;
 }
 
-export interface MissedMessage<Body = unknown> {
-  post: Post<Body>;
+export interface MissedMessage {
+  post: {
+    author: SourceId;
+    id: PostId;
+    published_at: Time;
+  };
   reader: SourceId;
   reason: 'asleep';
   sequence: number;

@@ -19,6 +19,7 @@ pub(super) fn all() -> Named {
         &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
     );
     let id = || json!({"id": schema("PostId")});
+    let missed = object(json!({"id": schema("PostId"), "author": user, "published_at": schema("Time")}));
     let messages = vec![
         ("PublishedChange", message(NAMES[0], json!({"post": schema("Post")}))),
         (
@@ -58,7 +59,7 @@ pub(super) fn all() -> Named {
                 json!({
                     "reader": user,
                     "reason": {"const": "asleep"},
-                    "post": schema("Post"),
+                    "post": missed,
                     "via": array(source.clone()),
                 }),
             ),
