@@ -57,7 +57,8 @@ export class Http {
   constructor(options: ClientOptions) {
     this.#options = options;
     const { location } = globalThis as { location?: { origin: string } };
-    this.#servers = [options.server ?? location?.origin ?? []].flat().map((server) => server.replace(/\/+$/, ''));
+    const servers = [options.server ?? location?.origin ?? []].flat().map((server) => server.replace(/\/+$/, ''));
+    this.#servers = [...new Set(servers)];
     if (this.#servers.length === 0) throw new TypeError('the URL of a server is needed');
   }
 
@@ -81,9 +82,12 @@ export class Http {
   async send<T>(request: Request, read: Reader<T>): Promise<Answer<T>> {
     const { signal, retries = this.#options.retries ?? RETRIES } = request.options;
     let isRenewed = false;
+    /** The servers that do not have what is asked for any more, and never will again. */
+    const gone = new Set<string>();
+    let other: TidewireError | undefined;
     for (let tries = 0, unanswered = 0; ;) {
       signal?.throwIfAborted();
-      const server = this.#servers[0]!;
+      const server = this.#servers.find((one) => !gone.has(one)) ?? this.#servers[0]!;
       const token = await this.#goodToken(signal);
       try {
         return await this.#try(server, token, request, read);
@@ -95,11 +99,15 @@ export class Http {
         }
         const isForAnother = error.status === 0 || ASK_ANOTHER.includes(error.code);
         if (isForAnother) this.#leave(server);
-        const isSafe = mayRepeat(error, request);
+        if (error.code === 'gone') gone.add(server);
+        else other = error;
         // Another server may answer at once.
-        if (isForAnother && (isSafe || error.status !== 0) && ++unanswered < this.#servers.length) continue;
-        if (!isSafe || tries >= retries) throw error;
-        await this.#waitBefore(tries++, error, signal);
+        const isNotDone = error.status !== 0 || mayRepeat(error, request);
+        if (isForAnother && isNotDone && ++unanswered < this.#servers.length) continue;
+        // As long as one of them may have it, it is not gone.
+        const failure = gone.size < this.#servers.length ? (other ?? error) : error;
+        if (!mayRepeat(failure, request) || tries >= retries) throw failure;
+        await this.#waitBefore(tries++, failure, signal);
       }
     }
   }

@@ -199,10 +199,34 @@ test('of nodes that do not have the next change any more, all are asked', async 
   const cluster = new Tidewire({ server: [way.origin, server.origin] });
   way.plan = [refused(410, 'gone')];
   assert.equal((await cluster.changes({ after: 0, follow: false }).next()).value.sequence > 0, true);
-  way.plan = [refused(410, 'gone'), refused(410, 'gone')];
-  const gone = new Tidewire({ server: [way.origin, `${way.origin}/`] });
-  await assert.rejects(gone.changes({ after: 0 }).next(), { code: 'gone', status: 410 });
-  assert.equal(way.requests.length, 3);
+  const other = await Faulty.before(server.origin);
+  try {
+    [other.plan, way.plan] = [[refused(410, 'gone')], [refused(410, 'gone')]];
+    const gone = new Tidewire({ server: [way.origin, `${way.origin}/`, other.origin] });
+    await assert.rejects(gone.changes({ after: 0 }).next(), { code: 'gone', status: 410 });
+    assert.deepEqual([way.requests.length, other.requests.length], [2, 1]);
+  } finally {
+    other.stop();
+  }
+});
+
+test('a change is not gone while a node that may have it does not answer', async () => {
+  const message = (sequence) => JSON.stringify({ type: 'reached', sequence });
+  const stream = (sequence) => ({ status: 200, body: `data: ${message(sequence)}\n\n` });
+  for (const fault of ['drop', refused(503, 'recovering', 0), refused(503, 'overloaded', 0)]) {
+    const other = await Faulty.before(server.origin);
+    try {
+      // Both orders, at the start and after the end of a connection.
+      const cluster = new Tidewire({ server: [other.origin, way.origin] });
+      other.plan = Array(9).fill(refused(410, 'gone'));
+      way.plan = [fault, stream(1), fault, fault, stream(2)];
+      const seen = [];
+      for await (const { sequence } of cluster.changes({ after: 0 })) if (seen.push(sequence) === 2) break;
+      assert.deepEqual(seen, [1, 2], JSON.stringify(fault));
+    } finally {
+      other.stop();
+    }
+  }
 });
 
 test('a read can wait for a write of another node', async () => {
