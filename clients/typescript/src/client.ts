@@ -1,14 +1,16 @@
 import { readChanges, type ChangeOf, type ChangeType } from './changes.js';
 import { TidewireError } from './error.js';
-import { Http, path, type Request } from './http.js';
+import { Http, path, pause, type Request } from './http.js';
 import { newPostId } from './ids.js';
 import { Feed, type FeedOptions } from './live/feed.js';
+import { backOff } from './live/wait.js';
 import type {
   ChangesOptions,
   ClientOptions,
   ListOptions,
   PageOptions,
   ReadOptions,
+  FeedWalkOptions,
   RequestOptions,
   WalkOptions,
   WriteOptions,
@@ -16,6 +18,7 @@ import type {
 import type * as T from './types.js';
 
 const WALK_LIMIT = 100;
+const PARTIAL_TRIES = 3;
 
 /** A post of a batch: published, or why not. */
 export type BatchResult<Body> = { post: T.Post<Body>; created: boolean; error?: never } | { error: TidewireError };
@@ -133,7 +136,7 @@ export class Tidewire<Body = unknown> {
   // Feeds
 
   /** The entries of a reader's home feed, newest first, down to the oldest. */
-  feed(user: string, options: WalkOptions = {}): Walk<T.Item<Body>> {
+  feed(user: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
     return walkFeed((part) => this.feedPage(user, part), options);
   }
 
@@ -158,7 +161,7 @@ export class Tidewire<Body = unknown> {
   }
 
   /** What a user, tag or topic has published, newest first. */
-  postsOf(source: string, options: WalkOptions = {}): Walk<T.Item<Body>> {
+  postsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
     return walkFeed((part) => this.postsPage(source, part), options);
   }
 
@@ -267,7 +270,7 @@ export class Tidewire<Body = unknown> {
   }
 
   /** The entries of a list's feed, newest first. */
-  listFeed(user: string, list: string, options: WalkOptions = {}): Walk<T.Item<Body>> {
+  listFeed(user: string, list: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
     return walkFeed((part) => this.listFeedPage(user, list, part), options);
   }
 
@@ -391,16 +394,26 @@ export class Tidewire<Body = unknown> {
   }
 }
 
-/** All entries, from page to page. */
+/** All entries, from page to page. What a page lacks for want of time is usually there when it is read again. */
 async function* walkFeed<Body>(
   read: (options: PageOptions) => Promise<T.Page<Body>>,
-  { limit = WALK_LIMIT, ...options }: WalkOptions,
+  { limit = WALK_LIMIT, takePartial = false, ...options }: FeedWalkOptions,
 ): Walk<T.Item<Body>> {
   for (let before: string | null | undefined; before !== null;) {
-    const page: T.Page<Body> = await read({ ...options, limit, before });
+    let page: T.Page<Body> = await read({ ...options, limit, before });
+    for (let tries = 0; page.partial.length > 0 && !takePartial; tries++) {
+      if (tries === PARTIAL_TRIES) throw partial(page);
+      await pause(backOff(tries), options.signal);
+      page = await read({ ...options, limit, before });
+    }
     yield* page.items;
     before = page.next;
   }
+}
+
+function partial({ partial }: T.Page<unknown>): TidewireError {
+  const detail = `the page lacks posts that could not be read in time, of ${partial.join(', ')}`;
+  return new TidewireError({ code: 'partial', detail, status: 200 });
 }
 
 /** All items, from part to part. */

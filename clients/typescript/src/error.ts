@@ -4,9 +4,10 @@ import type { Problem, ProblemCode } from './types.js';
  * What went wrong: a code of a refusal, which is stable, or one of the client's own:
  * - `no_answer`: nobody answered, or the connection broke. What was asked for may have been done;
  * - `timeout`: no answer in time, likewise;
- * - `unexpected_answer`: an answer that is none of Tidewire, as of a proxy.
+ * - `unexpected_answer`: an answer that is none of Tidewire, as of a proxy;
+ * - `partial`: a page of a walk lacks what could not be read in time, also when it was read again.
  */
-export type ErrorCode = ProblemCode | 'no_answer' | 'timeout' | 'unexpected_answer' | (string & {});
+export type ErrorCode = ProblemCode | 'no_answer' | 'timeout' | 'unexpected_answer' | 'partial' | (string & {});
 
 /** A request that was refused, or was not answered. */
 export class TidewireError extends Error {

@@ -67,6 +67,15 @@ export interface WalkOptions extends ReadOptions {
   limit?: number;
 }
 
+/** Of walks over the entries of feeds. */
+export interface FeedWalkOptions extends WalkOptions {
+  /**
+   * Whether pages may lack what could not be read in time. By default such a page is read again, at most 3 times, and then
+   * the walk fails with `partial`.
+   */
+  takePartial?: boolean;
+}
+
 /** What of the stream of changes. */
 export interface ChangesOptions<T extends ChangeType = ChangeType> extends RequestOptions {
   /** The last `sequence` that was processed; 0: all that the server has. By default, what is accepted from now on. */

@@ -229,6 +229,28 @@ test('a change is not gone while a node that may have it does not answer', async
   }
 });
 
+test('a walk reads a page again that lacks something, and fails if it always does', async () => {
+  const waits = shortWaits();
+  const item = (id) => ({ post: { id } });
+  const answer = (page) => ({ status: 200, body: JSON.stringify({ next: null, newest: null, ...page }) });
+  const part = answer({ items: [item('1')], partial: ['ann', 'bob'] });
+  const whole = answer({ items: [item('2'), item('1')], partial: [] });
+  const walk = async (options) => {
+    const found = [];
+    for await (const { post } of tidewire.feed('ann', options)) found.push(post.id);
+    return found.join();
+  };
+  way.plan = [part, part, part, whole];
+  assert.equal(await walk(), '2,1');
+  assert.ok(waits.length >= 3);
+  way.plan = [part, part, part, part];
+  await assert.rejects(walk, { name: 'TidewireError', code: 'partial', status: 200, message: /ann, bob/ });
+  assert.equal(way.requests.length, 8);
+  way.plan = [part];
+  assert.equal(await walk({ takePartial: true }), '1');
+  assert.equal(way.requests[8].url, '/v1/users/ann/feed?limit=100');
+});
+
 test('a read can wait for a write of another node', async () => {
   await tidewire.rules('ann', { afterSequence: 0 });
   assert.equal(way.requests[0].headers['tidewire-after'], '0');
