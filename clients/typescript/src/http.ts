@@ -148,10 +148,13 @@ export class Http {
     const { token, timeoutMs = TIMEOUT_MS } = this.#options;
     if (typeof token !== 'function') return token || null;
     if (this.#token !== null) return this.#token;
-    this.#asked ??= Promise.resolve()
-      .then(token)
-      .then((fresh) => (this.#token = fresh))
-      .finally(() => (this.#asked = null));
+    if (!this.#asked) {
+      // It has its own time: one that never answers is not waited for by later requests.
+      const asked = within(timeoutMs, Promise.resolve().then(token)).then((fresh) => (this.#token = fresh));
+      this.#asked = asked.finally(() => (this.#asked = null));
+      // Whoever waits for it may have been ended by a signal.
+      this.#asked.catch(() => {});
+    }
     return within(timeoutMs, this.#asked, signal);
   }
 

@@ -251,6 +251,16 @@ test('a walk reads a page again that lacks something, and fails if it always doe
   assert.equal(way.requests[8].url, '/v1/users/ann/feed?limit=100');
 });
 
+test('a function for tokens that hangs once is asked again by the next request', async () => {
+  let asked = 0;
+  const token = () => (asked++ === 0 ? new Promise(() => {}) : 'token');
+  const client = new Tidewire({ server: way.origin, token, timeoutMs: 50 });
+  await assert.rejects(client.rules('ann'), { code: 'timeout' });
+  way.plan = [{ status: 200, body: '{}' }];
+  await client.rules('ann', { timeoutMs: 30_000 });
+  assert.deepEqual([asked, way.requests[0].headers.authorization], [2, 'Bearer token']);
+});
+
 test('a read can wait for a write of another node', async () => {
   await tidewire.rules('ann', { afterSequence: 0 });
   assert.equal(way.requests[0].headers['tidewire-after'], '0');
