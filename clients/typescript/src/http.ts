@@ -6,6 +6,8 @@ import type { Problem } from './types.js';
 const TIMEOUT_MS = 30_000;
 const RETRIES = 4;
 const RETRY_AFTER_MAX_MS = 30_000;
+/** Timers that are to wait for longer end at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
 /** Of a wait that the server has named, added by chance: who was refused together does not come back together. */
 const JITTER = 0.25;
 /** The connection was not made, so that nothing was sent. */
@@ -178,10 +180,11 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
       clearTimeout(timer);
       reject(signal!.reason);
     };
-    const timer = setTimeout(() => {
+    const done = () => {
       signal?.removeEventListener('abort', end);
       resolve();
-    }, ms);
+    };
+    const timer = setTimeout(done, Math.min(ms, TIMER_MAX_MS));
     if (signal?.aborted) end();
     else signal?.addEventListener('abort', end, { once: true });
   });

@@ -1,6 +1,10 @@
 // A live feed of the real server, which is killed and comes back in the middle of it.
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import net from 'node:net';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -143,4 +147,50 @@ test('what is wrong with a request stops it, and says why', async () => {
   feed.start();
   await until('it is stopped', () => feed.state === 'stopped');
   assert.equal(feed.error.cause.status, 400);
+});
+
+test('a feed that is stopped while it connects closes its sockets', async () => {
+  const sockets = new Set();
+  const silent = net.createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    socket.resume();
+  });
+  await once(silent.listen(0, '127.0.0.1'), 'listening');
+  const feed = new Feed({ user: 'ann', server: `http://127.0.0.1:${silent.address().port}`, WebSocket });
+  feed.start();
+  await until('it connects', () => sockets.size > 0);
+  feed.stop();
+  await until('nothing is open', () => sockets.size === 0);
+  silent.close();
+});
+
+test('a program ends after its feed is stopped, however long the server told it to wait', async () => {
+  let asked = 0;
+  const busy = createServer((_, response) => {
+    asked++;
+    response.writeHead(503, { 'Retry-After': '1000' }).end();
+  });
+  await once(busy.listen(0, '127.0.0.1'), 'listening');
+  const program = `
+    import { Feed } from 'tidewire';
+    const feed = new Feed({ user: 'ann', server: 'http://127.0.0.1:${busy.address().port}', transport: 'sse' });
+    feed.start();
+    process.stdin.once('data', () => (feed.stop(), process.stdin.destroy()));`;
+  const folder = new URL('.', import.meta.url);
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+    cwd: folder,
+    stdio: ['pipe', 'inherit', 'inherit'],
+  });
+  try {
+    await until('it has asked', () => asked >= 2);
+    // It waits now.
+    await sleep(500);
+    child.stdin.write('stop');
+    await until('it has ended', () => child.exitCode === 0);
+  } finally {
+    child.kill('SIGKILL');
+    busy.close();
+    busy.closeAllConnections();
+  }
 });

@@ -34,8 +34,8 @@ export function openSocket(WebSocket: SocketClass): Open {
     socket.onerror = () => {};
     return () => {
       socket.onmessage = socket.onclose = null;
-      // Browsers complain of a socket that is closed before it is open.
-      if (socket.readyState === 0) socket.onopen = () => socket.close();
+      // Browsers complain of a socket that is closed before it is open. Elsewhere it would keep the program from its end.
+      if (socket.readyState === 0 && globalThis.document) socket.onopen = () => socket.close();
       else socket.close();
     };
   };

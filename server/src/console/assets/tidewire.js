@@ -22,6 +22,8 @@ const PARTIAL_TRIES = 3;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
 const TOKEN_WAIT_MAX_MS = 15_000;
+// Timers end at once where they are to wait for more than 24 days.
+const RETRY_AFTER_MAX_MS = 300_000;
 const SETTLED_MS = 5_000;
 // A beat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
@@ -412,7 +414,7 @@ export class Feed extends EventTarget {
       if (error) return this.#fail(error);
       // What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
       if (!page || (page.partial?.length && failures < PARTIAL_TRIES)) {
-        await this.#pause(Math.max(backOff(failures++), retryAfter * 1000));
+        await this.#pause(Math.max(backOff(failures++), Math.min(retryAfter * 1000, RETRY_AFTER_MAX_MS)));
         if (isOver()) return;
         continue;
       }
@@ -456,8 +458,11 @@ export class Feed extends EventTarget {
   /** Ends early when the server is there again, or the feed is stopped. */
   #pause(ms) {
     return new Promise((resolve) => {
-      this.#wake = resolve;
-      setTimeout(resolve, ms);
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
     });
   }
 
@@ -480,8 +485,8 @@ function openSocket(WebSocket) {
     socket.onerror = () => {};
     return () => {
       socket.onmessage = socket.onclose = null;
-      // Browsers complain of a socket that is closed before it is open.
-      if (socket.readyState === 0) socket.onopen = () => socket.close();
+      // Browsers complain of a socket that is closed before it is open. Elsewhere it would keep the program from its end.
+      if (socket.readyState === 0 && globalThis.document) socket.onopen = () => socket.close();
       else socket.close();
     };
   };
