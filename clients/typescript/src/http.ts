@@ -58,8 +58,13 @@ export class Http {
 
   constructor(options: ClientOptions) {
     this.#options = options;
-    const { location } = globalThis as { location?: { origin: string } };
+    const { location } = globalThis as { location?: { origin: string; href: string } };
     const servers = [options.server ?? location?.origin ?? []].flat().map((server) => server.replace(/\/+$/, ''));
+    servers.forEach((server) => {
+      const { protocol } = new URL(server, location?.href);
+      if (!/^https?:$/.test(protocol))
+        throw new TypeError(`${server} is no URL of a server: http:// or https:// is needed`);
+    });
     this.#servers = [...new Set(servers)];
     if (this.#servers.length === 0) throw new TypeError('the URL of a server is needed');
   }
@@ -116,6 +121,8 @@ export class Http {
 
   async #try<T>(server: string, token: string | null, request: Request, read: Reader<T>): Promise<Answer<T>> {
     const { signal, timeoutMs = this.#options.timeoutMs ?? TIMEOUT_MS } = request.options;
+    // What cannot be sent at all is a mistake of the caller, and not tried again.
+    const [target, sent] = [url(server, request), init(request, token)];
     const canceller = new AbortController();
     const cancel = () => canceller.abort(signal!.reason);
     signal?.addEventListener('abort', cancel, { once: true });
@@ -123,7 +130,7 @@ export class Http {
     const timer = setTimeout(() => canceller.abort((isLate = true)), timeoutMs);
     try {
       const send = this.#options.fetch ?? fetch;
-      const response = await send(url(server, request), { ...init(request, token), signal: canceller.signal });
+      const response = await send(target, { ...sent, signal: canceller.signal });
       this.sequence = Math.max(this.sequence, Number(response.headers.get('Tidewire-Sequence')) || 0);
       if (!response.ok) throw await refusal(response);
       return { status: response.status, value: await read(response, canceller) };
@@ -227,11 +234,13 @@ function url(server: string, { path, query = {} }: Request): string {
 }
 
 function init({ method, headers, body }: Request, token: string | null): RequestInit {
+  // No error names it.
+  if (token && !/^[\x20-\x7e]+$/.test(token.trim())) throw new TypeError('the token has what no header can have');
   return {
     method,
     headers: {
       ...headers,
-      ...(token ? { Authorization: `Bearer ${token}` } : {}),
+      ...(token ? { Authorization: `Bearer ${token.trim()}` } : {}),
       ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
     },
     body: body === undefined ? undefined : JSON.stringify(body),

@@ -261,6 +261,19 @@ test('a function for tokens that hangs once is asked again by the next request',
   assert.deepEqual([asked, way.requests[0].headers.authorization], [2, 'Bearer token']);
 });
 
+test('what cannot be sent is the mistake of the caller, and not tried again', async () => {
+  const waits = shortWaits();
+  const cycle = {};
+  cycle.self = cycle;
+  for (const body of [1n, cycle]) await assert.rejects(tidewire.publish({ author: 'ann', body }), TypeError);
+  const broken = new Tidewire({ server: way.origin, token: 'to\nken' });
+  await assert.rejects(broken.rules('ann'), TypeError);
+  for (const server of ['localhost:8080', 'example', 'ftp://example']) {
+    assert.throws(() => new Tidewire({ server }), TypeError, server);
+  }
+  assert.deepEqual([waits, way.requests], [[], []]);
+});
+
 test('a read can wait for a write of another node', async () => {
   await tidewire.rules('ann', { afterSequence: 0 });
   assert.equal(way.requests[0].headers['tidewire-after'], '0');
