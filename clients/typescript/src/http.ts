@@ -13,7 +13,12 @@ const JITTER = 0.25;
 /** The connection was not made, so that nothing was sent. */
 const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'];
 /** The node answers, but another one is the better choice. Each has its own beginning of the stream of changes. */
-const ASK_ANOTHER = ['recovering', 'joining', 'leaving', 'shutting_down', 'gone'];
+const ASK_ANOTHER = [
+  ...['recovering', 'joining', 'leaving', 'shutting_down', 'gone'],
+  ...['log_unavailable', 'sequencer_unavailable', 'owner_unavailable', 'not_applied_yet'],
+];
+/** Of a proxy, whose server does not answer. */
+const PROXY_STATUS = [502, 503, 504];
 
 /** What is asked for. */
 export interface Request {
@@ -104,13 +109,13 @@ export class Http {
           isRenewed = true;
           continue;
         }
-        const isForAnother = error.status === 0 || ASK_ANOTHER.includes(error.code);
+        const isRefused = ASK_ANOTHER.includes(error.code);
+        const isForAnother = isRefused || error.status === 0 || isOfProxy(error);
         if (isForAnother) this.#leave(server);
         if (error.code === 'gone') gone.add(server);
         else other = error;
         // Another server may answer at once.
-        const isNotDone = error.status !== 0 || mayRepeat(error, request);
-        if (isForAnother && isNotDone && ++unanswered < this.#servers.length) continue;
+        if (isForAnother && (isRefused || mayRepeat(error, request)) && ++unanswered < this.#servers.length) continue;
         // As long as one of them may have it, it is not gone.
         const failure = gone.size < this.#servers.length ? (other ?? error) : error;
         if (!mayRepeat(failure, request) || tries >= retries) throw failure;
@@ -216,10 +221,14 @@ async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal):
 /** Whether the same request may be sent again after this. */
 export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 'isRepeatable'>): boolean {
   if (error.status === 0) return isRepeatable || isNotSent(error.cause);
-  if (error.code === 'unexpected_answer') return isRepeatable && [502, 503, 504].includes(error.status);
+  if (error.code === 'unexpected_answer') return isRepeatable && isOfProxy(error);
   // Without the header, waiting does not help. With it, nothing was done, apart from this one code.
   const isTemporary = error.retryAfter !== undefined && [408, 429, 503].includes(error.status);
   return isTemporary && (isRepeatable || error.code !== 'outcome_unknown');
+}
+
+function isOfProxy({ code, status }: TidewireError): boolean {
+  return code === 'unexpected_answer' && PROXY_STATUS.includes(status);
 }
 
 function isNotSent(error: unknown): boolean {
