@@ -48,6 +48,8 @@ export async function* readChanges<Body, T extends ChangeType>(
         yield change;
       }
     } catch (error) {
+      // What came before it may not be all.
+      isComplete = false;
       signal?.throwIfAborted();
       if (isFirst || (error instanceof TidewireError && !mayRepeat(error, request))) throw error;
       waitMs = ((error as TidewireError).retryAfter ?? 0) * 1000;

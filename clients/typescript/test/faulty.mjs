@@ -36,7 +36,8 @@ export class Faulty {
     if (fault === 'drop') return request.socket.destroy();
     if (typeof fault === 'object') {
       response.writeHead(fault.status, fault.headers ?? {});
-      return response.end(fault.body ?? '');
+      if (!fault.cut) return response.end(fault.body ?? '');
+      return response.write(fault.body, () => setTimeout(() => request.socket.destroy(), 200));
     }
     const passed = { ...headers, host: undefined, connection: undefined, 'content-length': undefined };
     const sent = Object.fromEntries(Object.entries(passed).filter(([, value]) => value !== undefined));

@@ -274,6 +274,36 @@ test('what cannot be sent is the mistake of the caller, and not tried again', as
   assert.deepEqual([waits, way.requests], [[], []]);
 });
 
+test('another node is asked at once when one cannot reach what it needs', async () => {
+  const waits = shortWaits();
+  const codes = ['log_unavailable', 'sequencer_unavailable', 'owner_unavailable', 'not_applied_yet'];
+  for (const fault of [
+    ...codes.map((code) => refused(503, code, 1)),
+    { status: 502 },
+    { status: 503 },
+    { status: 504 },
+  ]) {
+    way.plan = [fault];
+    await new Tidewire({ server: [way.origin, server.origin] }).rules('ann');
+    assert.deepEqual(waits, [], JSON.stringify(fault));
+  }
+  // Behind a proxy it may be done already.
+  way.plan = [{ status: 502 }];
+  await assert.rejects(new Tidewire({ server: [way.origin, server.origin] }).takeSnapshot(), { status: 502 });
+});
+
+test('what ends with an error is not read up to the present', async () => {
+  const lines = (sequence) => `${JSON.stringify({ type: 'reached', sequence })}\n`;
+  // Less comes than was said, and the connection ends.
+  way.plan = [
+    { status: 200, headers: { 'Content-Length': '1000' }, body: lines(1), cut: true },
+    { status: 200, body: lines(2) },
+  ];
+  const seen = [];
+  for await (const { sequence } of tidewire.changes({ after: 0, follow: false })) seen.push(sequence);
+  assert.deepEqual(seen, [1, 2]);
+});
+
 test('a read can wait for a write of another node', async () => {
   await tidewire.rules('ann', { afterSequence: 0 });
   assert.equal(way.requests[0].headers['tidewire-after'], '0');
