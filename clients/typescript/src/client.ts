@@ -148,10 +148,18 @@ export class Tidewire<Body = unknown> {
   }
 
   /** The newest pages of up to 100 readers, each answered by itself, in the order of `users`. */
+  feeds(
+    users: readonly string[],
+    options: ReadOptions & Pick<PageOptions, 'limit'> & { fields: 'ids' },
+  ): Promise<FeedResult<undefined>[]>;
+  feeds(
+    users: readonly string[],
+    options?: ReadOptions & Pick<PageOptions, 'limit' | 'fields'>,
+  ): Promise<FeedResult<Body>[]>;
   async feeds(
     users: readonly string[],
     options: ReadOptions & Pick<PageOptions, 'limit' | 'fields'> = {},
-  ): Promise<FeedResult<Body>[]> {
+  ): Promise<FeedResult<any>[]> {
     const { limit, fields, ...rest } = options;
     const body = { users, limit, fields };
     const answer = await this.#send<T.FeedsAnswer<Body>>('POST', '/v1/feeds', rest, { body });

@@ -65,6 +65,12 @@ export interface Feed<Body = unknown> {
     options?: Parameters<EventTarget['addEventListener']>[2],
   ): void;
   addEventListener(...of: Parameters<EventTarget['addEventListener']>): void;
+  removeEventListener<T extends keyof FeedEvents>(
+    type: T,
+    listener: (event: FeedEvents[T]) => void,
+    options?: Parameters<EventTarget['removeEventListener']>[2],
+  ): void;
+  removeEventListener(...of: Parameters<EventTarget['removeEventListener']>): void;
 }
 
 /** What a try to read a page has come to: if there is neither a page nor an error, another try may succeed. */

@@ -43,6 +43,10 @@ export async function feeds(): Promise<void> {
     // @ts-expect-error: there may be an error in their place
     console.log(one.items.length);
   }
+  for (const one of await tidewire.feeds(['ann'], { fields: 'ids' })) {
+    // @ts-expect-error: without a body
+    if (!one.error) console.log(one.items[0]?.post.body.text);
+  }
   for (const result of await tidewire.publishMany([])) {
     console.log(result.error ? result.error.code : result.post.body.text);
   }
@@ -72,6 +76,9 @@ export function live(): readonly Item<Body>[] {
   feed.addEventListener('unread', ({ detail }) => console.log(detail.unread + 1, detail.capped));
   feed.addEventListener('marker', ({ detail }) => console.log(detail.length));
   feed.addEventListener('change', () => console.log(feed.items[0]?.post.body.text));
+  const told = ({ detail }: CustomEvent<string>) => console.log(detail.length);
+  feed.addEventListener('marker', told);
+  feed.removeEventListener('marker', told);
   // @ts-expect-error: no number
   feed.addEventListener('marker', ({ detail }) => console.log(detail + 1 === 5));
   // @ts-expect-error: no such state
