@@ -187,7 +187,8 @@ export class Tidewire<Body = unknown> {
 
   /** A reader's home feed that is kept up to date. Add listeners, then `start()` it. */
   live(user: string, options: Omit<FeedOptions, 'user' | 'server' | 'token'> = {}): Feed<Body> {
-    return new Feed<Body>({ ...options, user, server: this.#http.servers, token: this.#options.token });
+    const { fetch } = this.#options;
+    return new Feed<Body>({ fetch, ...options, user, server: this.#http.servers, token: this.#options.token });
   }
 
   // A reader's mutes, blocks, rules and marker

@@ -142,6 +142,23 @@ test('of several servers it takes one that answers, and another one when that en
   }
 });
 
+test('a live feed uses the path of the server and the fetch that the client uses', async () => {
+  const asked = [];
+  const base = `${server.origin}/behind/a/proxy`;
+  const given = (url, init) => {
+    asked.push(url);
+    return fetch(url.replace(base, server.origin), init);
+  };
+  const feed = new Tidewire({ server: `${base}/`, fetch: given }).live('pat', { transport: 'sse' });
+  feed.start();
+  await until('it is live', () => feed.state === 'live');
+  feed.stop();
+  assert.deepEqual([...new Set(asked.map((url) => new URL(url).pathname))].sort(), [
+    '/behind/a/proxy/v1/users/pat/events',
+    '/behind/a/proxy/v1/users/pat/feed',
+  ]);
+});
+
 test('what is wrong with a request stops it, and says why', async () => {
   const feed = tidewire.live('no user', { WebSocket });
   feed.start();

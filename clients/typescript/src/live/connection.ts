@@ -53,22 +53,24 @@ export const openEvents: Open = (url, onMessage, onEnd) => {
 };
 
 /** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, and where there is no `EventSource`. */
-export const streamEvents: Open = (url, onMessage, onEnd, token) => {
-  const canceller = new AbortController();
-  const read = async () => {
-    const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
-    if (answer.status === 401) return UNAUTHENTICATED;
-    if (!answer.ok) return null;
-    for await (const data of eventData(answer.body!)) {
-      if (!canceller.signal.aborted) onMessage(JSON.parse(data));
-    }
-    return null;
+export function streamEvents(send: typeof fetch): Open {
+  return (url, onMessage, onEnd, token) => {
+    const canceller = new AbortController();
+    const read = async () => {
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
+      if (answer.status === 401) return UNAUTHENTICATED;
+      if (!answer.ok) return null;
+      for await (const data of eventData(answer.body!)) {
+        if (!canceller.signal.aborted) onMessage(JSON.parse(data));
+      }
+      return null;
+    };
+    read()
+      .catch(() => null)
+      .then((code) => canceller.signal.aborted || onEnd(code));
+    return () => canceller.abort();
   };
-  read()
-    .catch(() => null)
-    .then((code) => canceller.signal.aborted || onEnd(code));
-  return () => canceller.abort();
-};
+}
 
 /** The data of each server-sent event. */
 export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerator<string, void> {

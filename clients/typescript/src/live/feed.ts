@@ -32,7 +32,7 @@ export interface FeedOptions {
   /** Whose feed. */
   user: string;
   /**
-   * Origin of the server, by default the page's own. Of several, the nodes of a cluster, one is used as long as it
+   * URL of the server, by default the page's own. Of several, the nodes of a cluster, one is used as long as it
    * answers, and then the next.
    */
   server?: string | readonly string[];
@@ -48,6 +48,8 @@ export interface FeedOptions {
   unread?: boolean;
   /** The class of WebSockets where there is none: of the package `ws`, in Node 20. */
   WebSocket?: SocketClass;
+  /** In place of the global `fetch`: for pages and server-sent events. */
+  fetch?: typeof fetch;
 }
 
 /** The events of a feed. */
@@ -96,6 +98,7 @@ export class Feed<Body = unknown> extends EventTarget {
   #wantsUnread: boolean;
   #transport: 'websocket' | 'sse';
   #WebSocket: SocketClass;
+  #fetch: typeof fetch | undefined;
   #askToken: (() => string | Promise<string>) | null = null;
   #token: string | null = null;
   /** Whether the token is one that the server has not taken yet. */
@@ -125,6 +128,7 @@ export class Feed<Body = unknown> extends EventTarget {
    *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
    * @param {boolean} [options.unread] whether to be told the number of unread entries
    * @param {Function} [options.WebSocket] the class of WebSockets where there is none
+   * @param {Function} [options.fetch] in place of the global one, for pages and server-sent events
    */
   constructor({
     user,
@@ -135,10 +139,11 @@ export class Feed<Body = unknown> extends EventTarget {
     transport = WebSocket ? 'websocket' : 'sse',
     token,
     unread = false,
+    fetch,
   }: FeedOptions) {
     super();
     [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
-    [this.#transport, this.#WebSocket] = [transport, WebSocket];
+    [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;
     else if (token) this.#token = token;
     this.#timeline = new Timeline<Body>(limit, keep);
@@ -203,7 +208,8 @@ export class Feed<Body = unknown> extends EventTarget {
   }
 
   #open(): void {
-    const events = this.#token || !globalThis.EventSource ? streamEvents : openEvents;
+    const isStream = this.#token || this.#fetch || !globalThis.EventSource;
+    const events = isStream ? streamEvents(this.#fetch ?? fetch) : openEvents;
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0]!, this.#token];
     const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
@@ -340,7 +346,9 @@ export class Feed<Body = unknown> extends EventTarget {
       if (asked) await asked;
       const token = this.#token;
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
-      const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
+      // Browsers refuse to run theirs as a method.
+      const send = this.#fetch ?? fetch;
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
       if (answer.ok) {
         this.#isTokenNew = false;
         return { page: await answer.json() };
@@ -370,7 +378,8 @@ export class Feed<Body = unknown> extends EventTarget {
   }
 
   #url(path: string, parameters: object): string {
-    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#servers[0]);
+    const server = this.#servers[0]!.replace(/\/+$/, '');
+    const url = new URL(`${server}/v1/users/${encodeURIComponent(this.#user)}/${path}`);
     url.search = new URLSearchParams(Object.entries(parameters)).toString();
     return url.href;
   }

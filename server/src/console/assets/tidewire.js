@@ -193,6 +193,7 @@ export class Feed extends EventTarget {
   #wantsUnread;
   #transport;
   #WebSocket;
+  #fetch;
   #askToken = null;
   #token = null;
   /** Whether the token is one that the server has not taken yet. */
@@ -222,6 +223,7 @@ export class Feed extends EventTarget {
    *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
    * @param {boolean} [options.unread] whether to be told the number of unread entries
    * @param {Function} [options.WebSocket] the class of WebSockets where there is none
+   * @param {Function} [options.fetch] in place of the global one, for pages and server-sent events
    */
   constructor({
     user,
@@ -232,10 +234,11 @@ export class Feed extends EventTarget {
     transport = WebSocket ? 'websocket' : 'sse',
     token,
     unread = false,
+    fetch,
   }) {
     super();
     [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
-    [this.#transport, this.#WebSocket] = [transport, WebSocket];
+    [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;
     else if (token) this.#token = token;
     this.#timeline = new Timeline(limit, keep);
@@ -300,7 +303,8 @@ export class Feed extends EventTarget {
   }
 
   #open() {
-    const events = this.#token || !globalThis.EventSource ? streamEvents : openEvents;
+    const isStream = this.#token || this.#fetch || !globalThis.EventSource;
+    const events = isStream ? streamEvents(this.#fetch ?? fetch) : openEvents;
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0], this.#token];
     const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
@@ -437,7 +441,9 @@ export class Feed extends EventTarget {
       if (asked) await asked;
       const token = this.#token;
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
-      const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
+      // Browsers refuse to run theirs as a method.
+      const send = this.#fetch ?? fetch;
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
       if (answer.ok) {
         this.#isTokenNew = false;
         return { page: await answer.json() };
@@ -467,7 +473,8 @@ export class Feed extends EventTarget {
   }
 
   #url(path, parameters) {
-    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#servers[0]);
+    const server = this.#servers[0].replace(/\/+$/, '');
+    const url = new URL(`${server}/v1/users/${encodeURIComponent(this.#user)}/${path}`);
     url.search = new URLSearchParams(Object.entries(parameters)).toString();
     return url.href;
   }
@@ -504,22 +511,24 @@ const openEvents = (url, onMessage, onEnd) => {
 };
 
 /** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, and where there is no `EventSource`. */
-const streamEvents = (url, onMessage, onEnd, token) => {
-  const canceller = new AbortController();
-  const read = async () => {
-    const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
-    if (answer.status === 401) return UNAUTHENTICATED;
-    if (!answer.ok) return null;
-    for await (const data of eventData(answer.body)) {
-      if (!canceller.signal.aborted) onMessage(JSON.parse(data));
-    }
-    return null;
+function streamEvents(send) {
+  return (url, onMessage, onEnd, token) => {
+    const canceller = new AbortController();
+    const read = async () => {
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
+      if (answer.status === 401) return UNAUTHENTICATED;
+      if (!answer.ok) return null;
+      for await (const data of eventData(answer.body)) {
+        if (!canceller.signal.aborted) onMessage(JSON.parse(data));
+      }
+      return null;
+    };
+    read()
+      .catch(() => null)
+      .then((code) => canceller.signal.aborted || onEnd(code));
+    return () => canceller.abort();
   };
-  read()
-    .catch(() => null)
-    .then((code) => canceller.signal.aborted || onEnd(code));
-  return () => canceller.abort();
-};
+}
 
 /** The data of each server-sent event. */
 async function* eventData(body) {
