@@ -69,7 +69,8 @@ pub fn start_writer(
             }
             if let Some((users, reply)) = without {
                 // Only a complete archive is rewritten: it lacks the records of a failed earlier task.
-                let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users));
+                let as_of = persist.unwrap_or_default();
+                let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users, as_of));
                 let _ = reply.send(rewritten);
             }
             // This fails only if the scribe has ended. Records that are archived but still in memory do no harm.
@@ -130,10 +131,10 @@ fn write(world: &World, archive: &dyn Archive, tiering: Tiering, persist: Option
     }
 }
 
-/// Rewrites the archive without these users.
-fn rewrite(archive: &dyn Archive, users: &[SourceId]) -> Result<(), Error> {
+/// Rewrites the archive, which has everything up to this event, without these users.
+fn rewrite(archive: &dyn Archive, users: &[SourceId], as_of: Sequence) -> Result<(), Error> {
     let of_all: HashSet<SourceId> = users.iter().cloned().collect();
-    let rewritten = archive.rewrite(&Rewrite { without: users, fate: &|post| fate(&of_all, post) });
+    let rewritten = archive.rewrite(&Rewrite { without: users, fate: &|post| fate(&of_all, post), as_of });
     rewritten.map_err(|cause| archive_failed(&cause))
 }
 

@@ -351,10 +351,14 @@ impl Archive for ArchiveBehindLog {
     }
 
     /// A batch that is being written may have been made before the users were erased, and is waited for. Those that are made from here on
-    /// name none of them, and are newer than the rewrite, so they may be written while it reads all of the archive.
+    /// name none of them. They may be written while the rewrite reads all of the archive, and so may the rest of one that has failed: they name
+    /// records after the progress, and the rewrite counts as older.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
-        drop(self.writing());
-        self.archive.rewrite(rewrite)
+        let as_of = {
+            let _writing = self.writing();
+            self.progress().max(rewrite.as_of)
+        };
+        self.archive.rewrite(&Rewrite { as_of, ..*rewrite })
     }
 
     /// Waits until the archive has everything up to a record.

@@ -230,15 +230,17 @@ impl Archive for CassandraArchive {
     /// Removes what is to go from the tables. The nodes keep superseded data in their files until they compact them.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
-        let as_of = self.run("rewrite", SCAN_TIME_MAX, async move {
-            // This takes long, and others write meanwhile. To the outboxes of these users nobody does.
+        let as_of = rewrite.as_of;
+        self.run("rewrite", SCAN_TIME_MAX, async move {
+            // This takes long, and others write meanwhile, also the rest of a batch of which this has read a part. So its own writes count as
+            // older than all that is not complete. To the outboxes of these users nobody writes.
             let buckets = scan::buckets(&core).await?;
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.forget();
-            writer.note(&core, writer.as_of).await?;
-            let erased = scan::erase_outboxes(&core, &buckets, &without, writer.as_of).await;
+            writer.note(&core, as_of).await?;
+            let erased = scan::erase_outboxes(&core, &buckets, &without, as_of).await;
             core.cache.clear();
-            erased.map(|()| writer.as_of)
+            erased
         })?;
         let mut outcome = Ok(());
         self.each_page(&mut |page| {

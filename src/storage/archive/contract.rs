@@ -27,6 +27,32 @@ type Tested = Result<(), ArchiveError>;
 
 pub(super) const CACHE_BYTES: usize = 1 << 20;
 
+/// What several machines write at once is ordered by the events that batches name.
+pub(super) fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(archive: &dyn Archive) -> Tested {
+    let Batch { as_of: first, .. } = next_batch();
+    let at_first = |batch: Batch| Batch { as_of: first, ..batch };
+    archive.write(&at_first(posts([(1, post("named")), (2, post("named")), (3, post("named"))])))?;
+    archive.persist(first)?;
+    // A part of the next batch, which the rewrite overtakes.
+    let Batch { as_of: then, .. } = next_batch();
+    archive.write(&Batch { as_of: then, ..posts([(4, post("named"))]) })?;
+    let fate = |_: &[u8]| Fate::Replace(b"unnamed".to_vec());
+    archive.rewrite(&Rewrite { without: &[], fate: &fate, as_of: first })?;
+    let rest = posts([(1, post("a")), (2, ArchivedRecord::Deleted), (4, post("z"))]);
+    archive.write(&Batch { as_of: then, ..rest })?;
+    // And what is older than the rewrite.
+    archive.write(&at_first(posts([(3, post("named"))])))?;
+    let kept = [1, 2, 3, 4].map(|id| archive.post(PostId(id)));
+    let kept: Vec<_> = kept.into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(kept, [post("a"), ArchivedRecord::Deleted, post("unnamed"), post("z")].map(Some));
+    Ok(())
+}
+
+#[test]
+fn a_rewrite_of_an_ordered_archive_in_memory_is_older_than_the_rest_of_a_batch_that_it_overtakes() -> Tested {
+    a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(&MemoryArchive::ordered())
+}
+
 /// Generates one test per archive implementation and case.
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
@@ -143,7 +169,8 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
         _ => Fate::Keep,
     };
     for _ in 0..2 {
-        archive.rewrite(&Rewrite { without: &[source("ann"), source("nobody")], fate: &fate })?;
+        let without = [source("ann"), source("nobody")];
+        archive.rewrite(&Rewrite { without: &without, fate: &fate, as_of: next_batch().as_of })?;
         let kept = [1, 2, 3, 4].map(|id| archive.post(PostId(id)));
         let kept: Vec<_> = kept.into_iter().collect::<Result<_, _>>()?;
         let expected = [ArchivedRecord::Deleted, post("stays"), post("changed"), ArchivedRecord::Deleted].map(Some);

@@ -29,7 +29,8 @@ pub struct MemoryArchive {
 
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    posts: BTreeMap<PostId, (Sequence, ArchivedRecord)>,
+    /// Each with the time of its writing: twice the event, and one more for a rewrite.
+    posts: BTreeMap<PostId, (u64, ArchivedRecord)>,
     outboxes: BTreeMap<SourceId, Outbox>,
     /// True if what is older replaces nothing that is newer.
     is_ordered: bool,
@@ -166,9 +167,10 @@ impl Contents {
     fn write(&mut self, batch: &Batch) {
         let (as_of, is_ordered) = (batch.as_of, self.is_ordered);
         self.written = self.written.max(as_of);
+        let time = as_of.0.saturating_mul(2);
         for (id, record) in &batch.posts {
-            if !is_ordered || self.posts.get(id).is_none_or(|(kept, _)| *kept <= as_of) {
-                self.posts.insert(*id, (as_of, record.clone()));
+            if !is_ordered || self.posts.get(id).is_none_or(|(kept, _)| *kept <= time) {
+                self.posts.insert(*id, (time, record.clone()));
             }
         }
         for (source, position, route) in &batch.placed {
@@ -198,9 +200,15 @@ impl Contents {
 impl Contents {
     fn rewrite(&mut self, rewrite: &Rewrite<'_>) {
         self.outboxes.retain(|source, _| !rewrite.without.contains(source));
-        for (_, kept) in self.posts.values_mut() {
+        let time = rewrite.as_of.0.saturating_mul(2).saturating_add(1);
+        for (written, kept) in self.posts.values_mut() {
             let ArchivedRecord::Post(bytes) = kept else { continue };
-            match (rewrite.fate)(bytes) {
+            let fate = (rewrite.fate)(bytes);
+            if self.is_ordered && (*written > time || fate == Fate::Keep) {
+                continue;
+            }
+            *written = time.max(*written);
+            match fate {
                 Fate::Keep => {}
                 Fate::Replace(other) => *bytes = other,
                 Fate::Tombstone => *kept = ArchivedRecord::Deleted,

@@ -83,6 +83,9 @@ pub struct Rewrite<'a> {
     pub without: &'a [SourceId],
     /// Returns the treatment of a post, given its bytes.
     pub fate: &'a dyn Fn(&[u8]) -> Fate,
+    /// The archive has everything up to this event, and nothing that is written later names the sources. What a store that orders writes has of
+    /// later events stays as it is.
+    pub as_of: Sequence,
 }
 
 /// One state of an archive, which later writes do not change.

@@ -148,6 +148,12 @@ fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
 }
 
 #[test]
+fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes() {
+    let Some(archive) = archive() else { return };
+    crate::storage::archive::contract::a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(&archive).unwrap();
+}
+
+#[test]
 fn what_is_written_late_or_again_replaces_nothing_newer() {
     let Some(archive) = archive() else { return };
     let (first, then) = (posts([(1, post("first"))]), posts([(1, post("then")), (2, ArchivedRecord::Deleted)]));

@@ -106,7 +106,7 @@ fn a_disk_that_is_full_at_any_write_of_a_rewrite_leaves_the_archive_as_it_was() 
     let count = 300;
     (0..count).for_each(|nth| archive.write(&batch(nth)).unwrap());
     archive.persist(Sequence(7)).unwrap();
-    let rewrite = Rewrite { without: &[source("zoe")], fate: &|_| Fate::Keep };
+    let rewrite = Rewrite { without: &[source("zoe")], fate: &|_| Fate::Keep, as_of: Sequence(0) };
     let is_whole = |archive: &RedbArchive| {
         archive.check().unwrap();
         assert_eq!(all(archive, "ann", Part::Whole).len() as u64, count);

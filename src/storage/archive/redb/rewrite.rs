@@ -134,7 +134,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    fn all(&self, Rewrite { without, fate }: &Rewrite<'_>) -> Result<(), Error> {
+    fn all(&self, Rewrite { without, fate, .. }: &Rewrite<'_>) -> Result<(), Error> {
         self.table(layout::POSTS, |to, id, value| {
             match value.value() {
                 [layout::POST, post @ ..] => match fate(post) {
@@ -245,7 +245,7 @@ mod tests {
         let archive = filled(&path);
         assert!(contains(&path, "marker-of-zoe") && contains(&path, "zoe-the-erased"));
         let reading = archive.database().unwrap().begin_read().unwrap();
-        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate, as_of: Sequence(0) }).unwrap();
         drop(reading);
         let check = |archive: &RedbArchive, more: u64| {
             assert_eq!(all(archive, "zoe-the-erased", Part::Whole), []);
@@ -275,7 +275,7 @@ mod tests {
         // These posts fill several pages.
         let more = (200..500).map(|nth| (PostId(nth), post(&"of bob ".repeat(10)))).collect();
         archive.write(&Batch { posts: more, ..Batch::default() }).unwrap();
-        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate, as_of: Sequence(0) }).unwrap();
         archive.write(&placed([("bob", at(900, 900), Route::Push)])).unwrap();
         assert!(!leftover(&path).exists() && !leftover_sums(&path).exists());
         drop(archive);
@@ -301,7 +301,7 @@ mod tests {
                 Err(ArchiveError::Damaged { .. }) => refused_starts += 1,
                 Err(other) => panic!("{other}"),
                 Ok(archive) => {
-                    let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &fate });
+                    let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &fate, as_of: Sequence(0) });
                     // Damage in a free page has no effect.
                     let is_used = is_whole(&archive).is_err();
                     assert_eq!(matches!(rewritten, Err(ArchiveError::Damaged { .. })), is_used, "{rewritten:?}");
@@ -320,7 +320,7 @@ mod tests {
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
         let old = [std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("sums")).unwrap()];
-        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate, as_of: Sequence(0) }).unwrap();
         let new = [std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("sums")).unwrap()];
         let path = other.path().join("archive.redb");
         let (sums, unfinished) = (path.with_extension("sums"), [leftover(&path), leftover_sums(&path)]);
@@ -351,7 +351,7 @@ mod tests {
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
         archive.stop_waiting();
-        archive.rewrite(&Rewrite { without: &[source("bob")], fate: &fate }).unwrap_err();
+        archive.rewrite(&Rewrite { without: &[source("bob")], fate: &fate, as_of: Sequence(0) }).unwrap_err();
         assert_eq!(all(&archive, "bob", Part::Whole).len(), 100);
         assert!(!leftover(&path).exists());
         drop(archive);
