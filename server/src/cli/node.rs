@@ -86,6 +86,12 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
             "must be cassandra://HOST:PORT,…/KEYSPACE in a cluster, or left out to keep all posts in memory: all nodes share it",
         );
     }
+    if settings.archive_ttl.is_some() {
+        return refuse(
+            "archive-ttl",
+            "is for a server on one machine: the archive of a cluster has what is in memory, too, and would lose it there",
+        );
+    }
     if settings.backup_to.is_some() && settings.data_dir.is_none() {
         return refuse(
             "backup-to",
@@ -312,6 +318,7 @@ mod tests {
     fn settings_of_a_server_on_one_machine_are_refused() {
         let repair = Settings { repair: true, ..Settings::default() };
         let archive = |url: &str| Settings { archive: Some(url.to_owned()), ..Settings::default() };
+        let expiring = Settings { archive_ttl: Some("7d".parse().unwrap()), ..archive("cassandra://127.0.0.1/feeds") };
         let backup = Settings { backup_to: Some("file:///backup".parse().unwrap()), ..Settings::default() };
         let with_directory = |settings: &Settings| Settings { data_dir: Some("data".into()), ..settings.clone() };
         let keep = |kept: &str| Settings { backup_keep: Some(kept.parse().unwrap()), ..with_directory(&backup) };
@@ -320,6 +327,7 @@ mod tests {
             (repair, Some("--repair")),
             (archive("/data/archive.redb"), Some("--archive")),
             (archive("cassandra://127.0.0.1/feeds"), None),
+            (expiring, Some("--archive-ttl")),
             (backup.clone(), Some("--backup-to")),
             (with_directory(&backup), None),
             (keep("59m"), Some("--backup-keep")),
