@@ -26,6 +26,25 @@ pub enum JoinError {
         /// The cluster that this node takes part in.
         cluster: ClusterId,
     },
+    /// The cluster was founded without an archive: what its log says of posts is not enough for nodes that have some in an archive only.
+    #[error(
+        "cluster {cluster} was founded without an archive, and cannot get {place} later: start its nodes without --archive, or found another \
+         cluster with `tidewire cluster init --archive`, from a snapshot of this one (--from-snapshot)"
+    )]
+    NewArchive {
+        /// The address of the archive.
+        place: String,
+        /// The cluster that this node takes part in.
+        cluster: ClusterId,
+    },
+    /// The cluster has an archive, and this node was started without.
+    #[error(
+        "cluster {cluster} was founded with an archive for old posts, which all nodes share: start this node with the --archive of the others"
+    )]
+    NoArchive {
+        /// The cluster that this node takes part in.
+        cluster: ClusterId,
+    },
     /// The log is empty.
     #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
     Empty(String),

@@ -110,7 +110,15 @@ enum EventContent<'a> {
 /// # Errors
 /// Fails if the log has records already, or cannot be used.
 pub fn found(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
-    append_first(log, &first_record(cluster, &Content::Founded { partitions }))
+    append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: false }))
+}
+
+/// The same for a cluster whose nodes share an archive.
+///
+/// # Errors
+/// Fails for the same reasons.
+pub fn found_with_archive(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
+    append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: true }))
 }
 
 /// Returns the first record of a log, with this content.

@@ -28,6 +28,8 @@ pub const PARTITIONS: u32 = 256;
 pub struct Membership {
     cluster: ClusterId,
     partitions: u32,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_archive: bool,
     epoch: Epoch,
     sequencer: Option<NodeRun>,
     /// The number that the next record of the sequencer must have.
@@ -86,6 +88,7 @@ impl Membership {
         Self {
             cluster: ClusterId(0),
             partitions: 1,
+            has_archive: false,
             epoch: Epoch::default(),
             sequencer: None,
             next_nth: 0,
@@ -98,11 +101,17 @@ impl Membership {
     /// # Errors
     /// Fails if the log is not the log of a cluster.
     pub fn founded(header: &Header, content: &[u8]) -> Result<Self, ReadError> {
-        let (Content::Founded { partitions } | Content::FoundedFrom { partitions, .. }) = decode_content(content)?
+        let (Content::Founded { partitions, archive } | Content::FoundedFrom { partitions, archive, .. }) =
+            decode_content(content)?
         else {
             return Err(ReadError::NotFounded);
         };
-        Ok(Self { cluster: header.cluster, partitions: partitions.max(1), ..Self::unknown() })
+        Ok(Self { cluster: header.cluster, partitions: partitions.max(1), has_archive: archive, ..Self::unknown() })
+    }
+
+    /// Returns true if the cluster was founded with an archive, which all nodes share.
+    pub fn has_archive(&self) -> bool {
+        self.has_archive
     }
 
     /// Reads the record at `sequence`.
@@ -289,7 +298,7 @@ mod tests {
     }
 
     fn new(partitions: u32) -> Membership {
-        let bytes = encode(&header(&run("a", 1), 0, 0), &Content::Founded { partitions });
+        let bytes = encode(&header(&run("a", 1), 0, 0), &Content::Founded { partitions, archive: false });
         let (header, content) = decode_header(&bytes).unwrap();
         Membership::founded(&header, content).unwrap()
     }

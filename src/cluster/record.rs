@@ -134,6 +134,9 @@ pub enum Content {
     Founded {
         /// The number of partitions of the readers.
         partitions: u32,
+        /// True if all nodes share an archive. A program that does not know this refuses the record.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        archive: bool,
     },
     /// The first record of a log whose state begins with a snapshot: that of an earlier cluster, of which the log is gone. A program that does
     /// not know this record refuses it, and so does not begin from nothing.
@@ -142,6 +145,9 @@ pub enum Content {
         partitions: u32,
         /// The state with which the log begins.
         state: FirstState,
+        /// True if all nodes share an archive.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        archive: bool,
     },
     /// The node claims to be the sequencer from here on.
     Claim,
@@ -275,10 +281,12 @@ mod tests {
             Header { cluster: ClusterId(1 << 63), by: NodeRun { node, run: u64::MAX }, epoch: Epoch(7), nth: 1 << 40 };
         let member = Member { run: header.by.clone(), address: "http://127.0.0.1:7401".to_owned() };
         for content in [
-            Content::Founded { partitions: 256 },
+            Content::Founded { partitions: 256, archive: false },
+            Content::Founded { partitions: 256, archive: true },
             Content::FoundedFrom {
                 partitions: 3,
                 state: FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".repeat(16) },
+                archive: true,
             },
             Content::Claim,
             Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None, post: None }),
@@ -356,7 +364,7 @@ mod tests {
         // So a program that does not know it names it, and does not begin from nothing.
         let state = FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".to_owned() };
         let mut encoded = Vec::new();
-        pack(&Content::FoundedFrom { partitions: 3, state }, &mut encoded);
+        pack(&Content::FoundedFrom { partitions: 3, state, archive: false }, &mut encoded);
         let stored =
             b"\x81\xacfounded_from\x82\xaapartitions\x03\xa5state\x83\xa7cluster\x02\xa8sequence\x09\xa6digest\xa20f";
         assert_eq!(encoded, stored, "the stored form never changes");

@@ -10,7 +10,6 @@ use tracing::info;
 use crate::clock::Clock;
 use crate::cluster::journal::{ClusterJournal, JoinError, NodeOptions};
 use crate::cluster::placement::{Place, Placement};
-use crate::cluster::record::ClusterId;
 use crate::cluster::start_points::StartPoints;
 use crate::cluster::view::ClusterView;
 use crate::config::EngineConfig;
@@ -28,7 +27,6 @@ use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveBehindLog};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use crate::storage::lock::DirectoryLock;
 use crate::storage::log::SharedLog;
@@ -62,7 +60,7 @@ pub struct Joining<'a> {
     pub view: Arc<ClusterView>,
     /// The place of its snapshots. Without one the node reads the whole log at each start.
     pub storage: Option<NodeStorage>,
-    /// The archive that all nodes share. Without one all posts stay in memory.
+    /// The archive that all nodes share, if the cluster was founded with one. Otherwise all posts stay in memory.
     pub archive: Option<Arc<dyn Archive>>,
     /// The way to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
@@ -130,7 +128,7 @@ impl Joining<'_> {
     ///
     /// # Errors
     /// Fails if the log cannot be used or is not the log of a cluster; if the directory is of another cluster, or of a server on one machine;
-    /// or if the log no longer has the records after the newest snapshot.
+    /// if the archive is not that of the cluster; or if the log no longer has the records after the newest snapshot.
     pub fn run(self) -> Result<(Engine, RecoveryReport), JoinError> {
         let Self { config, log, options, view, storage, archive, peers, clock, progress } = self;
         let began = Instant::now();
@@ -147,8 +145,8 @@ impl Joining<'_> {
         };
         let recovery = NodeRecovery { log, options: &options, files, peers, make_world: &make_world, progress };
         let RecoveredNode { state, followed, from, files } = recovery.run()?;
-        if let Some(archive) = &archive {
-            claim_archive(&**archive, followed.membership.cluster())?;
+        if archive.is_none() && followed.membership.has_archive() {
+            return Err(JoinError::NoArchive { cluster: followed.membership.cluster() });
         }
         let is_writer = {
             let view = Arc::clone(&view);
@@ -184,18 +182,5 @@ impl Inner {
         stopping.store(true, Ordering::Relaxed);
         thread.thread().unpark();
         Some(thread)
-    }
-}
-
-/// Makes an archive that belongs to nobody that of this cluster.
-fn claim_archive(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {
-    let ours = Identity::of_cluster(cluster.0);
-    match archive.identity().map_err(StorageError::from)? {
-        None => Ok(archive.set_identity(ours).map_err(StorageError::from)?),
-        Some(found) if found == ours => Ok(()),
-        Some(found) => {
-            let (place, found) = (archive.place(), found.to_string());
-            Err(JoinError::OtherArchive { place, found, cluster })
-        }
     }
 }

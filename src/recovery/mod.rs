@@ -16,6 +16,7 @@ mod fetch;
 pub mod node;
 pub mod rebuilt;
 mod replay;
+mod shared_archive;
 mod write;
 
 use std::sync::Arc;

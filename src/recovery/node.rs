@@ -10,7 +10,7 @@ use crate::cluster::membership::{Counted, ReadError};
 use crate::cluster::record::{ClusterId, FirstState};
 use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
-use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, replayed};
+use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, replayed, shared_archive};
 use crate::state::world::{World, Writer};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -228,6 +228,7 @@ impl NodeRecovery<'_> {
     fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
         self.progress.enter("reading the log");
         if let Some(archive) = state.world.behind_log() {
+            shared_archive::admit(archive, &from.membership)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;
         }
         state.writer.update_celebrities();

@@ -110,7 +110,7 @@ impl Rebuilt {
         Ok(Self { state, followed })
     }
 
-    /// Makes an empty directory that of a node of a new cluster, whose log begins with this state. Returns the first record of that log, which
+    /// Makes an empty directory that of a node of a new cluster, whose log begins with this state, and whose nodes share an `archive` or not. Returns the first record of that log, which
     /// is not written yet.
     ///
     /// # Errors
@@ -120,12 +120,13 @@ impl Rebuilt {
         files: Arc<dyn Files>,
         cluster: ClusterId,
         partitions: u32,
+        archive: bool,
         now: UnixMicros,
     ) -> Result<LogRecord, StorageError> {
         let before = &self.followed;
         let digest = self.state.world.digest().to_string();
         let state = FirstState { cluster: before.membership.cluster(), sequence: before.sequence, digest };
-        let record = first_record(cluster, &Content::FoundedFrom { partitions, state });
+        let record = first_record(cluster, &Content::FoundedFrom { partitions, state, archive });
         let followed = Followed::founded(&record).expect("it is a first record");
         identity::establish_of_cluster(&*files, cluster.0)?;
         self.write(files, &followed, now)?;

@@ -21,7 +21,7 @@ use crate::cli::settings::{OldPosts, Span};
 use crate::cli::{Outcome, import};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::{NodeOptions, SESSION, append_first, found, refuse_used};
+use tidewire::cluster::journal::{NodeOptions, SESSION, append_first, found, found_with_archive, refuse_used};
 use tidewire::cluster::membership::PARTITIONS;
 use tidewire::cluster::record::{ClusterId, NodeName};
 use tidewire::cluster::view::ClusterView;
@@ -302,7 +302,9 @@ impl Init {
         };
         // First, since it changes nothing if it is repeated.
         #[cfg(feature = "cassandra")]
-        self.archive.create()?;
+        let has_archive = self.archive.create()?;
+        #[cfg(not(feature = "cassandra"))]
+        let has_archive = false;
         let state = self.from_snapshot.as_deref().zip(self.data_dir.as_deref());
         let state = state.map(|(from, to)| FoundedState::load(from, to)).transpose()?;
         let log = KafkaLog::create_with(self.kafka.options(&self.cluster)?, &settings)?;
@@ -310,9 +312,10 @@ impl Init {
         refuse_used(&log)?;
         let id = ClusterId(fastrand::u64(..));
         match &state {
+            None if has_archive => found_with_archive(&log, self.partitions, id)?,
             None => found(&log, self.partitions, id)?,
             Some(state) => {
-                let appended = append_first(&log, &state.write(id, self.partitions)?);
+                let appended = append_first(&log, &state.write(id, self.partitions, has_archive)?);
                 appended.map_err(|cause| with_advice(cause, self.data_dir.as_deref()))?;
             }
         }

@@ -52,8 +52,8 @@ impl FoundedState {
     }
 
     /// Writes the directory of the first node, and returns the first record of the log.
-    pub(super) fn write(&self, cluster: ClusterId, partitions: u32) -> Result<LogRecord, StorageError> {
-        self.state.found(Arc::clone(&self.files), cluster, partitions, SystemClock.now())
+    pub(super) fn write(&self, cluster: ClusterId, partitions: u32, archive: bool) -> Result<LogRecord, StorageError> {
+        self.state.found(Arc::clone(&self.files), cluster, partitions, archive, SystemClock.now())
     }
 }
 

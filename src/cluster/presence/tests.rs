@@ -44,7 +44,8 @@ fn header(by: &NodeRun, epoch: Epoch, nth: u64) -> Header {
 impl Simulation {
     fn new() -> Self {
         let founder = NodeRun { node: "init".parse().unwrap(), run: 0 };
-        let first = encode(&header(&founder, Epoch(0), 0), &Content::Founded { partitions: PARTITIONS });
+        let first =
+            encode(&header(&founder, Epoch(0), 0), &Content::Founded { partitions: PARTITIONS, archive: false });
         let mut simulation = Self { log: vec![first], nodes: Vec::new(), now: Duration::ZERO, load: 0 };
         for nth in 0..NODES {
             let node = simulation.node(nth, 1);

@@ -8,6 +8,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
+use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::Part;
 use tidewire::feed::page::Range;
@@ -38,7 +39,6 @@ struct Member {
     files: MemoryFiles,
     door: Arc<Door>,
     celebrity: CelebrityPolicy,
-    has_archive: bool,
 }
 
 /// Three nodes with one archive, and what must be there: the body of each post, none if it was deleted.
@@ -78,7 +78,7 @@ fn author(number: u64) -> String {
 impl Town {
     fn empty(store: Store) -> Self {
         let log = MemoryLog::default();
-        found(&log, 16, ClusterId(5)).unwrap();
+        found_with_archive(&log, 16, ClusterId(5)).unwrap();
         let (archive, identity) = (store.open(), Arc::default());
         Self { log, store, archive, identity, members: Vec::new(), expected: BTreeMap::new() }
     }
@@ -87,7 +87,7 @@ impl Town {
         let mut town = Self::empty(store);
         // Each decides otherwise about the routes of the same posts.
         for (name, celebrity) in [("a", CelebrityPolicy::PushAll), ("b", CelebrityPolicy::PullAll), ("c", above(1))] {
-            town.add_with(name, celebrity, true);
+            town.add_with(name, celebrity);
         }
         town.all_are_members().await;
         town.follow_all().await;
@@ -106,11 +106,11 @@ impl Town {
         Arc::new(Door { cached, store, identity, answers: Mutex::default(), changed: Condvar::new() })
     }
 
-    fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy, has_archive: bool) {
+    fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy) {
         let door = self.door();
         let files = MemoryFiles::default();
-        let node = start(&self.log, name, &files, has_archive.then_some(&door), celebrity).unwrap();
-        self.members.push(Member { node, files, door, celebrity, has_archive });
+        let node = start(&self.log, name, &files, Some(&door), celebrity).unwrap();
+        self.members.push(Member { node, files, door, celebrity });
     }
 
     async fn all_are_members(&self) {
@@ -167,12 +167,12 @@ impl Town {
 
     /// Goes on as one process less, and starts it again from its directory.
     fn restart(&mut self, nth: usize) {
-        let Member { node, files, celebrity, has_archive, .. } = self.members.remove(nth);
+        let Member { node, files, celebrity, .. } = self.members.remove(nth);
         let name = node.view.me().to_string();
         node.engine.shutdown();
         let door = self.door();
-        let node = start(&self.log, &name, &files, has_archive.then_some(&door), celebrity).unwrap();
-        self.members.insert(nth, Member { node, files, door, celebrity, has_archive });
+        let node = start(&self.log, &name, &files, Some(&door), celebrity).unwrap();
+        self.members.insert(nth, Member { node, files, door, celebrity });
     }
 
     async fn in_step(&self) {
@@ -358,7 +358,7 @@ async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(stor
         town.check().await;
     }
     // A node without a directory reads all of the log.
-    town.add_with("d", CelebrityPolicy::PushAll, true);
+    town.add_with("d", CelebrityPolicy::PushAll);
     town.all_are_members().await;
     town.settle().await;
     town.check().await;
@@ -374,30 +374,28 @@ async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(stor
     town.shutdown();
 }
 
-async fn an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory(store: Store) {
-    let mut town = Town::empty(store);
-    town.add_with("a", CelebrityPolicy::PushAll, false);
-    town.follow_all().await;
-    town.publish_up_to(40).await;
-    town.edit(3, "[3]").await;
-    town.delete(4).await;
-    town.members[0].node.engine.snapshot().await.unwrap();
-    town.edit(5, "[5]").await;
-    town.publish_up_to(45).await;
-    town.members[0].has_archive = true;
-    town.restart(0);
-    town.publish_up_to(60).await;
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
+/// Nodes that had edits and deletions judged without an archive lack what the others need to know of these posts.
+async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never(store: Store) {
+    let town = Town::new(store).await;
+    let without = start(&town.log, "d", &MemoryFiles::default(), None, CelebrityPolicy::PushAll);
+    let refused = without.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, JoinError::NoArchive { cluster: ClusterId(5) }), "{refused}");
     town.shutdown();
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let first = start(&log, "a", &MemoryFiles::default(), None, CelebrityPolicy::PushAll).unwrap();
+    until("it is the sequencer", || first.is_sequencer()).await;
+    let later = start(&log, "b", &MemoryFiles::default(), Some(&town.door()), CelebrityPolicy::PushAll);
+    let refused = later.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, JoinError::NewArchive { .. }), "{refused}");
+    first.engine.shutdown();
 }
 
 async fn the_archive_of_another_cluster_is_refused(store: Store) {
     let town = Town::new(store).await;
     town.shutdown();
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(6)).unwrap();
+    found_with_archive(&log, 16, ClusterId(6)).unwrap();
     let door = Arc::clone(&town.members[0].door);
     let refused =
         start(&log, "a", &MemoryFiles::default(), Some(&door), CelebrityPolicy::PushAll).map(|_| ()).unwrap_err();
@@ -480,7 +478,7 @@ on_each_store! {
     edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them,
     a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm,
     nodes_start_from_snapshots_and_replay_what_the_archive_has_already,
-    an_archive_that_is_new_to_a_cluster_gets_all_that_is_in_memory,
+    a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
     the_archive_of_another_cluster_is_refused,
     an_erased_user_is_in_no_record_of_the_archive,
     whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says,

@@ -76,10 +76,12 @@ pub(crate) struct OfCluster {
 
 #[cfg(feature = "cluster")]
 impl OfCluster {
-    /// Creates it, if one is named.
-    pub(crate) fn create(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let Some(url) = &self.archive else { return Ok(()) };
-        create(&self.access.options(url, None)?, &self.archive_replicas)
+    /// Creates it, if one is named; returns false otherwise.
+    pub(crate) fn create(&self) -> Result<bool, Box<dyn std::error::Error>> {
+        let Some(url) = &self.archive else { return Ok(false) };
+        let options = self.access.options(url, None)?;
+        create(&options, &self.archive_replicas)?;
+        Ok(true)
     }
 }
 

@@ -380,7 +380,7 @@ fn a_new_cluster_begins_with_the_state_of_one_whose_log_is_lost_and_no_node_of_i
         let state = Rebuilt::from_snapshot(&DiskFiles::open(&place.path("restored")).unwrap(), &make_world).unwrap();
         let found = |directory: &str| {
             let files = Arc::new(DiskFiles::open(&place.path(directory)).unwrap());
-            state.found(files, ClusterId(9), 16, UnixMicros(1)).unwrap()
+            state.found(files, ClusterId(9), 16, false, UnixMicros(1)).unwrap()
         };
         let new = MemoryLog::default();
         append_first(&new, &found("first")).unwrap();
@@ -452,7 +452,7 @@ fn a_backup_is_begun_after_an_erasure_and_a_restore_to_a_record_before_names_the
 
 #[test]
 fn a_snapshot_that_needs_records_is_no_state_to_begin_with() {
-    let first = first_record(ClusterId(5), &Content::Founded { partitions: 16 });
+    let first = first_record(ClusterId(5), &Content::Founded { partitions: 16, archive: false });
     let followed = Followed::founded(&first).unwrap();
     let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };
     // The last record that was applied before the snapshot was complete.
