@@ -45,6 +45,22 @@ pub enum JoinError {
         /// The cluster that this node takes part in.
         cluster: ClusterId,
     },
+    /// The log ends before the last record that the archive has. What is written next would count as old there, and be lost.
+    #[error(
+        "{log} ends at record {last}, and the archive {archive} has writes of records up to {written}: the log has lost records, and the archive \
+         would ignore new posts and edits; restore the archive from its backup of the same time as the log, or found another cluster with an \
+         empty archive (tidewire cluster init --archive, with --from-snapshot)"
+    )]
+    BehindArchive {
+        /// The address of the log.
+        log: String,
+        /// The last record of the log.
+        last: Sequence,
+        /// The address of the archive.
+        archive: String,
+        /// The last record with which the archive was written.
+        written: Sequence,
+    },
     /// The log is empty.
     #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
     Empty(String),

@@ -228,7 +228,7 @@ impl NodeRecovery<'_> {
     fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
         self.progress.enter("reading the log");
         if let Some(archive) = state.world.behind_log() {
-            shared_archive::admit(archive, &from.membership)?;
+            shared_archive::admit(archive, &from.membership, self.log)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;
         }
         state.writer.update_celebrities();

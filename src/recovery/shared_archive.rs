@@ -1,4 +1,4 @@
-//! The archive that a node of a cluster is about to use: whether it is that of the cluster.
+//! The archive that a node of a cluster is about to use: whether it is that of the cluster, and of this log.
 //!
 //! Responsible for:
 //! - refusing an archive, or none, before anything of the log is replayed beside it.
@@ -12,17 +12,26 @@ use crate::cluster::record::ClusterId;
 use crate::storage::archive::Archive;
 use crate::storage::error::StorageError;
 use crate::storage::identity::Identity;
+use crate::storage::log::SharedLog;
 
 /// Makes an archive that belongs to nobody that of the cluster.
 ///
 /// # Errors
-/// Fails if the cluster was founded without an archive, or if this one is that of another cluster.
-pub(super) fn admit(archive: &dyn Archive, membership: &Membership) -> Result<(), JoinError> {
+/// Fails if the cluster was founded without an archive; if this one is that of another cluster; or if it has writes of records that the log does
+/// not have.
+pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn SharedLog) -> Result<(), JoinError> {
     let (place, cluster) = (archive.place(), membership.cluster());
     if !membership.has_archive() {
         return Err(JoinError::NewArchive { place, cluster });
     }
-    claim(archive, cluster)
+    claim(archive, cluster)?;
+    // In this order: other nodes write meanwhile, and never what the log does not have.
+    let written = archive.written().map_err(StorageError::from)?.max(archive.through().map_err(StorageError::from)?);
+    let last = log.range()?.last;
+    match written > last {
+        true => Err(JoinError::BehindArchive { log: log.place(), last, archive: place, written }),
+        false => Ok(()),
+    }
 }
 
 fn claim(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {

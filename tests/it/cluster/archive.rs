@@ -391,6 +391,18 @@ async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never(s
     first.engine.shutdown();
 }
 
+async fn a_log_that_ends_before_what_the_archive_has_is_refused(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(30).await;
+    town.check_archive().await;
+    town.shutdown();
+    let log = MemoryLog::default();
+    found_with_archive(&log, 16, ClusterId(5)).unwrap();
+    let refused = start(&log, "a", &MemoryFiles::default(), Some(&town.door()), CelebrityPolicy::PushAll);
+    let refused = refused.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, JoinError::BehindArchive { last: Sequence(1), .. }), "{refused}");
+}
+
 async fn the_archive_of_another_cluster_is_refused(store: Store) {
     let town = Town::new(store).await;
     town.shutdown();
@@ -479,6 +491,7 @@ on_each_store! {
     a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm,
     nodes_start_from_snapshots_and_replay_what_the_archive_has_already,
     a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
+    a_log_that_ends_before_what_the_archive_has_is_refused,
     the_archive_of_another_cluster_is_refused,
     an_erased_user_is_in_no_record_of_the_archive,
     whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says,
