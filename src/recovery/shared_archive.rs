@@ -34,14 +34,17 @@ pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn Sh
     }
 }
 
+/// Two clusters may claim it at the same time, and one of them is the first.
 fn claim(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {
     let ours = Identity::of_cluster(cluster.0);
+    if archive.identity().map_err(StorageError::from)?.is_none() {
+        archive.set_identity(ours).map_err(StorageError::from)?;
+    }
     match archive.identity().map_err(StorageError::from)? {
-        None => Ok(archive.set_identity(ours).map_err(StorageError::from)?),
         Some(found) if found == ours => Ok(()),
-        Some(found) => {
-            let (place, found) = (archive.place(), found.to_string());
-            Err(JoinError::OtherArchive { place, found, cluster })
+        found => {
+            let found = found.map_or("nobody".to_owned(), |found| found.to_string());
+            Err(JoinError::OtherArchive { place: archive.place(), found, cluster })
         }
     }
 }

@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 use crate::cli::settings::{RemoteAccess, SettingsError, Span};
 use crate::cli::{Outcome, terminal};
+#[cfg(feature = "cluster")]
+use tidewire::storage::archive::Archive;
 use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
 
 /// How Cassandra is reached.
@@ -76,12 +78,21 @@ pub(crate) struct OfCluster {
 
 #[cfg(feature = "cluster")]
 impl OfCluster {
-    /// Creates it, if one is named; returns false otherwise.
+    /// Creates it, if one is named; returns false otherwise. One that belongs to somebody is refused.
     pub(crate) fn create(&self) -> Result<bool, Box<dyn std::error::Error>> {
         let Some(url) = &self.archive else { return Ok(false) };
         let options = self.access.options(url, None)?;
         create(&options, &self.archive_replicas)?;
-        Ok(true)
+        let archive = CassandraArchive::open(&options).map_err(|cause| cause.with_sources())?;
+        let identity = archive.identity().map_err(|cause| cause.with_sources())?;
+        archive.close();
+        match identity {
+            None => Ok(true),
+            Some(of) => {
+                let why = format!("{url} belongs to {of} already: a new cluster needs a keyspace of its own");
+                Err(SettingsError::Nonsense { option: "archive", what: why }.into())
+            }
+        }
     }
 }
 
