@@ -15,6 +15,10 @@ use crate::cli::{Outcome, terminal};
 use tidewire::storage::archive::Archive;
 use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
 
+/// Nodes that store each row of the archive of a cluster, unless another number is named.
+#[cfg(feature = "cluster")]
+const REPLICAS: u8 = 3;
+
 /// How Cassandra is reached.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Access {
@@ -68,9 +72,9 @@ pub(crate) struct OfCluster {
     #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
     archive: Option<String>,
 
-    /// Nodes that store each row of the archive: a number for every datacentre, or DATACENTRE=NUMBER, separated by commas
-    #[arg(long, default_value = "3", value_name = "REPLICAS")]
-    archive_replicas: Replication,
+    /// Nodes that store each row of the archive: a number for every datacentre, or DATACENTRE=NUMBER, separated by commas [default: 3]
+    #[arg(long, value_name = "REPLICAS")]
+    archive_replicas: Option<Replication>,
 
     #[command(flatten)]
     access: Access,
@@ -80,9 +84,9 @@ pub(crate) struct OfCluster {
 impl OfCluster {
     /// Creates it, if one is named; returns false otherwise. One that belongs to somebody is refused.
     pub(crate) fn create(&self) -> Result<bool, Box<dyn std::error::Error>> {
-        let Some(url) = &self.archive else { return Ok(false) };
+        let Some(url) = &self.archive else { return Ok(self.refuse_alone().map(|()| false)?) };
         let options = self.access.options(url, None)?;
-        create(&options, &self.archive_replicas)?;
+        create(&options, self.archive_replicas.as_ref().unwrap_or(&Replication::Everywhere(REPLICAS)))?;
         let archive = CassandraArchive::open(&options).map_err(|cause| cause.with_sources())?;
         let identity = archive.identity().map_err(|cause| cause.with_sources())?;
         archive.close();
@@ -92,6 +96,21 @@ impl OfCluster {
                 let why = format!("{url} belongs to {of} already: a new cluster needs a keyspace of its own");
                 Err(SettingsError::Nonsense { option: "archive", what: why }.into())
             }
+        }
+    }
+
+    /// Refuses options of an archive without the archive.
+    fn refuse_alone(&self) -> Result<(), SettingsError> {
+        let Access { archive_user, archive_password_file, archive_tls_ca } = &self.access;
+        let alone = [
+            ("archive-replicas", self.archive_replicas.is_some()),
+            ("archive-user", archive_user.is_some()),
+            ("archive-password-file", archive_password_file.is_some()),
+            ("archive-tls-ca", archive_tls_ca.is_some()),
+        ];
+        match alone.into_iter().find(|(_, is_set)| *is_set) {
+            Some((option, _)) => Err(SettingsError::Nonsense { option, what: "needs --archive as well".to_owned() }),
+            None => Ok(()),
         }
     }
 }
