@@ -2,6 +2,7 @@
 //! restarts and replays lose and double nothing.
 
 mod door;
+mod refused;
 mod stores;
 mod told;
 
@@ -24,6 +25,10 @@ use tidewire::storage::identity::Identity;
 use super::*;
 use crate::world::{above, some};
 use door::{Answers, Door};
+use refused::{
+    a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
+    a_log_that_ends_before_what_the_archive_has_is_refused, the_archive_of_another_cluster_is_refused,
+};
 use stores::{Store, on_each_store};
 use told::{
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
@@ -372,46 +377,6 @@ async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(stor
     town.check().await;
     town.check_archive().await;
     town.shutdown();
-}
-
-/// Nodes that had edits and deletions judged without an archive lack what the others need to know of these posts.
-async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never(store: Store) {
-    let town = Town::new(store).await;
-    let without = start(&town.log, "d", &MemoryFiles::default(), None, CelebrityPolicy::PushAll);
-    let refused = without.map(|_| ()).unwrap_err();
-    assert!(matches!(refused, JoinError::NoArchive { cluster: ClusterId(5) }), "{refused}");
-    town.shutdown();
-    let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
-    let first = start(&log, "a", &MemoryFiles::default(), None, CelebrityPolicy::PushAll).unwrap();
-    until("it is the sequencer", || first.is_sequencer()).await;
-    let later = start(&log, "b", &MemoryFiles::default(), Some(&town.door()), CelebrityPolicy::PushAll);
-    let refused = later.map(|_| ()).unwrap_err();
-    assert!(matches!(refused, JoinError::NewArchive { .. }), "{refused}");
-    first.engine.shutdown();
-}
-
-async fn a_log_that_ends_before_what_the_archive_has_is_refused(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(30).await;
-    town.check_archive().await;
-    town.shutdown();
-    let log = MemoryLog::default();
-    found_with_archive(&log, 16, ClusterId(5)).unwrap();
-    let refused = start(&log, "a", &MemoryFiles::default(), Some(&town.door()), CelebrityPolicy::PushAll);
-    let refused = refused.map(|_| ()).unwrap_err();
-    assert!(matches!(refused, JoinError::BehindArchive { last: Sequence(1), .. }), "{refused}");
-}
-
-async fn the_archive_of_another_cluster_is_refused(store: Store) {
-    let town = Town::new(store).await;
-    town.shutdown();
-    let log = MemoryLog::default();
-    found_with_archive(&log, 16, ClusterId(6)).unwrap();
-    let door = Arc::clone(&town.members[0].door);
-    let refused =
-        start(&log, "a", &MemoryFiles::default(), Some(&door), CelebrityPolicy::PushAll).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, JoinError::OtherArchive { .. }), "{refused}");
 }
 
 async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
