@@ -119,7 +119,8 @@ async fn counts_of(core: &Core, source: SourceId) -> Result<(SourceId, ArchivedC
     Ok((source, counts))
 }
 
-/// Removes sources with all their entries.
+/// Removes sources with all their entries. It fails, and can be tried again, if another process changes the outbox of one meanwhile: its new
+/// layout may name a bucket that is not removed here.
 pub(super) async fn erase_outboxes(
     core: &Core,
     buckets: &BTreeMap<SourceId, Vec<(Route, BucketId)>>,
@@ -128,13 +129,21 @@ pub(super) async fn erase_outboxes(
 ) -> Result<(), ArchiveError> {
     let time = write_time(as_of) + 1;
     for source in without {
+        let found = core.read(&core.statements.settled_layouts, (source.as_str(),)).await?;
+        let layouts = core.layouts_of(source, found)?;
         let of_source = buckets.get(source).into_iter().flatten();
         let deletions = of_source.map(|(route, bucket)| {
             core.write(&core.statements.drop_bucket, (time, source.as_str(), route_to_row(*route), *bucket))
         });
         try_join_all(deletions).await?;
         for route in [Route::Push, Route::Pull] {
-            core.write(&core.statements.drop_layouts, (source.as_str(), route_to_row(route))).await?;
+            let Some(version) = layouts[index(route)].1 else { continue };
+            let of_route = (source.as_str(), route_to_row(route), version);
+            let done = core.write(&core.statements.drop_layouts, of_route).await?;
+            if !core.is_applied(done)? {
+                let why = format!("another process has changed the outbox of {source}");
+                return Err(ArchiveError::Unavailable { place: core.place.clone(), why });
+            }
         }
     }
     Ok(())

@@ -217,7 +217,7 @@ impl Statements {
                 "UPDATE {ks}.buckets SET layout = ?, version = ? WHERE source = ? AND route = ? IF version = ?",
             )
             .await?,
-            drop_layouts: swap("DELETE FROM {ks}.buckets WHERE source = ? AND route = ? IF EXISTS").await?,
+            drop_layouts: swap("DELETE FROM {ks}.buckets WHERE source = ? AND route = ? IF version = ?").await?,
             meta: read("SELECT value, version FROM {ks}.meta WHERE key = ?").await?,
             put_meta: write("INSERT INTO {ks}.meta (key, value) VALUES (?, ?) USING TIMESTAMP ?").await?,
             create_meta: swap("INSERT INTO {ks}.meta (key, value, version) VALUES (?, ?, ?) IF NOT EXISTS").await?,
