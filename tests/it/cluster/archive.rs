@@ -31,6 +31,7 @@ use refused::{
 };
 use stores::{Store, on_each_store};
 use told::{
+    edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
     readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
     reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
@@ -108,7 +109,9 @@ impl Town {
     fn door(&self) -> Arc<Door> {
         let (store, identity) = (self.store.open(), Arc::clone(&self.identity));
         let cached = self.store.is_in_memory().then(Mutex::default);
-        Arc::new(Door { cached, store, identity, answers: Mutex::default(), changed: Condvar::new() })
+        let (answers, changed) = (Mutex::default(), Condvar::new());
+        let (halves, rewrites_begun, rewrites) = Default::default();
+        Arc::new(Door { cached, store, identity, answers, changed, halves, rewrites_begun, rewrites })
     }
 
     fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy) {
@@ -464,4 +467,5 @@ on_each_store! {
     reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
     who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
+    edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
 }

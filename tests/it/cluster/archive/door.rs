@@ -1,6 +1,7 @@
 //! The way of one node to the store that all share, which may be cut off or slow. What is read by it is kept until it has to be forgotten.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use tidewire::feed::outbox::Part;
@@ -21,6 +22,10 @@ pub enum Answers {
     Late,
     /// Only rewrites wait.
     LateRewrites,
+    /// Rewrites wait, and batches as well, when a part of them is written.
+    LateBoth,
+    /// Batches wait when a part of them is written.
+    LateBatches,
 }
 
 /// What a node has read, as it was then.
@@ -48,6 +53,10 @@ pub struct Door {
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
     pub changed: Condvar,
+    /// The numbers of batches of which a part is written at least, of rewrites that have begun, and of those that are done.
+    pub halves: AtomicU64,
+    pub rewrites_begun: AtomicU64,
+    pub rewrites: AtomicU64,
 }
 
 impl Door {
@@ -59,13 +68,15 @@ impl Door {
     fn check(&self) -> Result<(), ArchiveError> {
         match *self.answers.lock().unwrap() {
             Answers::Never => Err(ArchiveError::Unavailable { place: self.place(), why: "it is cut off".to_owned() }),
-            Answers::Always | Answers::Late | Answers::LateRewrites => Ok(()),
+            _ => Ok(()),
         }
     }
 
     fn check_write(&self) -> Result<(), ArchiveError> {
         let answers = self.answers.lock().unwrap();
-        drop(self.changed.wait_while(answers, |answers| *answers == Answers::Late).unwrap());
+        let is_late =
+            |answers: &mut Answers| matches!(answers, Answers::Late | Answers::LateBoth | Answers::LateBatches);
+        drop(self.changed.wait_while(answers, is_late).unwrap());
         self.check()
     }
 }
@@ -88,6 +99,7 @@ impl Archive for Door {
         };
         self.check()?;
         self.store.write(&half(batch))?;
+        self.halves.fetch_add(1, Ordering::Relaxed);
         self.check_write()?;
         let written = self.store.write(batch);
         if let Some(cached) = &self.cached {
@@ -98,10 +110,14 @@ impl Archive for Door {
 
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let answers = self.answers.lock().unwrap();
-        drop(self.changed.wait_while(answers, |answers| *answers == Answers::LateRewrites).unwrap());
-        self.check_write()?;
+        self.rewrites_begun.fetch_add(1, Ordering::Relaxed);
+        let is_late =
+            |answers: &mut Answers| matches!(answers, Answers::Late | Answers::LateRewrites | Answers::LateBoth);
+        drop(self.changed.wait_while(answers, is_late).unwrap());
+        self.check()?;
         let rewritten = self.store.rewrite(rewrite);
         self.forget_all();
+        self.rewrites.fetch_add(1, Ordering::Relaxed);
         rewritten
     }
 

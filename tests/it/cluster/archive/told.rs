@@ -1,6 +1,7 @@
 //! What nodes show and tell of changes of posts that only the archive has, if another node has judged the change.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire::engine::Watcher;
 use tidewire::live::event::EventKind;
@@ -174,7 +175,7 @@ pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(stor
     town.done(async |engine| engine.erase(id(&author(1))).await).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
     town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
-    tokio::time::sleep(SESSION).await;
+    until("the rewrite has begun", || town.doors(|door| &door.rewrites_begun) > 0).await;
     for number in [62, 63, 65, 66] {
         town.publish(number).await;
     }
@@ -188,4 +189,43 @@ pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(stor
     town.check().await;
     town.check_archive().await;
     town.shutdown();
+}
+
+pub async fn edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(19).await;
+    // All are by another author, and change when the author of 19 is erased.
+    for number in [20, 23, 26, 29] {
+        let reply = Draft { reply_to: Some(PostId(19)), ..post(&author(20), number) };
+        town.done(async |engine| engine.publish(reply.clone(), false).await).await;
+        town.expected.insert(number, Some("{}".to_owned()));
+    }
+    town.publish_up_to(80).await;
+    town.settle().await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateRewrites));
+    town.done(async |engine| engine.erase(id(&author(19))).await).await;
+    let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
+    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    until("the rewrite has begun", || town.doors(|door| &door.rewrites_begun) > 0).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateBoth));
+    let before = town.doors(|door| &door.halves);
+    for number in [20, 26, 29] {
+        town.edit(number, &format!("[{number}]")).await;
+    }
+    town.delete(23).await;
+    until("a part of a batch is written", || town.doors(|door| &door.halves) > before).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateBatches));
+    until("all of the archive is rewritten", || town.doors(|door| &door.rewrites) > 0).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::Always));
+    until("the erasure ends", || town.members.iter().all(|member| member.node.engine.erasures().count == 0)).await;
+    // Pages show none of these replies: nobody follows whom they answer.
+    town.check_archive().await;
+    town.shutdown();
+}
+
+impl Town {
+    /// Adds up a count of the ways of all nodes to the store.
+    fn doors(&self, count: impl Fn(&Door) -> &AtomicU64) -> u64 {
+        self.members.iter().map(|member| count(&member.door).load(Ordering::Relaxed)).sum()
+    }
 }
