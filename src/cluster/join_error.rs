@@ -48,8 +48,7 @@ pub enum JoinError {
     /// The log ends before the last record that the archive has. What is written next would count as old there, and be lost.
     #[error(
         "{log} ends at record {last}, and the archive {archive} has writes of records up to {written}: the log has lost records, and the archive \
-         would ignore new posts and edits; restore the archive from its backup of the same time as the log, or found another cluster with an \
-         empty archive (tidewire cluster init --archive, with --from-snapshot)"
+         would ignore new posts and edits; restore the archive from its backup of the same time as the log"
     )]
     BehindArchive {
         /// The address of the log.
