@@ -70,6 +70,8 @@ pub struct Page<E> {
     pub may_fall: bool,
     /// Where to continue with entries that are added after this page, once `newest` is known.
     pub resume: Option<Resume>,
+    /// The last instant of what may make tokens invalid, such as a new follow: a token with this instant or a later one can be resumed.
+    pub resumable_from: UnixMicros,
     /// True if the entries added since a token are no longer known: this is the newest page, and the client has to read the feed again.
     pub gap: bool,
     /// Sources whose outboxes could not be read, or not in time. Their posts are missing here and appear on a later read. The owner of the
@@ -101,6 +103,7 @@ impl<E> Page<E> {
             is_cut: false,
             may_fall: false,
             resume: None,
+            resumable_from: UnixMicros(i64::MIN),
             gap: false,
             partial: Vec::new(),
             passed_over: 0,

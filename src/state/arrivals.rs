@@ -210,6 +210,20 @@ impl Arrivals {
         self.last_late.load(Ordering::Acquire) > since.0
     }
 
+    /// Returns the instant from which on tokens are known; if entries may fall, also to which no removal of a repost or a follow came later.
+    pub fn rejects_before(&self, may_fall: bool) -> UnixMicros {
+        let removed = if may_fall { self.last_removed.load(Ordering::Acquire).saturating_add(1) } else { NEVER };
+        UnixMicros(self.tokens_from.load(Ordering::Acquire).max(removed))
+    }
+
+    /// Returns the instant at which the last post arrived late. For a reader whose inbox has all posts, `of_inbox` is that of its last one.
+    pub fn last_late(&self, of_inbox: Option<UnixMicros>) -> UnixMicros {
+        match of_inbox {
+            Some(late) => late.max(UnixMicros(self.last_revealed.load(Ordering::Acquire))),
+            None => UnixMicros(self.last_late.load(Ordering::Acquire)),
+        }
+    }
+
     /// Returns true if any post that had been delivered before became visible after `since`.
     pub fn any_revealed(&self, since: UnixMicros) -> bool {
         self.last_revealed.load(Ordering::Acquire) > since.0

@@ -2,12 +2,13 @@
 //!
 //! Responsible for:
 //! - finding the late posts that are new to a client, and whether all of them are known;
-//! - making the token of a page.
+//! - making the token of a page, and saying from when on tokens are valid.
 //!
 //! Not responsible for:
 //! - the contents of a token (`feed::resume`), filling the page (`feed::page`).
 
 use crate::clock::UnixMicros;
+use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Range, Reach, WarmPart};
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
@@ -94,6 +95,22 @@ fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicro
         late.extend(places.into_iter().filter(|place| token.is_new(*place, at)));
     }
     late.len() <= LATE_POSTS_PER_PAGE_MAX
+}
+
+/// Returns the last instant of what makes the checks above reject older tokens, or may make them do so, except changed preferences. It belongs
+/// to what a page means: a client that is told to read the feed again must not be told that its page, with the same token, is still good.
+pub(super) fn resumable_from(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> UnixMicros {
+    let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
+    let last_late = view.inbox.filter(|_| warm.is_empty()).map(Inbox::last_late);
+    [
+        viewer.feed.last_made(),
+        viewer.follows.last_made(),
+        arrivals.rejects_before(token.may_fall),
+        arrivals.last_late(last_late),
+    ]
+    .into_iter()
+    .max()
+    .unwrap_or(UnixMicros(i64::MIN))
 }
 
 /// Makes the token of a page that was requested with `range`.

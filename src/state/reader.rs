@@ -22,7 +22,7 @@ use crate::feed::resume::Settled;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
 use crate::limits::PAGE_POSTS_MAX;
-use crate::state::catch_up::{catch_up, resume};
+use crate::state::catch_up::{catch_up, resumable_from, resume};
 use crate::state::feed_view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::slow::PageTime;
@@ -358,6 +358,7 @@ pub(super) fn build(view: &mut FeedView<'_>, warm: &[WarmPart], settled: Settled
     if let Some(resume) = &mut page.resume {
         // An entry may have moved below this page while it was built.
         resume.is_partial |= !is_steady && (page.may_fall || resume.may_fall);
+        page.resumable_from = resumable_from(view, warm, *resume);
     }
     // A virtual follow is hidden, so the page does not report that its source could not be read.
     page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::http::caching::Tag;
+use tidewire::clock::UnixMicros;
 use tidewire::engine::FeedPage;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -31,24 +32,35 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> (String, Option<Tag>) {
     let newest = members(&mut json, page, fields);
     let lacks = !page.page.partial.is_empty() || !page.partial.is_empty() || !page.page.unreadable.is_empty();
     let tag = (!lacks && !page.page.gap).then(|| {
-        let token = page.page.resume.map_or_else(Default::default, token_bytes);
-        Tag::of(&[&json.as_bytes()[..newest.start], &token, &json.as_bytes()[newest.end..]])
+        let token = page.page.resume.map(|token| token_bytes(token, page.page.resumable_from));
+        let token = token.as_ref().map_or(&[][..], |token| token);
+        Tag::of(&[&json.as_bytes()[..newest.start], token, &json.as_bytes()[newest.end..]])
     });
     (json, tag)
 }
 
-/// Returns the content of a resume token without its instants. Whenever anything is published anywhere, they are later ones; with those of an
-/// earlier page that had the same entries, a client that polls gets what came after that page.
-fn token_bytes(resume: Resume) -> [u8; 29] {
+/// The unit of the instants of tokens in tags, in microseconds. If a client is told to read a page again because its token is invalid, for
+/// a reason that its tag does not have, it gets another tag after this time.
+const INSTANTS_MICROS: i64 = 60_000_000;
+
+/// Returns the content of a resume token with its instants in minutes. Whenever anything is published anywhere, they are later ones; with
+/// those of an earlier page that had the same entries, a client that polls gets what came after that page, as long as the token is valid. So
+/// the instant from which on tokens are valid is a part of this too, and whether this one is.
+fn token_bytes(resume: Resume, resumable_from: UnixMicros) -> [u8; 53] {
     let Resume { position, above, below, ahead_us, preferences, is_partial, may_fall } = resume;
-    let flags = [is_partial, below.is_some(), above.is_some(), may_fall];
+    let is_resumable = resume.since().is_none_or(|since| resumable_from <= since);
+    let flags = [is_partial, below.is_some(), above.is_some(), may_fall, is_resumable];
     let flags: u8 = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
-    let mut bytes = [0; 29];
+    let minute = |at: Option<UnixMicros>| at.map_or(0, |at| at.0.div_euclid(INSTANTS_MICROS)).to_be_bytes();
+    let mut bytes = [0; 53];
     bytes[..8].copy_from_slice(&position.published_at.0.to_be_bytes());
     bytes[8..16].copy_from_slice(&position.id.0.to_be_bytes());
     bytes[16..24].copy_from_slice(&ahead_us.to_be_bytes());
     bytes[24..28].copy_from_slice(&preferences.to_be_bytes());
     bytes[28] = flags;
+    bytes[29..37].copy_from_slice(&resumable_from.0.to_be_bytes());
+    bytes[37..45].copy_from_slice(&minute(above));
+    bytes[45..].copy_from_slice(&minute(below));
     bytes
 }
 
@@ -168,7 +180,6 @@ fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
 mod tests {
     use super::*;
     use crate::test_support::at;
-    use tidewire::clock::UnixMicros;
     use tidewire::feed::page::Page;
     use tidewire::id::SourceSlot;
 
@@ -196,10 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_of_a_page_does_not_depend_on_the_instants_of_its_token_and_on_all_else() {
+    fn the_tag_of_a_page_depends_on_all_but_the_seconds_of_its_token() {
         let newest = Resume::at(at(7, 1));
-        let given = |resume: Option<Resume>| FeedPage { page: Page { resume, ..Page::empty() }, partial: Vec::new() };
-        let tag = |resume| page(&given(resume), Fields::All).1.expect("it lacks nothing");
+        let given = |resume: Option<Resume>, from| {
+            let resumable_from = UnixMicros(from);
+            FeedPage { page: Page { resume, resumable_from, ..Page::empty() }, partial: Vec::new() }
+        };
+        let tag_from = |resume, from| page(&given(resume, from), Fields::All).1.expect("it lacks nothing");
+        let tag = |resume| tag_from(resume, 5);
         let of = |micros| Resume { above: Some(UnixMicros(micros)), below: Some(UnixMicros(micros)), ..newest };
         assert_eq!(tag(Some(of(8))), tag(Some(of(9))));
         let others = [
@@ -212,12 +227,16 @@ mod tests {
             Some(Resume { position: at(6, 1), ..of(8) }),
             Some(Resume { ahead_us: -1, ..of(8) }),
             Some(Resume { preferences: 1, ..of(8) }),
+            Some(Resume { above: Some(UnixMicros(INSTANTS_MICROS)), ..of(8) }),
+            Some(Resume { below: Some(UnixMicros(INSTANTS_MICROS)), ..of(8) }),
+            Some(of(4)),
             Some(Resume { may_fall: true, ..of(8) }),
             Some(Resume { is_partial: true, ..of(8) }),
         ];
-        let tags: Vec<Tag> = others.into_iter().map(tag).collect();
+        let mut tags: Vec<Tag> = others.into_iter().map(tag).collect();
+        tags.push(tag_from(Some(of(8)), 6));
         for (nth, one) in tags.iter().enumerate() {
-            assert!(!tags[..nth].contains(one), "{nth}: {:?}", others[nth]);
+            assert!(!tags[..nth].contains(one), "{nth}: {:?}", others.get(nth));
         }
     }
 }
