@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::dev::ServiceResponse;
@@ -22,7 +23,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
+use tokio::sync::Semaphore;
 
+use crate::http::admission::ByteReservation;
 use crate::http::caching;
 
 /// The level for responses: the usual level, 6, takes up to three times as long and saves a fifth.
@@ -55,37 +58,65 @@ fn packed(name: &'static str, text: &'static str) -> Bytes {
     packed.get_or_insert_default().entry(name).or_insert_with(pack).clone()
 }
 
-/// Compresses a complete response of at least `from_bytes`, if the client accepts it.
-pub(super) async fn compressed(response: ServiceResponse, from_bytes: Option<NonZeroUsize>) -> ServiceResponse {
-    let Some(from_bytes) = from_bytes.filter(|_| is_text(response.headers())) else { return response };
+/// Compresses a complete response of at least `from_bytes`, if the client accepts it. Returns the reservation of its bytes too, which are those
+/// of the response as it was.
+pub(super) async fn compressed(
+    response: ServiceResponse,
+    reservation: Option<ByteReservation>,
+    from_bytes: Option<NonZeroUsize>,
+) -> (ServiceResponse, Option<ByteReservation>) {
+    let Some(from_bytes) = from_bytes.filter(|_| is_text(response.headers())) else { return (response, reservation) };
     let mut response = response;
     if response.headers().contains_key(CONTENT_ENCODING) {
-        return response;
+        return (response, reservation);
     }
     response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let BodySize::Sized(bytes) = response.response().body().size() else { return response };
+    let BodySize::Sized(bytes) = response.response().body().size() else { return (response, reservation) };
     let is_wanted = response.status() == StatusCode::OK && bytes >= from_bytes.get() as u64;
     if !is_wanted || !accepts_gzip(response.request().headers()) {
-        return response;
+        return (response, reservation);
     }
     let (request, response) = response.into_parts();
     let (mut response, body) = response.into_parts();
     let body = match body.try_into_bytes() {
         Ok(body) => body,
         // Another node sends it, piece by piece.
-        Err(body) => return ServiceResponse::new(request, response.set_body(body)),
+        Err(body) => return (ServiceResponse::new(request, response.set_body(body)), reservation),
     };
-    let whole = body.clone();
-    let packed = match body.len() <= RESPONSE_PIECE_BYTES {
-        true => Ok(gzip(&body, LEVEL)),
-        // It would delay the other connections of this worker.
-        false => web::block(move || gzip(&body, LEVEL)).await,
-    };
-    let body = packed.map_or(whole, |packed| {
+    let (packed, reservation) = packed_body(&body, reservation).await;
+    let body = packed.map_or(body, |packed| {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        packed.into()
+        packed
     });
-    ServiceResponse::new(request, response.set_body(BoxBody::new(body)))
+    (ServiceResponse::new(request, response.set_body(BoxBody::new(body))), reservation)
+}
+
+/// Returns the compressed form of a body. Returns `None` for a large one if as many as there are cores are being compressed: it is sent as it is.
+async fn packed_body(body: &Bytes, reservation: Option<ByteReservation>) -> (Option<Bytes>, Option<ByteReservation>) {
+    static LARGE: LazyLock<Semaphore> = LazyLock::new(|| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Semaphore::new(cores)
+    });
+    if body.len() <= RESPONSE_PIECE_BYTES {
+        return (Some(gzip(body, LEVEL).into()), reservation);
+    }
+    pack_large(body.clone(), reservation, &LARGE).await
+}
+
+/// Compresses a body on a thread that may block, where it delays no other connections. The permit and the reservation go there too: a client
+/// that disconnects ends neither the work nor what it occupies.
+async fn pack_large<R: Send + 'static>(
+    body: Bytes,
+    reservation: Option<R>,
+    permits: &'static Semaphore,
+) -> (Option<Bytes>, Option<R>) {
+    let Ok(permit) = permits.try_acquire() else { return (None, reservation) };
+    let packing = web::block(move || {
+        let packed = gzip(&body, LEVEL).into();
+        drop(permit);
+        (Some(packed), reservation)
+    });
+    packing.await.unwrap_or_default()
 }
 
 /// Returns true for the types of text that compress well and are sent as a whole.
@@ -123,6 +154,32 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
     use actix_web::http::header;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_large_body_is_compressed_if_there_is_a_permit_and_occupies_its_reservation_even_if_nobody_waits() {
+        static PERMITS: Semaphore = Semaphore::const_new(1);
+        actix_web::rt::System::new().block_on(async {
+            let (body, reserved) = (Bytes::from(vec![b'a'; 10_000_000]), Arc::new(()));
+            let (packed, reservation) = pack_large(body.clone(), Some(Arc::clone(&reserved)), &PERMITS).await;
+            assert!(packed.is_some_and(|packed| packed.len() < 100_000) && reservation.is_some());
+            drop(reservation);
+            // Random bytes take far longer than the checks below.
+            let slow = Bytes::from_iter(std::iter::repeat_with(|| fastrand::u8(..)).take(30_000_000));
+            let mut abandoned = Box::pin(pack_large(slow, Some(Arc::clone(&reserved)), &PERMITS));
+            let polled =
+                std::future::poll_fn(|task| std::task::Poll::Ready(abandoned.as_mut().poll(task).is_ready())).await;
+            drop(abandoned);
+            assert_eq!((polled, Arc::strong_count(&reserved), PERMITS.available_permits()), (false, 2, 0));
+            let (packed, other) = pack_large(body.clone(), Some(()), &PERMITS).await;
+            assert!(packed.is_none() && other.is_some(), "there is no permit for it");
+            let began = std::time::Instant::now();
+            while Arc::strong_count(&reserved) > 1 || PERMITS.available_permits() == 0 {
+                assert!(began.elapsed().as_secs() < 60, "what is done occupies nothing");
+                actix_web::rt::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        });
+    }
 
     #[test]
     fn gzip_is_accepted_by_name_or_as_any_unless_its_weight_is_nothing() {

@@ -9,6 +9,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::state::HttpState;
 
 use crate::server::Server;
@@ -95,6 +96,22 @@ fn answers_from_the_set_size_are_compressed_for_who_accepts_it_and_no_others() {
     let (head, body) = get(&server, "/v1/users/bob/feed", &known);
     assert!(head.starts_with("http/1.1 304 ") && body.is_empty(), "{head}");
     assert!(!head.contains("content-encoding"), "{head}");
+}
+
+#[test]
+fn a_response_counts_with_the_size_that_it_had_before_it_was_compressed() {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = AdmissionLimits { response_bytes: 90_000, ..AdmissionLimits::default() };
+    let compress_from = NonZeroUsize::new(1_000);
+    let server = Server::serving(
+        HttpState { compress_from, admission: Admission::new(limits), ..HttpState::from(engine.clone()) },
+        engine,
+    );
+    publish(&server, 100_000);
+    for (limit, status) in [(70, "http/1.1 200 "), (100, "http/1.1 503 ")] {
+        let (head, body) = get(&server, &format!("/v1/users/bob/feed?limit={limit}"), "gzip");
+        assert!(head.starts_with(status) && body.len() < 50_000, "{limit}: {head}");
+    }
 }
 
 #[test]

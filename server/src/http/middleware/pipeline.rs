@@ -145,10 +145,10 @@ async fn pass(
     let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
         Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
             let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
-            let guard = |response| guard_response((admission, state.pace), operation.work, client, response);
             let answered = match answered {
                 Ok(response) => {
-                    Ok(guard(compression::compressed(caching::validated(response), state.compress_from).await))
+                    let response = caching::validated(response);
+                    Ok(guard_response(&state, admission, operation.work, client, response).await)
                 }
                 failed => failed,
             };
@@ -341,22 +341,30 @@ fn length(request: &ServiceRequest) -> Option<usize> {
     length.or_else(|| (!request.headers().contains_key(TRANSFER_ENCODING)).then_some(0))
 }
 
-/// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal.
-fn guard_response(
-    (admission, pace): (&Arc<Admission>, Pace),
+/// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal. Compresses it after that, because the
+/// response as it was is in memory meanwhile.
+async fn guard_response(
+    state: &PipelineState,
+    admission: &Arc<Admission>,
     work: WorkKind,
     client: Client,
     response: ServiceResponse,
 ) -> ServiceResponse {
-    let BodySize::Sized(bytes) = response.response().body().size() else { return response };
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    if bytes <= RESPONSE_PIECE_BYTES {
+    let bytes = match response.response().body().size() {
+        BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+        BodySize::None | BodySize::Stream => 0,
+    };
+    let is_large = bytes > RESPONSE_PIECE_BYTES;
+    let reservation = if is_large { admission.answer(work, client, bytes) } else { Ok(None) };
+    let reservation = match reservation {
+        Ok(reservation) => reservation,
+        Err(problem) => return ServiceResponse::from_err(problem, response.request().clone()),
+    };
+    let (response, reservation) = compression::compressed(response, reservation, state.compress_from).await;
+    if !is_large {
         return response;
     }
-    match admission.answer(work, client, bytes) {
-        Ok(reservation) => response.map_body(|_, body| response_guard::body(body, reservation, pace)),
-        Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
-    }
+    response.map_body(|_, body| response_guard::body(body, reservation, state.pace))
 }
 
 /// Returns the problem code of a response, if the response is a problem.
