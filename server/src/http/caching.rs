@@ -14,7 +14,9 @@ use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, VARY};
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, VARY,
+};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Cached responses are validated before each use, because a feed changes at any time.
@@ -103,6 +105,7 @@ pub(super) fn validated_by(request: &HeaderMap, response: HttpResponse) -> HttpR
     let mut response = response.set_body(BoxBody::new(()));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     response.headers_mut().remove(CONTENT_TYPE);
+    response.headers_mut().remove(CONTENT_ENCODING);
     response
 }
 

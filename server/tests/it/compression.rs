@@ -126,6 +126,10 @@ fn by_default_only_texts_of_the_program_are_compressed() {
         let (head, body) = get(&server, path, "gzip, br");
         assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"), "{path}: {head}");
         assert_eq!((unpacked(&body), length(&head)), (server.get(path).text, body.len()), "{path}");
+        let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().replace("w/", "W/");
+        let (known, nothing) = get(&server, path, &format!("gzip\r\nIf-None-Match: {tag}"));
+        assert!(known.starts_with("http/1.1 304 ") && nothing.is_empty(), "{path}: {known}");
+        assert!(!known.contains("content-encoding") && known.contains("vary: accept-encoding"), "{path}: {known}");
         let (head, plain) = get(&server, path, "identity");
         assert!(!head.contains("content-encoding") && head.contains("vary: accept-encoding"), "{path}: {head}");
         assert!(plain.len() > 2 * body.len(), "{path}: {} of {}", body.len(), plain.len());
