@@ -58,6 +58,18 @@ fn packed(name: &'static str, text: &'static str) -> Bytes {
     packed.get_or_insert_default().entry(name).or_insert_with(pack).clone()
 }
 
+/// Adds to a response that depends on what the client accepts that it does so. A 304 in its place has to say this too.
+pub(super) fn varying(mut response: ServiceResponse, from_bytes: Option<NonZeroUsize>) -> ServiceResponse {
+    let is_packed = response.headers().contains_key(CONTENT_ENCODING);
+    let varies = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"accept-encoding");
+    // Another node that has answered may have said it.
+    let is_said = response.headers().get_all(VARY).any(varies);
+    if from_bytes.is_some() && !is_packed && !is_said && is_text(response.headers()) {
+        response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
 /// Compresses a complete response of at least `from_bytes`, if the client accepts it. Returns the reservation of its bytes too, which are those
 /// of the response as it was.
 pub(super) async fn compressed(
@@ -70,7 +82,6 @@ pub(super) async fn compressed(
     if response.headers().contains_key(CONTENT_ENCODING) {
         return (response, reservation);
     }
-    response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
     let BodySize::Sized(bytes) = response.response().body().size() else { return (response, reservation) };
     let is_wanted = response.status() == StatusCode::OK && bytes >= from_bytes.get() as u64;
     if !is_wanted || !accepts_gzip(response.request().headers()) {

@@ -96,6 +96,8 @@ fn answers_from_the_set_size_are_compressed_for_who_accepts_it_and_no_others() {
     let (head, body) = get(&server, "/v1/users/bob/feed", &known);
     assert!(head.starts_with("http/1.1 304 ") && body.is_empty(), "{head}");
     assert!(!head.contains("content-encoding"), "{head}");
+    let varies = |by: &str| head.lines().filter(|line| *line == format!("vary: {by}")).count();
+    assert_eq!((varies("accept-encoding"), varies("authorization")), (1, 1), "{head}");
 }
 
 #[test]

@@ -147,7 +147,7 @@ async fn pass(
             let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
             let answered = match answered {
                 Ok(response) => {
-                    let response = caching::validated(response);
+                    let response = caching::validated(compression::varying(response, state.compress_from));
                     Ok(guard_response(&state, admission, operation.work, client, response).await)
                 }
                 failed => failed,
