@@ -24,10 +24,10 @@ const CORS_ORIGINS_MAX: usize = 64;
 pub struct Origins(Vec<String>);
 
 /// Allowed non-simple request headers.
-const REQUEST_HEADERS: &str = "authorization, content-type, if-none-match, last-event-id";
+const REQUEST_HEADERS: &str = "authorization, content-type, if-none-match, last-event-id, tidewire-after";
 
 /// Response headers that pages may read in addition to the CORS-safelisted ones.
-const RESPONSE_HEADERS: &str = "etag, retry-after, www-authenticate";
+const RESPONSE_HEADERS: &str = "etag, retry-after, tidewire-sequence, www-authenticate";
 
 /// Maximum seconds that browsers cache a preflight response.
 const MAX_AGE: &str = "600";

@@ -40,6 +40,8 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
             let varies = answer.headers.get_all("vary").iter().filter(|vary| *vary == "Origin").count();
             assert_eq!(varies, 1, "{origin} {path}");
             assert_eq!(answer.header("access-control-allow-credentials"), "");
+            let readable = if is_allowed { "etag, retry-after, tidewire-sequence, www-authenticate" } else { "" };
+            assert_eq!(answer.header("access-control-expose-headers"), readable);
         }
         let asked = [("origin", origin), ("access-control-request-method", "PUT")];
         let answer = server.ask("OPTIONS", "/v1/users/ann/following/bob", &asked, "");
@@ -47,7 +49,8 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
         assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (expected, "Origin"));
         let methods = if is_allowed { "PUT, DELETE" } else { "" };
         assert_eq!(answer.header("access-control-allow-methods"), methods);
-        let headers = if is_allowed { "authorization, content-type, if-none-match, last-event-id" } else { "" };
+        let headers =
+            if is_allowed { "authorization, content-type, if-none-match, last-event-id, tidewire-after" } else { "" };
         assert_eq!(answer.header("access-control-allow-headers"), headers);
     }
     assert_eq!(server.ask("OPTIONS", "/v1/posts", &[("origin", "https://a.example")], "").status, 405, "no preflight");
