@@ -78,7 +78,6 @@ pub(super) async fn compressed(
     from_bytes: Option<NonZeroUsize>,
 ) -> (ServiceResponse, Option<ByteReservation>) {
     let Some(from_bytes) = from_bytes.filter(|_| is_text(response.headers())) else { return (response, reservation) };
-    let mut response = response;
     if response.headers().contains_key(CONTENT_ENCODING) {
         return (response, reservation);
     }
