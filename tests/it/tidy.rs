@@ -108,7 +108,7 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
 const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("problem", &[]),
     ("caching", &[]),
-    ("compression", &["caching"]),
+    ("compression", &["admission", "caching"]),
     ("page_json", &["caching"]),
     ("operation", &[]),
     ("client", &[]),
