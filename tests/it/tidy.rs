@@ -108,7 +108,6 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
 const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("problem", &[]),
     ("caching", &[]),
-    ("compression", &["admission", "caching"]),
     ("page_json", &["caching"]),
     ("operation", &[]),
     ("client", &[]),
@@ -118,6 +117,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("answer", &["problem", "request"]),
     ("proxies", &["client"]),
     ("admission", &["client", "operation", "problem"]),
+    ("compression", &["admission", "caching"]),
     ("auth", &["admission", "client", "engine_cell", "operation", "problem", "proxies"]),
     ("sockets", &["caching", "problem", "proxies"]),
     ("cluster", &["admission", "auth", "caching", "operation", "page_json", "problem", "request"]),
