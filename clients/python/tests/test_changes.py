@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
 from conftest import Connect
 from scripted import Said, Scripted, problem
@@ -136,6 +138,32 @@ def test_an_answer_that_is_cut_short_is_asked_for_again(connect: Connect) -> Non
         changes = list(connect(server.url).changes(after=0, follow=False))
         assert [each.sequence for each in changes] == [1, 2, 2]
         assert [path for _, path, _, _ in server.asked] == ["/v1/changes?after=0&limit=1000", "/v1/changes?after=1&limit=1000"]
+
+
+def test_a_time_before_the_year_1_stops_no_consumer(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    with client.changes(types=["published"]) as stream:
+        next(stream)
+        # Not by `publish`, which takes a datetime.
+        old = {"author": bob, "body": "old", "published_at": "0000-12-31T23:59:59.5Z"}
+        httpx.post(f"{client._memory.servers.current}/v1/posts", json=old).raise_for_status()
+        client.publish(bob, "new")
+        posts = (each.post for each in stream if isinstance(each, t.PublishedChange) and each.post.author == bob)
+        first, second = islice(posts, 2)
+    assert (first.body, second.body) == ("old", "new")
+    assert first.published_at == datetime.min.replace(tzinfo=timezone.utc)
+    assert first.raw["published_at"].startswith("0000-12-31T23:59:59.5")
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_line_that_cannot_be_read_ends_the_stream_after_all_before_it(connect: Connect, follow: bool) -> None:
+    lines = ['{"type":"erased","sequence":1,"user":"ann"}', '{"type":"erased","sequence":2}', '{"type":"reached","sequence":3}']
+    text = "".join(f"data: {line}\n\n" if follow else f"{line}\n" for line in lines)
+    with Scripted(Said(200, raw=text)) as server, connect(server.url).changes(after=0, follow=follow) as stream:
+        assert next(stream).sequence == 1
+        with pytest.raises(t.UnexpectedAnswer) as raised:
+            next(stream)
+        assert not raised.value.is_temporary and stream.position == 1 and len(server.asked) == 1
 
 
 def test_what_is_gone_is_said_with_the_place_to_go_on(connect: Connect) -> None:

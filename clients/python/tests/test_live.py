@@ -23,9 +23,11 @@ from tidewire import (
     Tidewire,
     TidewireError,
     Unauthorized,
+    UnexpectedAnswer,
     UnreadMessage,
     UpdateMessage,
 )
+from tidewire._live import Numbering
 
 Name = Callable[[str], str]
 
@@ -122,6 +124,13 @@ def test_a_stream_is_resumed_by_another_one(client: Tidewire, name: Name) -> Non
 def test_who_does_not_know_where_the_server_is_is_told_at_last(connect: Connect, name: Name) -> None:
     with pytest.raises(TidewireError):
         next(connect("http://127.0.0.1:9", retries=1).live("ann"))
+
+
+def test_a_message_that_cannot_be_read_is_final() -> None:
+    for text in ("<html>", "[]", '{"type":"post","seq":1}'):
+        with pytest.raises(UnexpectedAnswer) as raised:
+            Numbering("ann", None, None, False).take(text)
+        assert not raised.value.is_temporary
 
 
 def test_unread_entries_are_counted(client: Tidewire, name: Name) -> None:

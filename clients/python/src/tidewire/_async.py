@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last
+from ._changes import EventReader, Position, batch, is_last, read_line
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -265,11 +265,13 @@ class AsyncChangeStream(_Stream[Change]):
 
     async def _up_to_now(self, page_size: int) -> AsyncIterator[Change]:
         while True:
-            changes = await self._client._run(batch(self._position, page_size))
-            for change in changes:
+            lines = await self._client._run(batch(self._position, page_size))
+            change = None
+            for line in lines:
+                change = read_line(line)
                 self._position.passed(change)
                 yield change
-            if is_last(changes, page_size):
+            if is_last(change, len(lines), page_size):
                 return
 
     async def _follow(self) -> AsyncIterator[Change]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ._call import Answer, Call, query
-from .errors import ConnectionFailed
+from .errors import UnexpectedAnswer
 from .messages import Change, ChangeType, ReachedMessage, change_of
 
 # The server sends `reached` every 30 seconds.
@@ -39,31 +39,31 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def read(self, chunk: bytes) -> list[Change]:
-        """Returns what is complete with this piece."""
+    def read(self, chunk: bytes) -> Iterator[Change]:
+        """Returns what is complete with this piece, one by one: so a line that cannot be read keeps none before it from the caller."""
         *whole, self._rest = (self._rest + chunk).split(b"\n")
-        return [_change(line[len(b"data:") :]) for line in whole if line.startswith(b"data:")]
+        return (read_line(line[len(b"data:") :]) for line in whole if line.startswith(b"data:"))
 
 
-def batch(position: Position, limit: int) -> Call[list[Change]]:
-    """Returns the request for the next changes up to now, at most about `limit`."""
+def batch(position: Position, limit: int) -> Call[list[bytes]]:
+    """Returns the request for the lines of the next changes up to now, at most about `limit`."""
     return Call("GET", "/v1/changes", _read_batch, position.query(limit))
 
 
-def is_last(changes: list[Change], limit: int) -> bool:
-    """Whether what was accepted up to the request is all there."""
-    is_complete = bool(changes) and isinstance(changes[-1], ReachedMessage)
-    return is_complete and len(changes) <= limit
+def is_last(newest: Change | None, count: int, limit: int) -> bool:
+    """Whether what was accepted up to the request is all there, by the last line of the answer and their count."""
+    return isinstance(newest, ReachedMessage) and count <= limit
 
 
-def _read_batch(answer: Answer) -> list[Change]:
+def _read_batch(answer: Answer) -> list[bytes]:
     # Of an answer that was cut short, the last line may be incomplete.
     *whole, _rest = answer.content.split(b"\n")
-    return [_change(line) for line in whole if line]
+    return [line for line in whole if line]
 
 
-def _change(line: bytes) -> Change:
+def read_line(line: bytes) -> Change:
+    """Returns a complete line as a change. Raises what no other try mends: the same line would come again."""
     try:
         return change_of(json.loads(line))
     except (ValueError, TypeError, LookupError) as cause:
-        raise ConnectionFailed(f"the stream of changes has a line of another form: {cause}", sent=True) from cause
+        raise UnexpectedAnswer(f"the stream of changes has a line of another form: {cause}") from cause

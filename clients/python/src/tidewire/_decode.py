@@ -40,11 +40,13 @@ def decode(model: type[M], data: Any) -> M:
 
 
 def read_time(text: str) -> datetime:
-    """Returns a time as it stands in JSON, RFC 3339 in UTC."""
+    """Returns a time as it stands in JSON, RFC 3339 in UTC. Before the year 1, which `datetime` cannot express, it is `datetime.min`."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a time")
     seconds, fraction = found.groups()
+    if seconds.startswith("0000"):
+        return datetime.min.replace(tzinfo=timezone.utc)
     time = datetime.fromisoformat(seconds).replace(tzinfo=timezone.utc)
     return time.replace(microsecond=int((fraction or "0").ljust(6, "0")))
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from ._call import path, query
-from .errors import ConnectionFailed, RateLimited, TidewireError, Unauthorized
+from .errors import ConnectionFailed, RateLimited, TidewireError, Unauthorized, UnexpectedAnswer
 from .messages import (
     BeatMessage,
     HelloMessage,
@@ -55,7 +55,8 @@ class Numbering:
         try:
             message = live_message_of(json.loads(text))
         except (ValueError, TypeError, LookupError) as cause:
-            raise ConnectionFailed(f"a live message of another form: {cause}", sent=True) from cause
+            # It is final: the same message would come again with each connection.
+            raise UnexpectedAnswer(f"a live message of another form: {cause}") from cause
         if self._expects_hello:
             if not isinstance(message, HelloMessage):
                 raise ConnectionFailed(f"the first live message is {message.type}", sent=True)

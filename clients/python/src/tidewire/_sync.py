@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last
+from ._changes import EventReader, Position, batch, is_last, read_line
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -279,11 +279,13 @@ class ChangeStream(_Stream[Change]):
 
     def _up_to_now(self, page_size: int) -> Iterator[Change]:
         while True:
-            changes = self._client._run(batch(self._position, page_size))
-            for change in changes:
+            lines = self._client._run(batch(self._position, page_size))
+            change = None
+            for line in lines:
+                change = read_line(line)
                 self._position.passed(change)
                 yield change
-            if is_last(changes, page_size):
+            if is_last(change, len(lines), page_size):
                 return
 
     def _follow(self) -> Iterator[Change]:
