@@ -10,7 +10,7 @@ from conftest import Connect
 from scripted import POST, Said, Scripted, problem
 from server import KEY, Server, free_port, token
 
-from tidewire import ConnectionFailed, Forbidden, OutcomeUnknown, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
+from tidewire import ConnectionFailed, Forbidden, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
 from tidewire._exchange import pause_before
 
 GOOD = Said(200, POST)
@@ -61,7 +61,10 @@ SAFE: list[tuple[str, Callable[[Tidewire], object]]] = [
 ]
 
 
-@pytest.mark.parametrize("lost", [Said(0), Said(200, POST, length=10_000), UNKNOWN], ids=["no answer", "half an answer", "unknown"])
+REPEATED = [Said(0), Said(200, POST, length=10_000), UNKNOWN, Said(502)]
+
+
+@pytest.mark.parametrize("lost", REPEATED, ids=["no answer", "half an answer", "unknown", "502"])
 @pytest.mark.parametrize(("what", "call"), SAFE)
 def test_what_may_be_done_twice_is_sent_again_when_the_outcome_is_unknown(
     connect: Connect, lost: Said, what: str, call: Callable[[Tidewire], object]
@@ -81,14 +84,29 @@ def test_a_batch_keeps_its_ids_when_it_is_sent_again(connect: Connect) -> None:
         assert first == second and len({post["id"] for post in first["posts"]}) == 2
 
 
-@pytest.mark.parametrize("lost", [Said(0), UNKNOWN], ids=["no answer", "unknown"])
+OF_A_PROXY = [Said(status, raw="<html>") for status in (408, 500, 502, 503, 504)]
+LOST = [Said(0), UNKNOWN, *OF_A_PROXY, Said(200, raw="<html>")]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=["no answer", "unknown", "408", "500", "502", "503", "504", "another 200"])
 def test_what_may_not_be_done_twice_is_reported(connect: Connect, lost: Said) -> None:
     calls: list[Callable[[Tidewire], object]] = [lambda client: client.take_snapshot(), lambda client: client.revoke_tokens("ann")]
     for call in calls:
         with Scripted(lost, GOOD) as server:
-            with pytest.raises((ConnectionFailed, OutcomeUnknown)) as raised:
+            with pytest.raises(TidewireError) as raised:
                 call(connect(server.url))
             assert raised.value.outcome_unknown and len(server.asked) == 1
+    with Scripted(problem(403, "forbidden"), lost, GOOD) as server:
+        with pytest.raises(TidewireError) as raised:
+            connect(server.url, token="of.a.user").publish("bob", 1)
+        assert raised.value.outcome_unknown and len(server.asked) == 2, "a post without an id was sent twice"
+
+
+@pytest.mark.parametrize("refused", [OVERLOADED, problem(408, "body_timeout")], ids=["503", "408"])
+def test_what_tidewire_itself_refuses_was_not_done_and_is_sent_again(connect: Connect, refused: Said) -> None:
+    with Scripted(refused, Said(200, {"user": "ann", "not_before": "2026-11-20T10:00:00Z"})) as server:
+        connect(server.url).revoke_tokens("ann")
+        assert len(server.asked) == 2
 
 
 def test_a_post_without_an_id_is_not_sent_again_when_the_outcome_is_unknown(connect: Connect) -> None:

@@ -37,7 +37,8 @@ class TidewireError(Exception):
     @property
     def outcome_unknown(self) -> bool:
         """Whether the request may have been done all the same."""
-        return False
+        # Without Tidewire's code, a proxy has answered: it does not know what the server behind it has done.
+        return self.code is None and self.status is not None and (self.status == 408 or self.status >= 500)
 
     @property
     def is_temporary(self) -> bool:
@@ -64,6 +65,11 @@ class ConnectionFailed(TidewireError):
 
 class UnexpectedAnswer(TidewireError):
     """An answer that is not Tidewire's: of a proxy, or of a much newer server."""
+
+    @property
+    def outcome_unknown(self) -> bool:
+        is_success = self.status is not None and 200 <= self.status < 300
+        return is_success or super().outcome_unknown
 
 
 class BadRequest(TidewireError):
@@ -117,7 +123,10 @@ class ServerFailed(TidewireError):
 
 
 class Unavailable(TidewireError):
-    """503: the server is overloaded, starting or stopping. Nothing was done."""
+    """503: the server is overloaded, starting or stopping. Nothing was done.
+
+    Without a `code`, also 502 and 504, it is the answer of a proxy, and `outcome_unknown` is true.
+    """
 
 
 class OutcomeUnknown(Unavailable):
