@@ -7,11 +7,11 @@ import inspect
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
@@ -38,6 +38,7 @@ from ._http import (
     urls_of,
 )
 from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
+from ._streams import AsyncStream, OpenStreams
 from .errors import TidewireError, refusal
 from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
 from .models import Item, Page
@@ -93,6 +94,7 @@ class AsyncTidewire:
     ) -> None:
         urls = urls_of(base_url)
         self._memory = Memory(urls)
+        self._streams = OpenStreams()
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
         self._token = None if callable(token) else token
@@ -108,7 +110,9 @@ class AsyncTidewire:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections. Iterating over a stream of this client ends with it."""
+        for stream in self._streams.all():
+            await stream.close()
         await self._http.aclose()
 
     publish = _method(calls.publish)
@@ -177,15 +181,18 @@ class AsyncTidewire:
         page_size: int = 1000,
     ) -> AsyncChangeStream:
         """As `Tidewire.changes`, with `async for`."""
-        return AsyncChangeStream(self, Position(after, types), follow, page_size)
+        return self._streams.add(AsyncChangeStream(self, Position(after, types), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> AsyncLiveStream:
         """As `Tidewire.live`, with `async for`."""
-        return AsyncLiveStream(self, Numbering(user, epoch, seq, unread))
+        return self._streams.add(AsyncLiveStream(self, Numbering(user, epoch, seq, unread)))
 
     def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> AsyncFeed:
         """As `Tidewire.watch`, with `async for`."""
-        return AsyncFeed(self, user, Timeline(limit, keep), unread)
+        return self._streams.add(AsyncFeed(self, user, Timeline(limit, keep), unread))
+
+    def _reconnection(self) -> Reconnection:
+        return Reconnection(self._options, self._memory, can_renew=self._ask is not None)
 
     async def _run(self, call: Call[T]) -> T:
         exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
@@ -225,34 +232,14 @@ class AsyncTidewire:
             call = pages.after(page)
 
 
-class _Stream(Generic[T]):
-    """An iterator over a generator that holds a connection."""
-
-    def __init__(self, produced: AsyncIterator[T]) -> None:
-        self._produced = produced
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self
-
-    async def __anext__(self) -> T:
-        return await anext(self._produced)
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Closes the connection. Iterating ends with it."""
-        close = getattr(self._produced, "aclose", None)
-        if close is not None:
-            await close()
-
-
-class AsyncChangeStream(_Stream[Change]):
+class AsyncChangeStream(AsyncStream[Change]):
     """What the server accepted, in order."""
 
     def __init__(self, client: AsyncTidewire, position: Position, follow: bool, page_size: int) -> None:
-        super().__init__(self._follow() if follow else self._up_to_now(page_size))
+        super().__init__()
         self._client = client
+        self._page_size = None if follow else page_size
+        self._again: Reconnection | None = None
         self._position = position
 
     async def __aenter__(self) -> AsyncChangeStream:
@@ -263,7 +250,10 @@ class AsyncChangeStream(_Stream[Change]):
         """The sequence of the last change that was returned: the `after` by which another stream continues."""
         return self._position.after
 
-    async def _up_to_now(self, page_size: int) -> AsyncIterator[Change]:
+    def _begin(self) -> AsyncGenerator[Change, None]:
+        return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
+
+    async def _up_to_now(self, page_size: int) -> AsyncGenerator[Change, None]:
         while True:
             lines = await self._client._run(batch(self._position, page_size))
             change = None
@@ -274,9 +264,10 @@ class AsyncChangeStream(_Stream[Change]):
             if is_last(change, len(lines), page_size):
                 return
 
-    async def _follow(self) -> AsyncIterator[Change]:
+    async def _follow(self) -> AsyncGenerator[Change, None]:
         client = self._client
-        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        # After a step that was cancelled, it is the same loss that goes on.
+        self._again = again = self._again or client._reconnection()
         while True:
             url, token, reader = again.connecting(), await client._current_token(), EventReader()
             request = stream_request(client._http, url, self._position.query(), token)
@@ -297,18 +288,23 @@ class AsyncChangeStream(_Stream[Change]):
                 error = no_answer(url, cause)
             except TidewireError as cause:
                 error = cause
-            step = again.lost(error, time.monotonic())
+            try:
+                step = again.lost(error, time.monotonic())
+            except TidewireError:
+                self._again = None
+                raise
             _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
             await client._before_next_try(step, token)
 
 
-class AsyncLiveStream(_Stream[LiveMessage]):
+class AsyncLiveStream(AsyncStream[LiveMessage]):
     """The messages about a reader's feed."""
 
     def __init__(self, client: AsyncTidewire, numbering: Numbering) -> None:
-        super().__init__(self._follow())
+        super().__init__()
         self._client = client
         self._numbering = numbering
+        self._again: Reconnection | None = None
 
     async def __aenter__(self) -> AsyncLiveStream:
         return self
@@ -318,9 +314,10 @@ class AsyncLiveStream(_Stream[LiveMessage]):
         """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
         return self._numbering.position
 
-    async def _follow(self) -> AsyncIterator[LiveMessage]:
+    async def _begin(self) -> AsyncGenerator[LiveMessage, None]:
         client = self._client
-        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        # After a step that was cancelled, it is the same loss that goes on.
+        self._again = again = self._again or client._reconnection()
         while True:
             url, token, code = again.connecting(), await client._current_token(), None
             try:
@@ -337,7 +334,11 @@ class AsyncLiveStream(_Stream[LiveMessage]):
                 error = cause
             except (*SOCKET_ERRORS, asyncio.TimeoutError) as cause:
                 error, code = lost_socket(url, cause)
-            step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            try:
+                step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            except TidewireError:
+                self._again = None
+                raise
             _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
             await client._before_next_try(step, token)
 
@@ -355,15 +356,16 @@ class AsyncLiveStream(_Stream[LiveMessage]):
         )
 
 
-class AsyncFeed(_Stream[list[Item]]):
+class AsyncFeed(AsyncStream[list[Item]]):
     """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
 
     def __init__(self, client: AsyncTidewire, user: str, timeline: Timeline, unread: bool) -> None:
-        super().__init__(self._follow())
+        super().__init__()
         self._client = client
         self._user = user
         self._timeline = timeline
         self._stream = client.live(user, unread=unread)
+        self._is_changed = self._is_unfinished = False
         self.marker: str | None = None
         """Up to where the reader has read."""
         self.unread: UnreadMessage | None = None
@@ -393,21 +395,32 @@ class AsyncFeed(_Stream[list[Item]]):
         await super().close()
         await self._stream.close()
 
-    async def _follow(self) -> AsyncIterator[list[Item]]:
-        async for message in self._stream:
-            is_changed = self._timeline.apply(message)
-            if isinstance(message, (HelloMessage, MarkerMessage)):
-                self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
-                is_changed = is_changed or isinstance(message, MarkerMessage)
-            elif isinstance(message, UnreadMessage):
-                self.unread = message
-                is_changed = True
-            is_changed = await self._read_pages() or is_changed
-            if is_changed and self._timeline.is_current:
+    async def _begin(self) -> AsyncGenerator[list[Item], None]:
+        while True:
+            if not self._is_unfinished:
+                message = await anext(self._stream, None)
+                if message is None:
+                    return
+                # If reading pages fails or is cancelled, the next step begins with that.
+                self._is_unfinished = True
+                self._take(message)
+            await self._read_pages()
+            self._is_unfinished = False
+            if self._is_changed and self._timeline.is_current:
+                self._is_changed = False
                 yield self.items
 
-    async def _read_pages(self) -> bool:
-        is_changed, failures = False, 0
+    def _take(self, message: LiveMessage) -> None:
+        self._is_changed = self._timeline.apply(message) or self._is_changed
+        if isinstance(message, (HelloMessage, MarkerMessage)):
+            self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
+            self._is_changed = self._is_changed or isinstance(message, MarkerMessage)
+        elif isinstance(message, UnreadMessage):
+            self.unread = message
+            self._is_changed = True
+
+    async def _read_pages(self) -> None:
+        failures = 0
         while (read := self._timeline.start_read()) is not None:
             page = await self._page(read)
             if page is None or (page.partial and failures < PARTIAL_TRIES):
@@ -415,8 +428,7 @@ class AsyncFeed(_Stream[list[Item]]):
                 failures += 1
                 continue
             failures = 0
-            is_changed = self._timeline.finish_read(read, page) or is_changed
-        return is_changed
+            self._is_changed = self._timeline.finish_read(read, page) or self._is_changed
 
     async def _page(self, read: Read) -> Page | None:
         try:

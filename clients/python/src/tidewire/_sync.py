@@ -6,11 +6,11 @@ import inspect
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
@@ -37,6 +37,7 @@ from ._http import (
     urls_of,
 )
 from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
+from ._streams import OpenStreams, Stream, shut_down
 from .errors import TidewireError, refusal
 from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
 from .models import Item, Page
@@ -98,6 +99,7 @@ class Tidewire:
     ) -> None:
         urls = urls_of(base_url)
         self._memory = Memory(urls)
+        self._streams = OpenStreams()
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
         self._token = None if callable(token) else token
@@ -113,7 +115,9 @@ class Tidewire:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections. Iterating over a stream of this client ends with it."""
+        for stream in self._streams.all():
+            stream.close()
         self._http.close()
 
     publish = _method(calls.publish)
@@ -187,7 +191,7 @@ class Tidewire:
         With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `sequence` of each when it is
         processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
         """
-        return ChangeStream(self, Position(after, types), follow, page_size)
+        return self._streams.add(ChangeStream(self, Position(after, types), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> LiveStream:
         """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.
@@ -195,14 +199,17 @@ class Tidewire:
         After each `HelloMessage` that is not `recovered`, read the feed again: `watch` does that. `epoch` and `seq` resume after an
         earlier stream's `position`. With `unread` the number of unread entries is told when it has changed.
         """
-        return LiveStream(self, Numbering(user, epoch, seq, unread))
+        return self._streams.add(LiveStream(self, Numbering(user, epoch, seq, unread)))
 
     def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> Feed:
         """Returns a reader's feed that is kept up to date: iterate over it, and take each list of entries as the feed is then.
 
         `limit` entries are read at first and at a time; new ones may bring it to `keep`, before the oldest go.
         """
-        return Feed(self, user, Timeline(limit, keep), unread)
+        return self._streams.add(Feed(self, user, Timeline(limit, keep), unread))
+
+    def _reconnection(self) -> Reconnection:
+        return Reconnection(self._options, self._memory, can_renew=self._ask is not None)
 
     def _run(self, call: Call[T]) -> T:
         exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
@@ -219,10 +226,13 @@ class Tidewire:
             self._before_next_try(step, token)
 
     def _before_next_try(self, step: Again, used: str | None) -> None:
+        time.sleep(self._renewing(step, used))
+
+    def _renewing(self, step: Again, used: str | None) -> float:
+        """Forgets a token that was refused; returns for how long to pause."""
         if step.renews_token and used == self._token:
             self._token = None
-        if step.pause > 0:
-            time.sleep(step.pause)
+        return step.pause
 
     def _current_token(self) -> str | None:
         if self._token is None and self._ask is not None:
@@ -239,34 +249,14 @@ class Tidewire:
             call = pages.after(page)
 
 
-class _Stream(Generic[T]):
-    """An iterator over a generator that holds a connection."""
-
-    def __init__(self, produced: Iterator[T]) -> None:
-        self._produced = produced
-
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        return next(self._produced)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection. Iterating ends with it."""
-        close = getattr(self._produced, "close", None)
-        if close is not None:
-            close()
-
-
-class ChangeStream(_Stream[Change]):
+class ChangeStream(Stream[Change]):
     """What the server accepted, in order."""
 
     def __init__(self, client: Tidewire, position: Position, follow: bool, page_size: int) -> None:
-        super().__init__(self._follow() if follow else self._up_to_now(page_size))
+        super().__init__()
         self._client = client
+        self._page_size = None if follow else page_size
+        self._again: Reconnection | None = None
         self._position = position
 
     def __enter__(self) -> ChangeStream:
@@ -277,7 +267,10 @@ class ChangeStream(_Stream[Change]):
         """The sequence of the last change that was returned: the `after` by which another stream continues."""
         return self._position.after
 
-    def _up_to_now(self, page_size: int) -> Iterator[Change]:
+    def _begin(self) -> Generator[Change, None, None]:
+        return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
+
+    def _up_to_now(self, page_size: int) -> Generator[Change, None, None]:
         while True:
             lines = self._client._run(batch(self._position, page_size))
             change = None
@@ -288,15 +281,17 @@ class ChangeStream(_Stream[Change]):
             if is_last(change, len(lines), page_size):
                 return
 
-    def _follow(self) -> Iterator[Change]:
+    def _follow(self) -> Generator[Change, None, None]:
         client = self._client
-        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        # After a step that was cancelled, it is the same loss that goes on.
+        self._again = again = self._again or client._reconnection()
         while True:
             url, token, reader = again.connecting(), client._current_token(), EventReader()
             request = stream_request(client._http, url, self._position.query(), token)
             try:
                 response = client._http.send(request, stream=True)
                 try:
+                    self._opened(shut_down(response.extensions))
                     if response.status_code != 200:
                         raise refusal(response.status_code, response.headers, response.read())
                     for chunk in response.iter_raw():
@@ -311,18 +306,27 @@ class ChangeStream(_Stream[Change]):
                 error = no_answer(url, cause)
             except TidewireError as cause:
                 error = cause
-            step = again.lost(error, time.monotonic())
+            if self._closing.is_set():
+                return
+            try:
+                step = again.lost(error, time.monotonic())
+            except TidewireError:
+                self._again = None
+                raise
             _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
-            client._before_next_try(step, token)
+            self._pause(client._renewing(step, token))
+            if self._closing.is_set():
+                return
 
 
-class LiveStream(_Stream[LiveMessage]):
+class LiveStream(Stream[LiveMessage]):
     """The messages about a reader's feed."""
 
     def __init__(self, client: Tidewire, numbering: Numbering) -> None:
-        super().__init__(self._follow())
+        super().__init__()
         self._client = client
         self._numbering = numbering
+        self._again: Reconnection | None = None
 
     def __enter__(self) -> LiveStream:
         return self
@@ -332,14 +336,16 @@ class LiveStream(_Stream[LiveMessage]):
         """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
         return self._numbering.position
 
-    def _follow(self) -> Iterator[LiveMessage]:
+    def _begin(self) -> Generator[LiveMessage, None, None]:
         client = self._client
-        again = Reconnection(client._options, client._memory, can_renew=client._ask is not None)
+        # After a step that was cancelled, it is the same loss that goes on.
+        self._again = again = self._again or client._reconnection()
         while True:
             url, token, code = again.connecting(), client._current_token(), None
             try:
                 with ExitStack() as stack:
                     socket = self._connect(stack, url, token)
+                    self._opened(socket.close)
                     longest = HELLO_MAX
                     while True:
                         message = self._numbering.take(socket.recv(timeout=longest))
@@ -351,9 +357,17 @@ class LiveStream(_Stream[LiveMessage]):
                 error = cause
             except SOCKET_ERRORS as cause:
                 error, code = lost_socket(url, cause)
-            step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            if self._closing.is_set():
+                return
+            try:
+                step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
+            except TidewireError:
+                self._again = None
+                raise
             _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
-            client._before_next_try(step, token)
+            self._pause(client._renewing(step, token))
+            if self._closing.is_set():
+                return
 
     def _connect(self, stack: ExitStack, url: str, token: str | None) -> ClientConnection:
         return stack.enter_context(
@@ -369,15 +383,16 @@ class LiveStream(_Stream[LiveMessage]):
         )
 
 
-class Feed(_Stream[list[Item]]):
+class Feed(Stream[list[Item]]):
     """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
 
     def __init__(self, client: Tidewire, user: str, timeline: Timeline, unread: bool) -> None:
-        super().__init__(self._follow())
+        super().__init__()
         self._client = client
         self._user = user
         self._timeline = timeline
         self._stream = client.live(user, unread=unread)
+        self._is_changed = self._is_unfinished = False
         self.marker: str | None = None
         """Up to where the reader has read."""
         self.unread: UnreadMessage | None = None
@@ -407,30 +422,42 @@ class Feed(_Stream[list[Item]]):
         super().close()
         self._stream.close()
 
-    def _follow(self) -> Iterator[list[Item]]:
-        for message in self._stream:
-            is_changed = self._timeline.apply(message)
-            if isinstance(message, (HelloMessage, MarkerMessage)):
-                self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
-                is_changed = is_changed or isinstance(message, MarkerMessage)
-            elif isinstance(message, UnreadMessage):
-                self.unread = message
-                is_changed = True
-            is_changed = self._read_pages() or is_changed
-            if is_changed and self._timeline.is_current:
+    def _begin(self) -> Generator[list[Item], None, None]:
+        while True:
+            if not self._is_unfinished:
+                message = next(self._stream, None)
+                if message is None:
+                    return
+                # If reading pages fails or is cancelled, the next step begins with that.
+                self._is_unfinished = True
+                self._take(message)
+            self._read_pages(in_step=True)
+            self._is_unfinished = False
+            if self._is_changed and self._timeline.is_current:
+                self._is_changed = False
                 yield self.items
 
-    def _read_pages(self) -> bool:
-        is_changed, failures = False, 0
-        while (read := self._timeline.start_read()) is not None:
+    def _take(self, message: LiveMessage) -> None:
+        self._is_changed = self._timeline.apply(message) or self._is_changed
+        if isinstance(message, (HelloMessage, MarkerMessage)):
+            self.marker = message.marker if isinstance(message, HelloMessage) else message.cursor
+            self._is_changed = self._is_changed or isinstance(message, MarkerMessage)
+        elif isinstance(message, UnreadMessage):
+            self.unread = message
+            self._is_changed = True
+
+    def _read_pages(self, *, in_step: bool = False) -> None:
+        failures = 0
+        # Older entries may still be read when the stream is closed.
+        while not (in_step and self._closing.is_set()) and (read := self._timeline.start_read()) is not None:
             page = self._page(read)
             if page is None or (page.partial and failures < PARTIAL_TRIES):
-                time.sleep(pause_before(failures, None, self._client._options.retry_wait_max))
+                pause = pause_before(failures, None, self._client._options.retry_wait_max)
+                self._pause(pause) if in_step else time.sleep(pause)
                 failures += 1
                 continue
             failures = 0
-            is_changed = self._timeline.finish_read(read, page) or is_changed
-        return is_changed
+            self._is_changed = self._timeline.finish_read(read, page) or self._is_changed
 
     def _page(self, read: Read) -> Page | None:
         try:
