@@ -189,6 +189,21 @@ def test_gone_in_the_middle_ends_the_stream(connect: Connect) -> None:
         assert len(server.asked) == 3, "once it was connected, it comes back after any failure"
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_what_one_node_lacks_is_asked_of_the_others_and_is_gone_if_all_lack_it(connect: Connect, follow: bool) -> None:
+    line = '{"type":"reached","sequence":6}\n'
+    has = Said(200, raw=f"data: {line}\n" if follow else line)
+    lacks = [problem(410, "gone", oldest=oldest) for oldest in (9, 8, 10)]
+    with Scripted(lacks[0]) as first, Scripted(lacks[1]) as second, Scripted(has) as third:
+        assert next(connect([first.url, second.url, third.url]).changes(after=5, follow=follow)).sequence == 6
+        assert [len(each.asked) for each in (first, second, third)] == [1, 1, 1]
+    with Scripted(lacks[0]) as first, Scripted(lacks[1]) as second, Scripted(lacks[2]) as third:
+        with pytest.raises(t.Gone) as raised:
+            next(connect([first.url, second.url, third.url]).changes(after=5, follow=follow))
+        assert raised.value.oldest == 8, "not the node that has most"
+        assert [len(each.asked) for each in (first, second, third)] == [1, 1, 1]
+
+
 def test_who_sleeps_is_named_with_what_is_missed(connect: Connect) -> None:
     with Server("--active-window", "1s") as server:
         client = connect(server.url)

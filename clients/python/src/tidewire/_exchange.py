@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ._call import Answer, Call
-from .errors import ConnectionFailed, TidewireError, UnexpectedAnswer, refusal
+from .errors import ConnectionFailed, Gone, TidewireError, UnexpectedAnswer, refusal
 
 T = TypeVar("T")
 
@@ -52,6 +52,29 @@ class Memory:
         self.may_choose_ids = True
 
 
+class Lacks:
+    """Which servers do not have the next event. Each has as much of the journal as it kept: only if all lack it, it is gone."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._found: dict[str, Gone] = {}
+
+    def has_other(self, url: str, error: Gone) -> bool:
+        """Takes the refusal of one server; returns whether there is another to ask, which is then the current one."""
+        self._found[url] = error
+        others = [each for each in self._servers.urls if each not in self._found]
+        if others:
+            self._servers.current = others[0]
+        return bool(others)
+
+    @property
+    def least(self) -> Gone:
+        """The refusal of the server that has most; it becomes the current one."""
+        url, error = min(self._found.items(), key=lambda each: each[1].oldest)
+        self._servers.current = url
+        return error
+
+
 @dataclass(frozen=True)
 class Done(Generic[T]):
     """The answer, read."""
@@ -86,6 +109,7 @@ class Exchange(Generic[T]):
         self._can_renew = can_renew
         self._failures = 0
         self._unasked = len(memory.servers.urls) - 1
+        self._lacks = Lacks(memory.servers)
 
     def answered(self, answer: Answer) -> Done[T] | Again:
         """Takes an answer; raises what is wrong with it if no other try helps."""
@@ -103,6 +127,11 @@ class Exchange(Generic[T]):
         if error.status == 401 and self._can_renew:
             self._can_renew = False
             return Again(renews_token=True)
+        if isinstance(error, Gone):
+            if not self._lacks.has_other(self.url, error):
+                raise self._lacks.least
+            self.url = self._memory.servers.current
+            return Again()
         return self._failed(error, is_elsewhere_better=error.code in _OF_THIS_NODE)
 
     def failed(self, error: ConnectionFailed) -> Again:
@@ -140,6 +169,8 @@ class Reconnection:
         self._was_greeted = False
         self._is_token_new = False
         self._unasked = len(self._servers.urls) - 1
+        self._lacks = Lacks(self._servers)
+        self._lacks = Lacks(self._servers)
         self.url = self._servers.current
 
     def connecting(self) -> str:
@@ -156,12 +187,17 @@ class Reconnection:
         self._was_greeted = True
         self._is_token_new = False
         self._unasked = len(self._servers.urls) - 1
+        self._lacks = Lacks(self._servers)
 
     def lost(self, error: TidewireError, now: float, *, at_once: bool = False) -> Again:
         """Takes the end of a connection; raises it if no other one helps."""
         if error.status == 401 and self._can_renew and not self._is_token_new:
             self._is_token_new = True
             return Again(renews_token=True)
+        if isinstance(error, Gone):
+            if not self._lacks.has_other(self.url, error):
+                raise self._lacks.least
+            return Again()
         if not error.is_temporary:
             raise error
         was_greeted = self._greeted_at is not None
