@@ -13,11 +13,13 @@ from conftest import Connect
 from server import KEY, Proxy, Server, token
 
 from tidewire import (
+    ConnectionFailed,
     Feed,
     HelloMessage,
     LiveStream,
     MarkerMessage,
     PostMessage,
+    RateLimited,
     RemoveMessage,
     StaleMessage,
     Tidewire,
@@ -27,7 +29,7 @@ from tidewire import (
     UnreadMessage,
     UpdateMessage,
 )
-from tidewire._live import Numbering
+from tidewire._live import Numbering, closed
 
 Name = Callable[[str], str]
 
@@ -131,6 +133,18 @@ def test_a_message_that_cannot_be_read_is_final() -> None:
         with pytest.raises(UnexpectedAnswer) as raised:
             Numbering("ann", None, None, False).take(text)
         assert not raised.value.is_temporary
+
+
+def test_how_a_connection_was_closed_says_whether_another_one_may_help() -> None:
+    for code, kind, is_temporary in [
+        (None, ConnectionFailed, True),
+        (1001, ConnectionFailed, True),
+        (4001, Unauthorized, False),
+        (4008, ConnectionFailed, True),
+        (4029, RateLimited, True),
+    ]:
+        error = closed(code, "")
+        assert (type(error), error.is_temporary) == (kind, is_temporary), code
 
 
 def test_unread_entries_are_counted(client: Tidewire, name: Name) -> None:

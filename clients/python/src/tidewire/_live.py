@@ -86,7 +86,8 @@ def closed(code: int | None, reason: str) -> TidewireError:
     if code == 4001:
         return Unauthorized(said, status=401, code="unauthenticated")
     if code == 4029:
-        return RateLimited(said, code="too_many_connections")
+        # The user's other connections may end: this one is tried again, as a request with 429 is.
+        return RateLimited(said, status=429, code="too_many_connections")
     return ConnectionFailed(said, sent=True)
 
 
