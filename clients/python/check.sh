@@ -35,8 +35,8 @@ ls "$target/dist"
 
 echo "-- install into an empty environment, and test there"
 python3 -m venv "$target/empty"
-# The versions are those of the list; pytest is the only thing that the package does not ask for.
-"$target/empty/bin/pip" install --quiet --constraint requirements-dev.txt "$target"/dist/tidewire-*.whl pytest
+# The versions are those of the list; pytest and its workers are the only things that the package does not ask for.
+"$target/empty/bin/pip" install --quiet --constraint requirements-dev.txt "$target"/dist/tidewire-*.whl pytest pytest-xdist
 "$target/empty/bin/pip" check
 rm -rf "$target/from-sdist" && mkdir "$target/from-sdist"
 tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-components 1
@@ -44,4 +44,5 @@ tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-compon
 rm -rf "$target/from-sdist/src"
 cd "$target/from-sdist"
 "$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
-"$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3
+# Most of their time, the tests wait: three workers wait at once.
+"$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3 --numprocesses 3
