@@ -12,11 +12,13 @@ gets the same key twice replaces the first one by the second.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 
-from tidewire import AsyncTidewire, Gone, MissedMessage
+from tidewire import AsyncTidewire, Gone, MissedMessage, Post
 
 PLACE = Path(os.environ.get("PUSH_PLACE", "push.place"))
 
@@ -36,11 +38,16 @@ async def push_what_is_missed(tidewire: AsyncTidewire) -> None:
                 if isinstance(change, MissedMessage):
                     # Deleted posts are not there, and what is deleted needs no push.
                     for post in (await tidewire.get_posts([change.post.id])).posts:
-                        await push(change.reader, f"{change.reader}/{post.id}", f"{post.author}: {post.body['text']}")
+                        await push(change.reader, f"{change.reader}/{post.id}", f"{post.author}: {text_of(post)}")
                 store(change.sequence)
         except Gone as gone:
             print(f"posts up to {gone.oldest} are not known any more: going on after them", file=sys.stderr)
             store(gone.oldest)
+
+
+def text_of(post: Post) -> str:
+    """Returns what a post says. The server takes any JSON as its body, and another program may publish other things than this one."""
+    return str(post.body["text"]) if isinstance(post.body, dict) and "text" in post.body else "(not a text)"
 
 
 def store(sequence: int) -> None:
@@ -50,16 +57,34 @@ def store(sequence: int) -> None:
     new.replace(PLACE)
 
 
+async def next_line() -> str:
+    """Returns the next line of the standard input, "" at its end. Its thread keeps no program running that has failed elsewhere."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+
+    def take(text: str) -> None:
+        if not line.done():
+            line.set_result(text)
+
+    def read() -> None:
+        text = sys.stdin.readline()
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(take, text)
+
+    threading.Thread(target=read, daemon=True).start()
+    return await line
+
+
 async def publish_and_read(tidewire: AsyncTidewire) -> None:
     """Publishes each line; with an empty one, ann reads."""
-    while line := await asyncio.to_thread(sys.stdin.readline):
+    while line := await next_line():
         if text := line.strip():
             post = await tidewire.publish("bob", {"text": text}, wait="delivered")
             print(f"bob has published {post.id}", flush=True)
         else:
             page = await tidewire.feed("ann", limit=5)
             for item in page.items:
-                print(f"ann reads {item.post.author}: {item.post.body['text']}", flush=True)
+                print(f"ann reads {item.post.author}: {text_of(item.post)}", flush=True)
 
 
 async def main() -> None:
@@ -67,12 +92,14 @@ async def main() -> None:
     async with AsyncTidewire(url, token=os.environ.get("TIDEWIRE_KEY")) as tidewire:
         await tidewire.follow("ann", "bob")
         await tidewire.change_rules("ann", notify=True)
-        pushing = asyncio.create_task(push_what_is_missed(tidewire))
-        await asyncio.wait([pushing, asyncio.create_task(publish_and_read(tidewire))], return_when=asyncio.FIRST_COMPLETED)
-        if pushing.done():
-            # It ends only by what no other try mends, such as a key that is not taken.
-            pushing.result()
-        pushing.cancel()
+        tasks = [asyncio.create_task(push_what_is_missed(tidewire)), asyncio.create_task(publish_and_read(tidewire))]
+        # The first one ends only by what no other try mends, such as a key that is not taken; the second one with the input.
+        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for task in done:
+            task.result()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from scripted import Said, Scripted, problem
 from server import Server, wait_for
 
 from tidewire import Tidewire
@@ -66,6 +67,36 @@ def test_the_service_publishes_reads_and_pushes_what_is_missed_once_it_is_killed
         finally:
             stop(service)
     assert not any("push to ann" in line and line.endswith("one\n") for line in said)
+
+
+def test_the_service_ends_with_what_it_cannot_mend_though_it_waits_for_input(tmp_path: Path) -> None:
+    rules = {"show_own": False, "replies": "all", "reposts": True, "per_source_max": None, "notify": True}
+    with Scripted(Said(200, {"created": True}), Said(200, rules), problem(403, "forbidden")) as scripted:
+        environment = {**os.environ, "TIDEWIRE_URL": scripted.url, "PUSH_PLACE": str(tmp_path / "place")}
+        words = [sys.executable, str(EXAMPLE)]
+        # Nobody writes to its input, and nobody closes it.
+        service = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+        assert service.stdin is not None and service.stderr is not None
+        try:
+            wait_for(lambda: service.poll() is not None, "the end of the service")
+            assert b"Forbidden" in service.stderr.read() and service.returncode == 1
+        finally:
+            service.kill()
+            service.wait()
+            service.stdin.close()
+            service.stderr.close()
+
+
+def test_a_post_of_another_program_does_not_end_the_service(tmp_path: Path) -> None:
+    with Server() as server, Tidewire(server.url) as client:
+        client.follow("ann", "bob")
+        for body in (None, ["a list"], {"title": 1}):
+            client.publish("bob", body, wait="delivered")
+        environment = {**os.environ, "TIDEWIRE_URL": server.url, "PUSH_PLACE": str(tmp_path / "place")}
+        words = [sys.executable, str(EXAMPLE)]
+        service = subprocess.run(words, input=b"\n", capture_output=True, env=environment, timeout=60)
+        assert service.returncode == 0, service.stderr
+        assert service.stdout.count(b"ann reads bob: (not a text)\n") == 3
 
 
 def test_the_programs_of_the_readme_run(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
