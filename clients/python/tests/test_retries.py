@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -172,6 +173,27 @@ def test_base_urls_are_checked_and_may_have_a_path() -> None:
     with Scripted(GOOD) as server, Tidewire(f"{server.url}/feeds/") as client:
         client.get_post("1")
         assert server.asked[0][1] == "/feeds/v1/posts/1"
+
+
+@pytest.mark.parametrize("wrong", ["a.secret\n", "a secret", "\u00e9.secret", ""])
+def test_a_token_that_no_header_can_have_is_refused_without_its_text(connect: Connect, wrong: str) -> None:
+    with Scripted(GOOD) as server:
+        for ask in (lambda: connect(server.url, token=wrong), lambda: connect(server.url, token=lambda: wrong).get_post("1")):
+            with pytest.raises(ValueError) as raised:
+                ask()
+            assert "secret" not in str(raised.value)
+        assert server.asked == []
+
+
+def test_a_request_that_cannot_be_sent_is_no_lost_connection(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    with Scripted(GOOD) as server:
+        client = connect(server.url)
+        monkeypatch.setattr("tidewire._http.USER_AGENT", "a.secret\n")
+        for call in (lambda: client.get_post("1"), lambda: next(client.changes())):
+            with pytest.raises(TidewireError) as raised:
+                call()
+            assert not isinstance(raised.value, ConnectionFailed) and not raised.value.is_temporary
+            assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_an_expired_token_is_renewed_once(connect: Connect, guarded: Server) -> None:

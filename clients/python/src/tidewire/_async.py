@@ -26,6 +26,7 @@ from ._http import (
     SOCKET_ERRORS,
     USER_AGENT,
     answer_of,
+    checked_token,
     ended,
     headers_of,
     lost_socket,
@@ -97,7 +98,7 @@ class AsyncTidewire:
         self._streams = OpenStreams()
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
-        self._token = None if callable(token) else token
+        self._token = checked_token(token) if isinstance(token, str) else None
         self._tls = tls_of(urls, tls)
         timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
         verify = True if self._tls is None else self._tls
@@ -219,8 +220,7 @@ class AsyncTidewire:
             asked = self._ask()
             if not isinstance(asked, str):
                 asked = await asked
-            self._token = asked
-            return asked
+            self._token = checked_token(asked)
         return self._token
 
     async def _pages(self, pages: Pages[T]) -> AsyncIterator[T]:

@@ -37,6 +37,13 @@ def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext 
     return httpx.create_ssl_context()
 
 
+def checked_token(token: str) -> str:
+    """Returns a token; raises `ValueError`, without its text, if it cannot be in a header, as one read from a file with its line break."""
+    if not token or not all("!" <= character <= "~" for character in token):
+        raise ValueError("the token is empty, or has a space, a line break or another character that a token cannot have")
+    return token
+
+
 def headers_of(token: str | None) -> dict[str, str]:
     """Returns the headers of every request."""
     headers = {"user-agent": USER_AGENT}
@@ -67,7 +74,10 @@ def socket_url(url: str, path: str, query: dict[str, str]) -> str:
 
 
 def no_answer(url: str, cause: httpx.TransportError) -> ConnectionFailed:
-    """Returns what a failure of httpx means."""
+    """Returns what a failure of httpx means; raises what is wrong with the request itself, which no other try mends."""
+    if isinstance(cause, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):
+        # Without its text, which may have the token.
+        raise TidewireError(f"{url}: the request cannot be sent: {type(cause).__name__}") from None
     was_sent = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=was_sent)
 

@@ -25,6 +25,7 @@ from ._http import (
     SOCKET_ERRORS,
     USER_AGENT,
     answer_of,
+    checked_token,
     ended,
     headers_of,
     lost_socket,
@@ -102,7 +103,7 @@ class Tidewire:
         self._streams = OpenStreams()
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
-        self._token = None if callable(token) else token
+        self._token = checked_token(token) if isinstance(token, str) else None
         self._tls = tls_of(urls, tls)
         timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
         verify = True if self._tls is None else self._tls
@@ -237,8 +238,7 @@ class Tidewire:
     def _current_token(self) -> str | None:
         if self._token is None and self._ask is not None:
             asked = self._ask()
-            self._token = asked
-            return asked
+            self._token = checked_token(asked)
         return self._token
 
     def _pages(self, pages: Pages[T]) -> Iterator[T]:
