@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +146,12 @@ def test_how_a_connection_was_closed_says_whether_another_one_may_help() -> None
     ]:
         error = closed(code, "")
         assert (type(error), error.is_temporary) == (kind, is_temporary), code
+
+
+def test_certificates_for_other_servers_do_not_hinder_one_without_encryption(connect: Connect, server: Server, name: Name) -> None:
+    client = connect(server.url, tls=ssl.create_default_context(), retries=0)
+    with client.live(name("ann")) as stream:
+        assert isinstance(next(stream), HelloMessage)
 
 
 def test_unread_entries_are_counted(client: Tidewire, name: Name) -> None:

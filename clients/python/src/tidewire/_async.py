@@ -35,6 +35,7 @@ from ._http import (
     returned,
     socket_url,
     stream_request,
+    tls_for,
     tls_of,
     urls_of,
 )
@@ -346,7 +347,7 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
         return await stack.enter_async_context(
             connect(
                 socket_url(url, *self._numbering.target()),
-                ssl=self._client._tls,
+                ssl=tls_for(url, self._client._tls),
                 additional_headers=headers_of(token),
                 user_agent_header=None,
                 open_timeout=CONNECT_MAX,

@@ -73,6 +73,11 @@ def socket_url(url: str, path: str, query: dict[str, str]) -> str:
     return str(httpx.URL("ws" + url.removeprefix("http") + path, params=query or None))
 
 
+def tls_for(url: str, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Returns what a live connection is encrypted by: one without encryption must not be given any."""
+    return tls if url.startswith("https://") else None
+
+
 def no_answer(url: str, cause: httpx.TransportError) -> ConnectionFailed:
     """Returns what a failure of httpx means; raises what is wrong with the request itself, which no other try mends."""
     if isinstance(cause, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):

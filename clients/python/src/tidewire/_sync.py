@@ -34,6 +34,7 @@ from ._http import (
     returned,
     socket_url,
     stream_request,
+    tls_for,
     tls_of,
     urls_of,
 )
@@ -373,7 +374,7 @@ class LiveStream(Stream[LiveMessage]):
         return stack.enter_context(
             connect(
                 socket_url(url, *self._numbering.target()),
-                ssl=self._client._tls,
+                ssl=tls_for(url, self._client._tls),
                 additional_headers=headers_of(token),
                 user_agent_header=None,
                 open_timeout=CONNECT_MAX,
