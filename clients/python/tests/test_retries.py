@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Connect
 from scripted import POST, Said, Scripted, problem
 from server import KEY, Server, free_port, token
 
-from tidewire import ConnectionFailed, Forbidden, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
+from tidewire import AsyncTidewire, ConnectionFailed, Forbidden, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
 from tidewire._exchange import pause_before
 
 GOOD = Said(200, POST)
@@ -208,6 +210,31 @@ def test_an_expired_token_is_renewed_once(connect: Connect, guarded: Server) -> 
     client.feed("ann")
     client.feed("ann")
     assert asked == tokens
+
+
+def test_a_token_that_many_wait_for_is_asked_for_once() -> None:
+    asked: list[str] = []
+
+    def ask() -> str:
+        time.sleep(0.2)
+        asked.append("a.token")
+        return asked[-1]
+
+    async def ask_too() -> str:
+        await asyncio.sleep(0.2)
+        asked.append("a.token")
+        return asked[-1]
+
+    async def run(url: str) -> None:
+        async with AsyncTidewire(url, token=ask_too) as client:
+            await asyncio.gather(*[client.get_post("1") for _ in range(8)])
+
+    with Scripted(GOOD) as server:
+        with Tidewire(server.url, token=ask) as client, ThreadPoolExecutor(8) as pool:
+            assert len(list(pool.map(client.get_post, ["1"] * 8))) == 8
+        assert len(asked) == 1
+        asyncio.run(run(server.url))
+        assert len(asked) == 2
 
 
 def test_tokens_that_are_never_good_are_asked_for_once_more_only(connect: Connect, guarded: Server) -> None:

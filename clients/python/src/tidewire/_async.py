@@ -100,6 +100,7 @@ class AsyncTidewire:
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
         self._token = checked_token(token) if isinstance(token, str) else None
+        self._renewal = asyncio.Lock()
         self._tls = tls_of(urls, tls)
         timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
         verify = True if self._tls is None else self._tls
@@ -217,12 +218,16 @@ class AsyncTidewire:
             await asyncio.sleep(step.pause)
 
     async def _current_token(self) -> str | None:
-        if self._token is None and self._ask is not None:
-            asked = self._ask()
-            if not isinstance(asked, str):
-                asked = await asked
-            self._token = checked_token(asked)
-        return self._token
+        token = self._token
+        if token is not None or self._ask is None:
+            return token
+        async with self._renewal:
+            # Another task may have asked meanwhile.
+            token = self._token
+            if token is None:
+                asked = self._ask()
+                self._token = token = checked_token(asked if isinstance(asked, str) else await asked)
+            return token
 
     async def _pages(self, pages: Pages[T]) -> AsyncIterator[T]:
         call: Call[Any] | None = pages.first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import ssl
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -105,6 +106,7 @@ class Tidewire:
         self._options = Options(retries, retry_wait_max)
         self._ask = token if callable(token) else None
         self._token = checked_token(token) if isinstance(token, str) else None
+        self._renewal = threading.Lock()
         self._tls = tls_of(urls, tls)
         timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
         verify = True if self._tls is None else self._tls
@@ -237,10 +239,15 @@ class Tidewire:
         return step.pause
 
     def _current_token(self) -> str | None:
-        if self._token is None and self._ask is not None:
-            asked = self._ask()
-            self._token = checked_token(asked)
-        return self._token
+        token = self._token
+        if token is not None or self._ask is None:
+            return token
+        with self._renewal:
+            # Another thread may have asked meanwhile.
+            token = self._token
+            if token is None:
+                self._token = token = checked_token(self._ask())
+            return token
 
     def _pages(self, pages: Pages[T]) -> Iterator[T]:
         call: Call[Any] | None = pages.first
