@@ -166,6 +166,14 @@ def test_a_line_that_cannot_be_read_ends_the_stream_after_all_before_it(connect:
         assert not raised.value.is_temporary and stream.position == 1 and len(server.asked) == 1
 
 
+@pytest.mark.parametrize("text", ["", '{"type":"era'])
+def test_answers_without_progress_are_failures(connect: Connect, text: str) -> None:
+    with Scripted(Said(200, raw=text)) as server:
+        with pytest.raises(t.ConnectionFailed):
+            list(connect(server.url, retries=2, retry_wait_max=0.1).changes(after=0, follow=False))
+        assert len(server.asked) == 3
+
+
 def test_what_is_gone_is_said_with_the_place_to_go_on(connect: Connect) -> None:
     with Server() as server:
         client = connect(server.url)

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last, read_line
+from ._changes import EventReader, Position, batch, is_last, no_progress, read_line
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -260,7 +260,9 @@ class AsyncChangeStream(AsyncStream[Change]):
         return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
 
     async def _up_to_now(self, page_size: int) -> AsyncGenerator[Change, None]:
+        failures = 0
         while True:
+            before = self._position.after
             lines = await self._client._run(batch(self._position, page_size))
             change = None
             for line in lines:
@@ -269,6 +271,10 @@ class AsyncChangeStream(AsyncStream[Change]):
                 yield change
             if is_last(change, len(lines), page_size):
                 return
+            failures = 0 if self._position.after != before else failures + 1
+            if failures > 0:
+                pause = no_progress(failures, self._client._options)
+                await asyncio.sleep(pause)
 
     async def _follow(self) -> AsyncGenerator[Change, None]:
         client = self._client

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 
 from ._call import Answer, Call, query
-from .errors import UnexpectedAnswer
+from ._exchange import Options, pause_before
+from .errors import ConnectionFailed, UnexpectedAnswer
 from .messages import Change, ChangeType, ReachedMessage, change_of
 
 # The server sends `reached` every 30 seconds.
@@ -53,6 +54,13 @@ def batch(position: Position, limit: int) -> Call[list[bytes]]:
 def is_last(newest: Change | None, count: int, limit: int) -> bool:
     """Whether what was accepted up to the request is all there, by the last line of the answer and their count."""
     return isinstance(newest, ReachedMessage) and count <= limit
+
+
+def no_progress(failures: int, options: Options) -> float:
+    """Returns how long to pause after so many answers in a row that brought nothing new; raises after as many as a call is tried."""
+    if failures > options.retries:
+        raise ConnectionFailed("the changes were cut short before the first one, again and again", sent=True)
+    return pause_before(failures - 1, None, options.retry_wait_max)
 
 
 def _read_batch(answer: Answer) -> list[bytes]:

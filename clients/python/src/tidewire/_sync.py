@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last, read_line
+from ._changes import EventReader, Position, batch, is_last, no_progress, read_line
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -279,7 +279,9 @@ class ChangeStream(Stream[Change]):
         return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
 
     def _up_to_now(self, page_size: int) -> Generator[Change, None, None]:
+        failures = 0
         while True:
+            before = self._position.after
             lines = self._client._run(batch(self._position, page_size))
             change = None
             for line in lines:
@@ -288,6 +290,10 @@ class ChangeStream(Stream[Change]):
                 yield change
             if is_last(change, len(lines), page_size):
                 return
+            failures = 0 if self._position.after != before else failures + 1
+            if failures > 0:
+                pause = no_progress(failures, self._client._options)
+                self._pause(pause)
 
     def _follow(self) -> Generator[Change, None, None]:
         client = self._client
