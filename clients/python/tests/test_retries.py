@@ -177,7 +177,7 @@ def test_base_urls_are_checked_and_may_have_a_path() -> None:
         assert server.asked[0][1] == "/feeds/v1/posts/1"
 
 
-@pytest.mark.parametrize("wrong", ["a.secret\n", "a secret", "\u00e9.secret", ""])
+@pytest.mark.parametrize("wrong", ["a.secret\n", "a.secret ", "a\r\nsecret", "\u00e9.secret", ""])
 def test_a_token_that_no_header_can_have_is_refused_without_its_text(connect: Connect, wrong: str) -> None:
     with Scripted(GOOD) as server:
         for ask in (lambda: connect(server.url, token=wrong), lambda: connect(server.url, token=lambda: wrong).get_post("1")):

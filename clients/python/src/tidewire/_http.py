@@ -39,8 +39,8 @@ def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext 
 
 def checked_token(token: str) -> str:
     """Returns a token; raises `ValueError`, without its text, if it cannot be in a header, as one read from a file with its line break."""
-    if not token or not all("!" <= character <= "~" for character in token):
-        raise ValueError("the token is empty, or has a space, a line break or another character that a token cannot have")
+    if not token or token != token.strip() or not all(" " <= character <= "~" for character in token):
+        raise ValueError("the token is empty, has a space or a line break at its end, or a character that a header cannot have")
     return token
 
 
