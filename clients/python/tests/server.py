@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -70,6 +71,15 @@ def token(user: str, seconds: float = 3600) -> str:
     return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
+# Asks Linux to end the process with the thread that started it (PR_SET_PDEATHSIG): no server is left behind by tests that are killed.
+_ENDING_WITH_THE_TESTS = """
+import ctypes, os, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 class Server:
     """A server that can be killed and started again on what is left."""
 
@@ -99,7 +109,9 @@ class Server:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEWIRE_")}
         words = [str(program()), "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.folder / "data"), *self._words]
         with (self.folder / "log").open("ab") as log:
-            self._child = subprocess.Popen(words, stdout=log, stderr=log, env=environment)
+            self._child = subprocess.Popen(
+                [sys.executable, "-S", "-c", _ENDING_WITH_THE_TESTS, *words], stdout=log, stderr=log, env=environment
+            )
         try:
             wait_for(self._is_ready, "a server that is ready")
         except BaseException:
