@@ -23,6 +23,7 @@ class Said:
     retry_after: str | None = None
     length: int | None = None
     raw: str | None = None
+    encoding: str | None = None
 
 
 def problem(status: int, code: str, retry_after: str | None = None, **more: Any) -> Said:
@@ -55,6 +56,8 @@ class Scripted:
                     text = said.raw.encode()
                 self.send_response(said.status)
                 self.send_header("Content-Length", str(len(text) if said.length is None else said.length))
+                if said.encoding is not None:
+                    self.send_header("Content-Encoding", said.encoding)
                 if said.retry_after is not None:
                     self.send_header("Retry-After", said.retry_after)
                 self.end_headers()

@@ -113,16 +113,18 @@ def test_what_tidewire_itself_refuses_was_not_done_and_is_sent_again(connect: Co
 
 
 def test_a_post_without_an_id_is_not_sent_again_when_the_outcome_is_unknown(connect: Connect) -> None:
-    with Scripted(problem(403, "forbidden"), Said(0), GOOD) as server:
+    refused = problem(403, "forbidden")
+    with Scripted(refused, Said(0), refused, GOOD) as server:
         client = connect(server.url, token="a user's")
         with pytest.raises(ConnectionFailed) as raised:
             client.publish("bob", 1)
         assert raised.value.outcome_unknown
         first, second = server.bodies
         assert "id" in first and "id" not in second
-        # By now it knows who chooses ids.
+        # That the id was the reason is known when a post without it was taken.
         client.publish("bob", 2)
-        assert server.bodies[2:] == [{"author": "bob", "body": 2}]
+        client.publish("bob", 3)
+        assert ["id" in body for body in server.bodies[2:]] == [True, False, False]
 
 
 def test_a_wrong_request_is_not_sent_again(connect: Connect) -> None:
@@ -136,6 +138,14 @@ def test_a_wrong_request_is_not_sent_again(connect: Connect) -> None:
 def test_an_answer_that_is_not_tidewires_is_an_error_of_its_own(connect: Connect, said: Said) -> None:
     with Scripted(said) as server, pytest.raises(UnexpectedAnswer):
         connect(server.url).get_post("1")
+
+
+@pytest.mark.parametrize("call", [lambda client: client.get_post("1"), lambda client: client.take_snapshot()])
+def test_an_answer_that_cannot_be_decompressed_is_not_tidewires(connect: Connect, call: Callable[[Tidewire], object]) -> None:
+    with Scripted(Said(200, raw="not gzip", encoding="gzip")) as server:
+        with pytest.raises(UnexpectedAnswer) as raised:
+            call(connect(server.url))
+        assert raised.value.outcome_unknown and len(server.asked) == 1
 
 
 def test_nobody_who_listens_is_an_error_that_says_that_nothing_was_sent(connect: Connect) -> None:

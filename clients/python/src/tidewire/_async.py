@@ -31,6 +31,7 @@ from ._http import (
     headers_of,
     lost_socket,
     no_answer,
+    not_decoded,
     request_of,
     returned,
     socket_url,
@@ -203,6 +204,8 @@ class AsyncTidewire:
             token = await self._current_token()
             try:
                 response = await self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+            except httpx.DecodingError as cause:
+                raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
                 step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
             else:

@@ -108,6 +108,7 @@ class Exchange(Generic[T]):
         self._memory = memory
         self._can_renew = can_renew
         self._failures = 0
+        self._left_id = False
         self._unasked = len(memory.servers.urls) - 1
         self._lacks = Lacks(memory.servers)
 
@@ -115,14 +116,18 @@ class Exchange(Generic[T]):
         """Takes an answer; raises what is wrong with it if no other try helps."""
         if 200 <= answer.status < 300:
             try:
-                return Done(self.call.read(answer))
+                done = Done(self.call.read(answer))
+                # Only now is it known that the id was the reason for the refusal.
+                if self._left_id:
+                    self._memory.may_choose_ids = False
+                return done
             except (ValueError, TypeError, LookupError) as cause:
                 wrong = f"{self.call.method} {self.call.path}: an answer of another form: {cause}"
                 raise UnexpectedAnswer(wrong, status=answer.status) from cause
         error = refusal(answer.status, answer.headers, answer.content)
         if self.call.instead is not None and self.call.instead[0](error):
             self.call = self.call.instead[1]
-            self._memory.may_choose_ids = False
+            self._left_id = True
             return Again()
         if error.status == 401 and self._can_renew:
             self._can_renew = False

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from ._call import Answer, Call
 from ._changes import EVENTS, SILENCE_MAX
 from ._live import closed
-from .errors import ConnectionFailed, TidewireError, refusal
+from .errors import ConnectionFailed, TidewireError, UnexpectedAnswer, refusal
 
 try:
     _VERSION = version("tidewire")
@@ -85,6 +85,11 @@ def no_answer(url: str, cause: httpx.TransportError) -> ConnectionFailed:
         raise TidewireError(f"{url}: the request cannot be sent: {type(cause).__name__}") from None
     was_sent = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=was_sent)
+
+
+def not_decoded(url: str, cause: httpx.DecodingError) -> UnexpectedAnswer:
+    """Returns what an answer means whose compression is wrong. Its status is lost with it."""
+    return UnexpectedAnswer(f"{url}: an answer of another form: {cause}")
 
 
 def answer_of(response: httpx.Response) -> Answer:

@@ -31,6 +31,7 @@ from ._http import (
     headers_of,
     lost_socket,
     no_answer,
+    not_decoded,
     request_of,
     returned,
     socket_url,
@@ -86,8 +87,9 @@ class Tidewire:
 
     `base_url`: one URL, or those of several nodes; the client stays with one that answers, and takes the next when it does not.
     `token`: a server key or a user's token, or a function that returns one; the function is asked again when the server does not take
-    the last one any more. `timeout`: seconds for each try. `retries`: how many tries there are after the first one. `retry_wait_max`: the
-    longest pause, in seconds; if the server asks for a longer one, the refusal is raised at once. `tls`: what certificates are checked by.
+    the last one any more. `timeout`: seconds for each read and each write, not for a whole call. `retries`: how many tries there are
+    after the first one. `retry_wait_max`: the longest pause, in seconds; if the server asks for a longer one, the refusal is raised at
+    once. `tls`: what certificates are checked by.
     """
 
     def __init__(
@@ -221,6 +223,8 @@ class Tidewire:
             token = self._current_token()
             try:
                 response = self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+            except httpx.DecodingError as cause:
+                raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
                 step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
             else:

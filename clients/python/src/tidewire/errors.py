@@ -68,8 +68,7 @@ class UnexpectedAnswer(TidewireError):
 
     @property
     def outcome_unknown(self) -> bool:
-        is_success = self.status is not None and 200 <= self.status < 300
-        return is_success or super().outcome_unknown
+        return self.status is None or 200 <= self.status < 300 or super().outcome_unknown
 
 
 class BadRequest(TidewireError):
