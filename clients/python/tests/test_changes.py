@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 
@@ -151,7 +151,7 @@ def test_a_time_before_the_year_1_stops_no_consumer(client: Tidewire, name: Name
         posts = (each.post for each in stream if isinstance(each, t.PublishedChange) and each.post.author == bob)
         first, second = islice(posts, 2)
     assert (first.body, second.body) == ("old", "new")
-    assert first.published_at == datetime.min.replace(tzinfo=UTC)
+    assert first.published_at == datetime.min.replace(tzinfo=timezone.utc)
     assert first.raw["published_at"].startswith("0000-12-31T23:59:59.5")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import httpx
 from server import Server
@@ -65,7 +65,7 @@ def test_what_the_package_exports_is_there() -> None:
 
 def test_a_post_is_published_read_edited_hidden_and_deleted(client: Tidewire, name: Name) -> None:
     bob = name("bob")
-    time = datetime.now(UTC) - timedelta(hours=1)
+    time = datetime.now(timezone.utc) - timedelta(hours=1)
     post = client.publish(bob, {"text": "hello"}, tags=["rust"], topic="42", kind="ad", published_at=time, wait="delivered")
     assert (post.author, post.body, post.kind, post.topic) == (bob, {"text": "hello"}, "ad", "42")
     assert (post.published_at, list(post.tags), post.hidden, post.edited_at) == (time, ["rust"], False, None)
@@ -228,7 +228,7 @@ def test_operators_calls(client: Tidewire, name: Name) -> None:
     assert client.verify_feed(ann).good
     assert client.rebuild_feed(ann).good
     assert client.take_snapshot().bytes > 0
-    time = datetime.now(UTC)
+    time = datetime.now(timezone.utc)
     assert client.revoke_tokens(ann, not_before=time).not_before <= time
     assert client.revoke_tokens(ann).user == ann
     while not client.erase_user(ann):

@@ -347,7 +347,7 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
                             yield message
             except TidewireError as cause:
                 error = cause
-            except (TimeoutError, *SOCKET_ERRORS) as cause:
+            except (*SOCKET_ERRORS, asyncio.TimeoutError) as cause:
                 error, code = lost_socket(url, cause)
             try:
                 step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)

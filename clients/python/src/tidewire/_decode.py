@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, Union
 
@@ -46,8 +46,8 @@ def read_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is not a time")
     seconds, fraction = found.groups()
     if seconds.startswith("0000"):
-        return datetime.min.replace(tzinfo=UTC)
-    time = datetime.fromisoformat(seconds).replace(tzinfo=UTC)
+        return datetime.min.replace(tzinfo=timezone.utc)
+    time = datetime.fromisoformat(seconds).replace(tzinfo=timezone.utc)
     return time.replace(microsecond=int((fraction or "0").ljust(6, "0")))
 
 
@@ -55,7 +55,7 @@ def write_time(time: datetime) -> str:
     """Returns a time as it stands in JSON. One without a time zone is refused, as nobody knows which it means."""
     if time.tzinfo is None:
         raise ValueError(f"{time!r} has no time zone")
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return time.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 _Plan: TypeAlias = tuple[tuple[str, Convert, bool], ...]

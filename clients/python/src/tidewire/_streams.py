@@ -137,8 +137,9 @@ class AsyncStream(ABC, Generic[T]):
     def _is_by_close(self, error: BaseException) -> bool:
         if not isinstance(error, asyncio.CancelledError):
             return isinstance(error, Exception)
-        # A task counts who cancels it: another one than `close` is not to be held up.
-        return self._task is None or self._task.uncancel() == 0
+        # From Python 3.11 on, a task counts who cancels it: another one than `close` is not to be held up.
+        uncancel = getattr(self._task, "uncancel", None)
+        return uncancel is None or uncancel() == 0
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
