@@ -128,7 +128,7 @@ start_one() { # NODE NODES
     : >"$home/log" # an earlier start has told there that it is ready
     # Only the quick compiler, since a test waits for the start. Nodes that are new wait for each other no longer than on one machine.
     java "-Xms$heap" "-Xmx$heap" -Xss256k -XX:MaxDirectMemorySize=128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-        -XX:+ExitOnOutOfMemoryError "-javaagent:$(ls "$jars"/jamm-*.jar)" "${internals[@]}" \
+        -XX:+ExitOnOutOfMemoryError "-XX:ErrorFile=$home/crash.log" "-javaagent:$(ls "$jars"/jamm-*.jar)" "${internals[@]}" \
         -Djdk.attach.allowAttachSelf=true -Dio.netty.tryReflectionSetAccessible=true -Djava.awt.headless=true \
         "$before_settings$home/cassandra.yaml" "-Dcassandra.storagedir=$home/data" "-Dcassandra.logdir=$home" \
         "-Dlogback.configurationFile=$home/logback.xml" -Dcassandra-foreground=yes -Dcassandra.ring_delay_ms=1000 \
