@@ -40,6 +40,7 @@ type Walk<Entry> = AsyncGenerator<Entry, void, undefined>;
 export class Tidewire<Body = unknown> {
   readonly #options: ClientOptions;
   readonly #http: Http;
+  #mayChooseIds = true;
 
   constructor(options: ClientOptions = {}) {
     this.#options = options;
@@ -55,11 +56,23 @@ export class Tidewire<Body = unknown> {
 
   /**
    * Publishes a post. It gets an id here unless it has one, so that it is published once even if it is sent again. Refused
-   * with `post_id_taken` if a post with other content has this id.
+   * with `post_id_taken` if a post with other content has this id. Where a user's token may choose no ids, it is sent without
+   * one, and not again if nobody answers.
    */
   async publish(post: T.NewPost<Body>, options: WriteOptions = {}): Promise<T.Post<Body>> {
-    const body = { ...post, id: post.id ?? newPostId() };
-    return this.#send('POST', '/v1/posts', options, { body });
+    const send = (body: T.NewPost<Body>, isRepeatable: boolean): Promise<T.Post<Body>> =>
+      this.#send('POST', '/v1/posts', options, { body, isRepeatable });
+    if (post.id != null) return send(post, true);
+    if (!this.#mayChooseIds) return send(post, false);
+    try {
+      return await send({ ...post, id: newPostId() }, true);
+    } catch (error) {
+      if (!(error instanceof TidewireError) || error.code !== 'forbidden') throw error;
+      const published = await send(post, false);
+      // Only now is it known that the id was the reason.
+      this.#mayChooseIds = false;
+      return published;
+    }
   }
 
   /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. */

@@ -82,6 +82,29 @@ for (const transport of ['websocket', 'sse']) {
   });
 }
 
+test('a feed whose function brings something else once, asks again', async () => {
+  for (const transport of ['websocket', 'sse']) {
+    let asked = 0;
+    const feed = client(async () => (asked++ === 0 ? '{"error":"sign in"}' : token('ann', 60))).live('ann', {
+      transport,
+      WebSocket,
+    });
+    feed.start();
+    await until(`live over ${transport}`, () => feed.state === 'live');
+    feed.stop();
+  }
+});
+
+test('a user who may choose no ids publishes without, and once', async () => {
+  const tidewire = client(token('ann', 60));
+  for (const text of ['first', 'second']) {
+    const { id } = await tidewire.publish({ author: 'ann', body: { text } });
+    assert.deepEqual((await tidewire.post(id)).body, { text });
+  }
+  await assert.rejects(tidewire.publish({ author: 'ann', id: '7', body: 1 }), { code: 'forbidden' });
+  await assert.rejects(tidewire.publish({ author: 'bob', body: 1 }), { code: 'forbidden' });
+});
+
 test('changes are for keys of servers', async () => {
   await assert.rejects(client(token('ann', 60)).changes({ after: 0 }).next(), { status: 403 });
   let asked = 0;

@@ -28,6 +28,8 @@ const SETTLED_MS = 5_000;
 // A beat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
 const TOO_SLOW = 4008;
+// What an error page or JSON has: a WebSocket fails at once with it.
+const NO_TOKEN = /[{}<>"\s]/;
 const ASKS_FOR_TOKEN = 'the server asks for authentication';
 const FINAL_CODES = {
   4029: 'this reader has too many connections',
@@ -316,7 +318,11 @@ export class Feed extends EventTarget {
   #missingToken() {
     if (this.#token || !this.#askToken) return null;
     return (this.#asked ??= inTime(TOKEN_WAIT_MAX_MS, Promise.resolve().then(this.#askToken))
-      .then((token) => ([this.#token, this.#isTokenNew] = [token, true]))
+      .then((token) => {
+        if (token && (typeof token !== 'string' || NO_TOKEN.test(token)))
+          throw new TypeError('the function brought no token');
+        [this.#token, this.#isTokenNew] = [token, true];
+      })
       .finally(() => (this.#asked = null)));
   }
 
