@@ -86,7 +86,7 @@ fn of_node_with_archive() -> String {
     use tidewire::recovery::{RecoveryProgress, node::NoPeers};
     use tidewire::storage::archive::{Archive, MemoryArchive};
     let log = tidewire::storage::log::memory::MemoryLog::default();
-    journal::found(&log, 16, ClusterId(5)).unwrap();
+    journal::found_with_archive(&log, 16, ClusterId(5)).unwrap();
     let (clock, session) = (Arc::new(tidewire::clock::SystemClock), journal::SESSION);
     let options = journal::NodeOptions { name: "a".parse().unwrap(), address: "http://a".to_owned(), session };
     let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), session));
