@@ -17,6 +17,7 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, LargestIds, Rewrite,
 };
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// An archive that is lost when its process ends. Its operations never fail.
@@ -25,6 +26,8 @@ pub struct MemoryArchive {
     contents: RwLock<Contents>,
     persisted: Mutex<Persisted>,
     ids: LargestIds,
+    /// Whose archive it is, if writes are ordered: only then is it shared.
+    identity: Mutex<Option<Identity>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -72,11 +75,23 @@ impl MemoryArchive {
         let persisted = Persisted { contents: now.contents.clone(), unpersisted: Vec::new(), through: now.through };
         let ids = LargestIds::default();
         ids.note(now.contents.posts.keys().copied());
-        Self { contents: RwLock::new(now.contents.clone()), persisted: Mutex::new(persisted), ids }
+        let (contents, identity) = (RwLock::new(now.contents.clone()), Mutex::new(*self.identity.lock()));
+        Self { contents, persisted: Mutex::new(persisted), ids, identity }
     }
 }
 
 impl Archive for MemoryArchive {
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        Ok(*self.identity.lock())
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        if self.contents.read().is_ordered {
+            *self.identity.lock() = Some(identity);
+        }
+        Ok(())
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         self.persisted.lock().unpersisted.push(batch.clone());
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
