@@ -80,8 +80,10 @@ impl Origins {
         if self.0.is_empty() {
             return;
         }
-        // `Vary` is always set: a response that is cached for one origin must not be served to another.
-        answer.append(VARY, HeaderValue::from_static("Origin"));
+        // `Vary` is always set: a response that is cached for one origin must not be served to another. One of another node has it already.
+        if !answer.get_all(VARY).any(|varies| varies == "Origin") {
+            answer.append(VARY, HeaderValue::from_static("Origin"));
+        }
         if let Some(origin) = self.allowed(headers) {
             answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
             answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(RESPONSE_HEADERS));
