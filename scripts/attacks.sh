@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Runs the tests that the attack list of docs/security.md names, each by its full name. Fails if one fails, or is not there.
-# With a FILE that has what a run of all tests printed, nothing is run again.
+# Runs the tests that the attack list of docs/security.md names, each by its full name. Fails if one fails, or does not exist.
+#
+#     scripts/attacks.sh [OPTION]...    # options of `cargo test` [default: --workspace --locked]
 set -euo pipefail
-file=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
 
-mapfile -t tests < <(sed -n '/^## The attack list/,$p' docs/security.md | grep -o '`[a-z0-9_:]*::[a-z0-9_]*`' | tr -d '`' | sort -u)
-if [ -z "$file" ]; then
-    file=target/attacks.out
-    cargo test --locked -p tidewire -p tidewire-server --lib --test it -- --exact "${tests[@]}" 2>&1 | tee "$file"
-fi
-for name in "${tests[@]}"; do
-    grep -q "^test $name \.\.\. ok" "$file" || { echo "$name, which docs/security.md names, did not run, or failed"; exit 1; }
+[ $# -gt 0 ] || set -- --workspace --locked
+mapfile -t names < <(sed -n '/^## The attack list/,$p' docs/security.md | grep -o '`[a-z0-9_:]*::[a-z0-9_]*`' | tr -d '`' | sort -u)
+found=$(cargo test "$@" --lib --test it --test server -- --exact "${names[@]}" --list --format terse)
+for name in "${names[@]}"; do
+    grep -qxF "$name: test" <<<"$found" || { echo "there is no test $name, which docs/security.md names"; exit 1; }
 done
-echo "the attack list: ${#tests[@]} tests passed"
+cargo test "$@" --no-fail-fast --lib --test it --test server -- --exact "${names[@]}"
+echo "the attack list: ${#names[@]} tests passed"

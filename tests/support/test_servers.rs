@@ -1,9 +1,10 @@
 //! What servers for tests share: scripts that run them, and ports that no other test has.
-#![allow(clippy::unwrap_used, clippy::print_stderr, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
+#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Number of attempts to start a server, each on other ports.
 pub const ATTEMPTS: u32 = 5;
@@ -21,17 +22,47 @@ pub fn script(name: &str) -> PathBuf {
     root.unwrap_or(of_crate).join("scripts").join(name)
 }
 
-/// Returns true if a server is installed, by `check` of its script. Prints a line if not, and fails where all servers are required.
-pub fn is_installed(server: &str, name: &str) -> bool {
-    let installed = Command::new(script(name)).arg("check").output();
-    if installed.is_ok_and(|done| done.status.success()) {
-        return true;
-    }
-    let absence = format!("{server} is not installed (scripts/{name} install)");
-    let must = std::env::var("TIDEWIRE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(!must, "{absence}, and TIDEWIRE_REQUIRE_SERVERS=1");
-    eprintln!("skipped: {absence}");
+/// The variable that decides about tests that need other programs: `skip` skips them although the programs are installed, `require` fails
+/// those that lack a program. Without it, these are skipped.
+const OTHER_PROGRAMS: &str = "TIDEWIRE_OTHER_PROGRAMS";
+
+/// Returns true if the calling test, which needs another program, can run. `find` looks for the program and returns what to install otherwise.
+///
+/// A skipped test is reported past the test harness, which captures the output of tests that pass: `.ci/run_tests` counts these lines.
+pub fn can_run<E: std::fmt::Display>(find: impl FnOnce() -> Result<(), E>) -> bool {
+    let choice = std::env::var(OTHER_PROGRAMS).unwrap_or_default();
+    assert!(["", "skip", "require"].contains(&choice.as_str()), "{OTHER_PROGRAMS} is skip or require, not {choice}");
+    let reason = match find_unless_skipped(&choice, find) {
+        Ok(()) => return true,
+        Err(reason) => reason,
+    };
+    assert!(choice != "require", "required by {OTHER_PROGRAMS}, but missing: {reason}");
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     false
+}
+
+fn find_unless_skipped<E: std::fmt::Display>(choice: &str, find: impl FnOnce() -> Result<(), E>) -> Result<(), String> {
+    if choice == "skip" { Err(format!("{OTHER_PROGRAMS}=skip")) } else { find().map_err(|missing| missing.to_string()) }
+}
+
+/// Returns true if the calling test can use a program, which prints its version if it is installed.
+pub fn has_program(name: &str) -> bool {
+    can_run(|| {
+        let mut command = Command::new(name);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().map(|_| ()).map_err(|_| name)
+    })
+}
+
+/// Returns true if a server is installed, by `check` of its script.
+pub fn is_installed(server: &str, name: &str) -> bool {
+    can_run(|| {
+        let installed = Command::new(script(name)).arg("check").output();
+        let is_installed = installed.is_ok_and(|done| done.status.success());
+        if is_installed { Ok(()) } else { Err(format!("{server} (scripts/{name} install)")) }
+    })
 }
 
 /// Ports in a row, reserved for one test.

@@ -1,5 +1,5 @@
 // The package as it is, without a build, in a page of another origin. Needs Chromium, as /usr/bin/chromium or named by
-// TIDEWIRE_CHROMIUM; skipped without it, unless TIDEWIRE_REQUIRE_BROWSER is set.
+// TIDEWIRE_CHROMIUM; skipped without it, unless TIDEWIRE_OTHER_PROGRAMS is `require`.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -17,7 +17,7 @@ import { Server } from './server.mjs';
 const CHROMIUM = process.env.TIDEWIRE_CHROMIUM ?? '/usr/bin/chromium';
 const PACKAGE = import.meta.resolve('tidewire/package.json');
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'];
-const isMissing = !existsSync(CHROMIUM) && process.env.TIDEWIRE_REQUIRE_BROWSER === undefined;
+const isMissing = !existsSync(CHROMIUM) && process.env.TIDEWIRE_OTHER_PROGRAMS !== 'require';
 
 /** What a page does with the package. */
 async function inPage(server) {

@@ -8,7 +8,7 @@ use tidewire_load::target::{Client, Failure, Target};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-use super::servers::absent;
+use super::servers::has_server;
 use Step::{Active, Delete, Edges, Follow, Own, Page, Publish, Unfollow};
 
 /// More connections than the tests open, except in the test of the limit.
@@ -253,7 +253,7 @@ async fn check_that_one_client_too_many_is_refused(target: &dyn Target) {
 
 #[test]
 fn feeds_written_on_publish_are_what_they_should_be() {
-    if absent("mariadbd") {
+    if !has_server("mariadbd") {
         return;
     }
     on_one_thread(async {
@@ -293,7 +293,7 @@ async fn backfills_at_most_what_was_said(target: &dyn Target, client: &mut dyn C
 
 #[test]
 fn feeds_put_together_on_read_are_what_they_should_be() {
-    if absent("mariadbd") {
+    if !has_server("mariadbd") {
         return;
     }
     on_one_thread(async {

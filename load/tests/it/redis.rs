@@ -8,7 +8,7 @@ use tidewire_load::target::redis::{Design, Encoding, Redis};
 use tidewire_load::target::{Client, Target};
 use tokio::runtime::Builder;
 
-use crate::servers::absent;
+use crate::servers::has_server;
 
 const MICROSECONDS: u64 = 1_760_000_000_000_000;
 
@@ -82,7 +82,7 @@ impl Running {
 
 /// Runs a script on each design.
 fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
-    if absent("redis-server") {
+    if !has_server("redis-server") {
         return;
     }
     for design in [Design::SortedSets(Encoding::SkipList), Design::SortedSets(Encoding::Listpack), Design::Lists] {

@@ -1,7 +1,7 @@
 //! The console and the live client: how they are served, and their own tests, which Node and a browser run.
 
 use std::fs;
-use std::io::{Read as _, Seek as _, Write as _, stderr};
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,9 +9,7 @@ use tidewire::config::EngineConfig;
 use tidewire_server::console::ASSETS;
 
 use crate::server::Server;
-
-/// Set where all tests have to run: what cannot is a failure then.
-const REQUIRED: &str = "TIDEWIRE_REQUIRE_BROWSER";
+use crate::test_servers::can_run;
 
 const LINES_MAX: usize = 500;
 
@@ -71,10 +69,9 @@ fn every_file_is_served_short_and_safe() {
 
 #[test]
 fn the_live_client_does_what_a_naive_model_does() {
-    if let Err(missing) = node() {
-        return skip("the tests of the live client", missing);
+    if can_run(node) {
+        run_tests("tests/js", ".test.mjs", &[]);
     }
-    run_tests("tests/js", ".test.mjs", &[]);
 }
 
 #[test]
@@ -86,16 +83,13 @@ fn the_console_works_in_a_browser() {
 pub fn in_a_browser(ending: &str, environment: &[(&str, &str)]) {
     let chromium = std::env::var("TIDEWIRE_CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
     let present = |is_there: bool, missing| if is_there { Ok(()) } else { Err(missing) };
-    let ready = node()
-        .and_then(|()| {
-            present(Path::new(&chromium).exists(), "Chromium as /usr/bin/chromium, or name it by TIDEWIRE_CHROMIUM")
-        })
-        .and_then(|()| {
-            present(repository().join("tests/browser/node_modules").exists(), "by `npm ci` in tests/browser")
-        });
-    match ready {
-        Err(missing) => skip("the tests in a browser", missing),
-        Ok(()) => run_tests("tests/browser", ending, environment),
+    let find = || {
+        node()?;
+        present(Path::new(&chromium).exists(), "Chromium as /usr/bin/chromium, or named by TIDEWIRE_CHROMIUM")?;
+        present(repository().join("tests/browser/node_modules").exists(), "`npm ci` in tests/browser")
+    };
+    if can_run(find) {
+        run_tests("tests/browser", ending, environment);
     }
 }
 
@@ -113,12 +107,6 @@ fn node() -> Result<(), &'static str> {
 
 /// Of one test; all of them take a third of it together.
 const TIMEOUT: &str = "--test-timeout=60000";
-
-/// Written past the test harness, which would keep it to itself.
-pub fn skip(what: &str, missing: &str) {
-    assert!(std::env::var_os(REQUIRED).is_none(), "{what} are required by {REQUIRED}: install {missing}");
-    stderr().write_all(format!("skipped: {what}: install {missing}\n").as_bytes()).unwrap();
-}
 
 /// Runs the tests in a folder, by Node's own runner.
 fn run_tests(folder: &str, ending: &str, environment: &[(&str, &str)]) {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Place;
-use crate::browser::skip;
 use crate::kill::Program;
+use crate::test_servers::has_program;
 
 fn publish(program: &Program, nth: usize) {
     let post = json!({"author": "bob", "body": nth});
@@ -85,10 +85,13 @@ struct S3 {
 impl S3 {
     fn start() -> Option<Self> {
         let program = std::env::var("TIDEWIRE_MOTO_SERVER").unwrap_or_else(|_| "moto_server".to_owned());
+        if !has_program(&program) {
+            return None;
+        }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(program);
         command.args(["-H", "127.0.0.1", "-p"]).arg(port.to_string());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let server = Self { child, endpoint: format!("http://127.0.0.1:{port}") };
         let began = Instant::now();
         while ureq::put(format!("{}/bucket", server.endpoint)).send_empty().is_err() {
@@ -126,7 +129,7 @@ fn tidewire(place: &Place, server: &S3, words: &str) -> (bool, String) {
 
 #[test]
 fn a_directory_is_backed_up_to_s3_and_restored_from_there() {
-    let Some(server) = S3::start() else { return skip("the test of backups in S3", "moto_server") };
+    let Some(server) = S3::start() else { return };
     let place = Place::new();
     let program = Program::start(&place.data(), &["--outbox-posts", "5"]);
     (0..20).for_each(|nth| publish(&program, nth));

@@ -14,6 +14,7 @@ use super::consumer::Consumer;
 use super::{lines, on_directory, published, server, with};
 use crate::live::client::PATIENCE;
 use crate::server::Server;
+use crate::test_servers::has_program;
 use crate::world::above;
 
 fn follow(server: &Server, reader: &str, source: &str) {
@@ -146,7 +147,7 @@ fn a_consumer_that_breaks_off_between_the_readers_of_a_post_gets_all_of_them_aga
 #[test]
 fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/webhook.py");
-    if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
+    if !has_program("python3") {
         return;
     }
     let server = server();
