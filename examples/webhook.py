@@ -4,7 +4,7 @@
     python3 examples/webhook.py --server http://127.0.0.1:8080 --to https://push.example/hook
 
 Readers opt in by `PATCH /v1/users/{user}/rules` with {"notify": true}. The place in the stream is stored in a file after the webhook has
-taken a message, so after a crash some messages are sent again, and none is left out. Only the standard library is needed.
+taken a message, so after a crash one message is sent again, and none is left out. Only the standard library is needed.
 """
 
 import argparse
@@ -47,30 +47,33 @@ def send(to, message):
         pause = min(2 * pause, PAUSE_MAX_SECONDS)
 
 
-def store(place, sequence):
+def store(file, place):
     """Replaces the file as a whole, so that a crash leaves the old place or the new one."""
-    new = place.with_name(place.name + ".new")
-    new.write_text(str(sequence))
-    os.replace(new, place)
+    new = file.with_name(file.name + ".new")
+    new.write_text(place)
+    os.replace(new, file)
 
 
-def follow(server, key, place, to):
+def follow(server, key, file, to):
     """Follows the stream until it ends or breaks off."""
-    address = f"{server}/v1/changes?types=missed"
+    request = urllib.request.Request(f"{server}/v1/changes?types=missed", headers={"Accept": "text/event-stream"})
     # At the first start, it begins with what is published from now on.
-    if place.exists():
-        address += f"&after={place.read_text()}"
-    request = urllib.request.Request(address, headers={"Accept": "text/event-stream"})
+    if file.exists():
+        request.add_header("Last-Event-ID", file.read_text().strip())
     if key:
         request.add_header("Authorization", f"Bearer {key}")
     # There is a message every 30 s at least.
     with urllib.request.urlopen(request, timeout=90) as lines:
+        place = None
         for line in lines:
-            if line.startswith(b"data: "):
+            # The place after a message comes before it. It may be between two readers of a post.
+            if line.startswith(b"id: "):
+                place = line[len("id: "):].strip().decode()
+            elif line.startswith(b"data: "):
                 message = json.loads(line[len("data: "):])
                 if message["type"] == "missed":
                     send(to, message)
-                store(place, message["sequence"])
+                store(file, place)
 
 
 def read_problem(refused):
@@ -90,7 +93,7 @@ def main():
             problem = read_problem(refused)
             if problem.get("code") == "gone":
                 print(f"posts up to {problem['oldest']} are not known any more: going on after them", file=sys.stderr)
-                store(chosen.place, problem["oldest"])
+                store(chosen.place, str(problem["oldest"]))
             elif refused.code < 500 and refused.code != 429:
                 sys.exit(f"{refused.code} {problem.get('code')}: {problem.get('detail')}")
         except (OSError, http.client.HTTPException, ValueError) as cause:

@@ -26,7 +26,7 @@ dev=$target/dev/bin
 echo "-- lint and types"
 "$dev/ruff" check --quiet --cache-dir "$target/ruff" .
 "$dev/ruff" format --quiet --check --cache-dir "$target/ruff" .
-MYPYPATH=src:tests "$dev/mypy" --cache-dir "$target/mypy" src examples tests
+MYPYPATH=src:tests "$dev/mypy" --cache-dir "$target/mypy" src examples tests ../../examples/tag_counts.py
 
 echo "-- build"
 rm -rf "$target/dist" "$target/empty"
@@ -44,5 +44,32 @@ tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-compon
 rm -rf "$target/from-sdist/src"
 cd "$target/from-sdist"
 "$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
+# What is not of this package: examples that use it, and the list of operations that clients leave out.
+export TIDEWIRE_EXAMPLES=$target/../../examples TIDEWIRE_WITHOUT_METHOD=$target/../../clients/without-method.json
 # Most of their time, the tests wait: three workers wait at once.
 "$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3 --numprocesses 3
+
+echo "-- with the lowest versions that the package allows"
+# Reads, writes, and live feeds and changes that resume, by both clients: what uses the most of the two libraries.
+lowest=(tests/test_contract.py tests/test_live.py tests/test_changes.py)
+python=python3
+if python3.10 --version >/dev/null 2>&1; then
+    # The newest version of websockets needs a later Python, so all tests run with these versions.
+    python=python3.10
+    lowest=()
+else
+    echo "not with Python 3.10: there is no python3.10"
+fi
+grep -vE '^(httpx|websockets)==' requirements-dev.txt | cat requirements-lowest.txt - >"$target/lowest-constraints.txt"
+rm -rf "$target/lowest"
+"$python" -m venv "$target/lowest"
+"$target/lowest/bin/pip" install --quiet --constraint "$target/lowest-constraints.txt" "$target"/dist/tidewire-*.whl pytest pytest-xdist
+"$target/lowest/bin/python" - <<'END'
+from importlib.metadata import requires, version
+from packaging.requirements import Requirement
+
+for each in map(Requirement, requires("tidewire")):
+    [lowest] = [bound.version for bound in each.specifier if bound.operator == ">="]
+    assert version(each.name) == lowest, f"{each.name} {version(each.name)} is tested as the lowest, and {lowest} is allowed"
+END
+"$target/lowest/bin/python" -m pytest -p no:cacheprovider --numprocesses 3 "${lowest[@]}"

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$(cd ../.. && pwd)/target/debug/tidewire}
+export TIDEWIRE_WITHOUT_METHOD=${TIDEWIRE_WITHOUT_METHOD:-$(cd .. && pwd)/without-method.json}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -31,5 +32,5 @@ lock=$OLDPWD/package-lock.json
 ws=$(node -p 'JSON.parse(fs.readFileSync(process.argv[1])).packages["node_modules/ws"].version' "$lock")
 npm install --prefer-offline ./tidewire-*.tgz "ws@$ws"
 [ "$(ls node_modules)" = $'tidewire\nws' ] || { echo "the package brings others: $(ls node_modules)" >&2; exit 1; }
-cp -r "$OLDPWD/test" test
+cp -r "$OLDPWD/test" "$OLDPWD/examples" .
 node --test --test-timeout=180000 test/*.test.mjs

@@ -12,6 +12,8 @@ export GOFLAGS=-mod=readonly
 rm -rf "$target" && mkdir -p "$target/api"
 cp go.mod go.sum main.go "$target"
 curl -sSf "$url/openapi.json" >"$target/openapi.json"
+# On a fresh machine Go reports what it downloads, which is no warning of the generator.
+go mod download
 go tool oapi-codegen -config config.yml -o "$target/api/api.gen.go" "$target/openapi.json" 2>&1 | tee "$target/generate.log"
 # It is silent unless something is wrong.
 [ ! -s "$target/generate.log" ]

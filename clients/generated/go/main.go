@@ -32,9 +32,13 @@ func main() {
 	done(err)
 	post := answer.JSON201
 	check(post != nil && post.Author == "bob" && post.PublishedAt.Equal(published), string(answer.Body))
-	read, err := client.ReadPostWithResponse(ctx, post.Id)
+	read, err := client.ReadPostWithResponse(ctx, post.Id, nil)
 	done(err)
 	check(read.JSON200.Id == post.Id && read.JSON200.Body.(map[string]any)["text"] == "hello", string(read.Body))
+	tag := read.HTTPResponse.Header.Get("ETag")
+	same, err := client.ReadPostWithResponse(ctx, post.Id, &api.ReadPostParams{IfNoneMatch: &tag})
+	done(err)
+	check(same.StatusCode() == 304 && same.JSON200 == nil, same.Status())
 
 	feed, err := client.ReadFeedWithResponse(ctx, "ann", nil)
 	done(err)
@@ -47,7 +51,8 @@ func main() {
 	done(err)
 	check(marker.JSON200.Unread == 0 && marker.JSON200.Complete, string(marker.Body))
 
-	many, err := client.PublishManyWithResponse(ctx, nil, api.PostsRequest{Posts: []api.NewPost{
+	waitForMany := api.PublishManyParamsWaitDelivered
+	many, err := client.PublishManyWithResponse(ctx, &api.PublishManyParams{Wait: &waitForMany}, api.PostsRequest{Posts: []api.NewPost{
 		{Author: "bob", Body: 1, Id: of(api.PostId("77"))}, {Author: "tag:rust", Body: 2},
 	}})
 	done(err)
@@ -82,7 +87,7 @@ func main() {
 	done(err)
 	check(deleted.StatusCode() == http.StatusNoContent, string(deleted.Body))
 
-	unknown, err := client.ReadPostWithResponse(ctx, "77")
+	unknown, err := client.ReadPostWithResponse(ctx, "77", nil)
 	done(err)
 	refused(unknown.ApplicationproblemJSON404, http.StatusNotFound, "unknown_post")
 	wrong, err := client.ReadFeedWithResponse(ctx, "ann", &api.ReadFeedParams{Limit: of(101)})

@@ -14,7 +14,10 @@ assert(server, 'TIDEWIRE_SERVER is the URL of the server');
 const client = createClient<paths>({ baseUrl: server });
 
 async function publish(author: string, id: string, text: string): Promise<Post> {
-  const { data, error, response } = await client.POST('/v1/posts', { body: { author, id, body: { text } } });
+  const { data, error, response } = await client.POST('/v1/posts', {
+    params: { query: { wait: 'delivered' } },
+    body: { author, id, body: { text } },
+  });
   assert(data, `${response.status} ${error?.code}`);
   return data;
 }

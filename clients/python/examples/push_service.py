@@ -32,17 +32,17 @@ async def push_what_is_missed(tidewire: AsyncTidewire) -> None:
     """Follows the stream for ever; after a loss of the connection, the client comes back by itself."""
     while True:
         # At the first start, it begins with what is published from now on.
-        after = int(PLACE.read_text()) if PLACE.exists() else None
+        after = PLACE.read_text() if PLACE.exists() else None
         try:
             async for change in tidewire.changes(after=after, types=["missed"]):
                 if isinstance(change, MissedMessage):
                     # Deleted posts are not there, and what is deleted needs no push.
                     for post in (await tidewire.get_posts([change.post.id])).posts:
                         await push(change.reader, f"{change.reader}/{post.id}", f"{post.author}: {text_of(post)}")
-                store(change.sequence)
+                store(change.place)
         except Gone as gone:
             print(f"posts up to {gone.oldest} are not known any more: going on after them", file=sys.stderr)
-            store(gone.oldest)
+            store(str(gone.oldest))
 
 
 def text_of(post: Post) -> str:
@@ -50,10 +50,10 @@ def text_of(post: Post) -> str:
     return str(post.body["text"]) if isinstance(post.body, dict) and "text" in post.body else "(not a text)"
 
 
-def store(sequence: int) -> None:
+def store(place: str) -> None:
     """Replaces the file as a whole, so that a crash leaves the old place or the new one."""
     new = PLACE.with_name(PLACE.name + ".new")
-    new.write_text(str(sequence))
+    new.write_text(place)
     new.replace(PLACE)
 
 

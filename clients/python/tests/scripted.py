@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
+
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
 
 POST = {"id": "1", "author": "bob", "published_at": "2026-11-20T10:00:00Z", "body": 1, "kind": "post", "hidden": False}
 
@@ -85,3 +90,28 @@ class Scripted:
     def bodies(self) -> Sequence[Any]:
         """The bodies of the requests so far."""
         return [body for _, _, body, _ in self.asked]
+
+
+@contextmanager
+def node(after_sequence: int) -> Iterator[tuple[str, list[str | None]]]:
+    """Serves, as a node of a cluster that begins live connections at this sequence, feeds of one post.
+
+    Yields the URL, and the `Tidewire-After` of each page that was asked for.
+    """
+    asked: list[str | None] = []
+    page = json.dumps({"items": [{"post": POST, "cursor": "1", "via": ["bob"], "reposts": []}], "next": None, "newest": "1", "partial": []})
+
+    def answered(connection: ServerConnection, request: Request) -> Response | None:
+        if "Upgrade" in request.headers:
+            return None
+        asked.append(request.headers.get("Tidewire-After"))
+        return Response(200, "OK", Headers({"Content-Type": "application/json", "Content-Length": str(len(page))}), page.encode())
+
+    def live(connection: ServerConnection) -> None:
+        hello = {"type": "hello", "seq": 1, "epoch": "e", "recovered": False, "after_sequence": after_sequence}
+        connection.send(json.dumps(hello))
+        connection.recv()
+
+    with serve(live, "127.0.0.1", 0, process_request=answered) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.socket.getsockname()[1]}", asked

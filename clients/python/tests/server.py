@@ -107,7 +107,9 @@ class Server:
         """Starts the program."""
         # Settings of whoever runs the tests are not the server's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEWIRE_")}
-        words = [str(program()), "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.folder / "data"), *self._words]
+        words = [str(program()), "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.folder / "data")]
+        # Erasures wait for no consumers, of whom the tests have many.
+        words += ["--erasure-grace", "0s", *self._words]
         with (self.folder / "log").open("ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-S", "-c", _ENDING_WITH_THE_TESTS, *words], stdout=log, stderr=log, env=environment

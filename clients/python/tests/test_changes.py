@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -129,6 +132,102 @@ def test_a_stream_that_is_cut_goes_on_after_the_last_change(connect: Connect, se
                 break
     assert numbers == list(range(30))
     proxy.close()
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_who_is_interrupted_between_the_readers_of_a_post_goes_on_behind_the_last_one(connect: Connect, follow: bool) -> None:
+    with Server() as server:
+        client = connect(server.url)
+        readers = sorted(f"late-{number}" for number in range(12))
+        for reader in reversed(readers):
+            client.follow(reader, "bob")
+            client.change_rules(reader, notify=True)
+        [begin] = client.changes(follow=False)
+        post = client.publish("bob", 1)
+        place = begin.place
+        seen: list[str] = []
+        while len(seen) < len(readers):
+            with client.changes(after=place, types=["missed"], follow=follow) as stream:
+                some = islice((each for each in stream if isinstance(each, t.MissedMessage)), 5)
+                for missed in islice(some, len(readers) - len(seen)):
+                    assert missed.place == f"{begin.sequence}-{missed.reader}" and missed.post.id == post.id
+                    seen.append(missed.reader)
+                assert stream.place is not None and stream.position == begin.sequence
+                place = stream.place
+        assert seen == readers
+        # Behind the last one comes what was accepted after the post.
+        assert [each.place for each in client.changes(after=place, types=["missed"], follow=False)][-1] == str(begin.sequence + 1)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_stream_that_is_lost_within_a_post_goes_on_behind_the_last_reader(connect: Connect, follow: bool) -> None:
+    post = '{"id":"7","author":"bob","published_at":"2026-11-20T10:00:00Z"}'
+
+    def said(reader: str, *, kind: str = "missed", more: str = "") -> Said:
+        line = f'{{"sequence":40,"type":"{kind}","reader":"{reader}","reason":"asleep","via":[],"post":{post}{more}}}'
+        return Said(200, raw=f"data: {line}\n\n" if follow else f"{line}\n")
+
+    last = Said(200, raw='data: {"sequence":41,"type":"reached"}\n\n' if follow else '{"sequence":41,"type":"reached"}\n')
+    with Scripted(said("-a-n"), said("bob", kind="reached", more=',"more":true'), said("cas"), last) as server:
+        places = [each.place for each in islice(connect(server.url).changes(after=40, types=["missed"], follow=follow), 4)]
+        assert places == ["40--a-n", "40-bob", "40-cas", "41"]
+        limit = "" if follow else "&limit=1000"
+        asked = [path.removeprefix("/v1/changes?after=40") for _, path, _, _ in server.asked]
+        named = [f"&after_reader={reader}{limit}&types=missed" for reader in ("-a-n", "bob", "cas")]
+        assert asked == [f"{limit}&types=missed", *named]
+
+
+def test_what_is_no_place_is_refused_by_name(client: Tidewire) -> None:
+    for after, field in (("x", "after"), ("1-", "after_reader"), ("1-a b", "after_reader"), ("-ann", "after")):
+        with pytest.raises(t.BadRequest) as raised:
+            next(client.changes(after=after, types=["missed"]))
+        assert raised.value.field == field, after
+    with pytest.raises(t.BadRequest) as raised:
+        next(client.changes(after="1-ann", types=["deleted"]))
+    assert raised.value.field == "after_reader"
+
+
+class Slow:
+    """A server that sends the second line of an answer once it is told to."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        connection, _ = self._listener.accept()
+        with self._listener, connection:
+            connection.recv(65536)
+            lines = [f'{{"type":"reached","sequence":{number}{more}}}\n' for number, more in ((1, ',"more":true'), (2, ""))]
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {sum(map(len, lines))}\r\n\r\n"
+            connection.sendall((head + lines[0]).encode())
+            assert self.may_go_on.wait(60)
+            # Nobody may be there any more.
+            with contextlib.suppress(OSError):
+                connection.sendall(lines[1].encode())
+
+
+def test_lines_are_handed_out_as_they_come(connect: Connect) -> None:
+    server = Slow()
+    with connect(server.url).changes(after=0, follow=False) as stream:
+        first = next(stream)
+        assert isinstance(first, t.ReachedMessage) and first.more
+        server.may_go_on.set()
+        assert [each.sequence for each in stream] == [2]
+
+
+def test_another_thread_ends_the_wait_for_a_line() -> None:
+    server = Slow()
+    with Tidewire(server.url) as client:
+        stream = client.changes(after=0, follow=False)
+        next(stream)
+        closer = threading.Timer(0.2, stream.close)
+        closer.start()
+        assert list(stream) == []
+        closer.join()
+    server.may_go_on.set()
 
 
 def test_an_answer_that_is_cut_short_is_asked_for_again(connect: Connect) -> None:

@@ -1,66 +1,14 @@
-"""Every call, by both clients, against the real server."""
+"""Calls of programs, by both clients, against the real server."""
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
-import httpx
-from server import Server
-
 import tidewire
-from tidewire import AsyncTidewire, FeedOfUser, NewFollow, NewPost, PublishedPost, RefusedPost, Tidewire, _calls
-from tidewire._call import Call, Pages
+from tidewire import FeedOfUser, NewFollow, NewPost, PublishedChange, PublishedPost, RefusedPost, Tidewire
 
 Name = Callable[[str], str]
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    def methods(client: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(method).parameters)
-            for name, method in inspect.getmembers(client, callable)
-            if not name.startswith("_")
-        }
-
-    assert methods(Tidewire) == methods(AsyncTidewire)
-    undocumented = [name for name in methods(Tidewire) if not inspect.getdoc(getattr(Tidewire, name))]
-    assert undocumented == []
-
-
-def test_everything_that_the_description_names_has_a_method(server: Server) -> None:
-    described = httpx.get(f"{server.url}/openapi.json").json()["paths"]
-    operations = {(method.upper(), path) for path, methods in described.items() for method in methods if method != "parameters"}
-    called = set()
-    for name, make in inspect.getmembers(_calls, inspect.isfunction):
-        if name.startswith("_") or make.__module__ != _calls.__name__ or not hasattr(Tidewire, name):
-            continue
-        needed = [each for each in inspect.signature(make).parameters.values() if each.default is inspect.Parameter.empty]
-        call = make(*[[] if each.name == "posts" else "x" for each in needed])
-        call = call.first if isinstance(call, Pages) else call
-        assert isinstance(call, Call)
-        matching = {
-            (method, path)
-            for method, path in operations
-            if method == call.method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), call.path)
-        }
-        # A path without parameters is meant, if both match.
-        called.add(min(matching, key=lambda each: each[1].count("{")))
-    by_other_means = {
-        ("GET", "/v1/changes"),
-        ("GET", "/v1/users/{user}/live"),
-        ("GET", "/v1/users/{user}/events"),
-        ("GET", "/healthz"),
-        ("GET", "/metrics"),
-        ("GET", "/openapi.json"),
-    }
-    assert operations - called == by_other_means
-
-
-def test_what_the_package_exports_is_there() -> None:
-    assert [name for name in tidewire.__all__ if not hasattr(tidewire, name)] == []
 
 
 def test_a_post_is_published_read_edited_hidden_and_deleted(client: Tidewire, name: Name) -> None:
@@ -80,6 +28,35 @@ def test_a_post_is_published_read_edited_hidden_and_deleted(client: Tidewire, na
     client.delete_post(post.id)
     client.delete_post(post.id)
     assert client.get_posts([post.id]).missing == [post.id]
+
+
+def test_all_posts_are_listed_by_id_from_page_to_page(client: Tidewire, name: Name) -> None:
+    bob = name("bob")
+    shown, hidden, deleted = (client.publish(bob, n) for n in range(3))
+    client.edit_post(hidden.id, hidden=True)
+    client.delete_post(deleted.id)
+    found, sequences, after = {}, [], None
+    while True:
+        page = client.list_posts(after=after, limit=2)
+        assert page.complete and list(page.unreadable) == []
+        found.update({post.id: post for post in page.posts})
+        sequences.append(page.sequence)
+        if page.next is None:
+            break
+        after = page.next
+    ids = [int(id) for id in found]
+    assert ids == sorted(ids)
+    # The client chooses ids in no order.
+    mine = {post.id: post.hidden for post in found.values() if post.author == bob}
+    assert mine == {shown.id: False, hidden.id: True}
+    # What is accepted since then is in the changes after the smallest sequence.
+    later = client.publish(bob, "later")
+    published = [
+        change.post.id
+        for change in client.changes(after=min(sequences), types=["published"], follow=False)
+        if isinstance(change, PublishedChange)
+    ]
+    assert later.id in published
 
 
 def test_the_same_post_twice_is_published_once(client: Tidewire, name: Name) -> None:
@@ -216,24 +193,6 @@ def test_the_marker_counts_what_is_unread(client: Tidewire, name: Name) -> None:
     marker = client.marker(ann)
     assert (marker.unread, marker.capped, marker.complete) == (1, False, True)
     assert marker.cursor is not None and newest.startswith(marker.cursor)
-
-
-def test_operators_calls(client: Tidewire, name: Name) -> None:
-    ann = name("ann")
-    client.publish(ann, 1, wait="delivered")
-    client.feed(ann)
-    assert client.check_ready()
-    stats = client.stats(inboxes="count")
-    assert stats.posts > 0 and stats.queues["scribe"].limit > 0 and stats.raw["inboxes"]["count"] > 0
-    assert client.verify_feed(ann).good
-    assert client.rebuild_feed(ann).good
-    assert client.take_snapshot().bytes > 0
-    time = datetime.now(timezone.utc)
-    assert client.revoke_tokens(ann, not_before=time).not_before <= time
-    assert client.revoke_tokens(ann).user == ann
-    while not client.erase_user(ann):
-        pass
-    assert client.posts_of(ann).items == []
 
 
 def test_answers_keep_what_the_server_sent(client: Tidewire, name: Name) -> None:

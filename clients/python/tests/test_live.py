@@ -11,6 +11,7 @@ from itertools import islice
 
 import pytest
 from conftest import Connect
+from scripted import node
 from server import KEY, Proxy, Server, token
 
 from tidewire import (
@@ -75,6 +76,13 @@ def test_messages_say_what_happens_to_the_feed(client: Tidewire, name: Name) -> 
         removed = next(stream)
         assert isinstance(removed, RemoveMessage) and removed.post == post.id
         assert stream.position == (hello.epoch, hello.seq + 4)
+
+
+def test_a_feed_of_a_cluster_is_read_with_the_sequence_that_its_connection_began_at(connect: Connect) -> None:
+    with node(after_sequence=7) as (url, asked), connect(url).watch("ann") as feed:
+        while not next(feed):
+            pass
+        assert asked == ["7"]
 
 
 def test_a_stream_ends_when_it_is_closed(client: Tidewire, name: Name) -> None:
@@ -146,6 +154,8 @@ def test_how_a_connection_was_closed_says_whether_another_one_may_help() -> None
     ]:
         error = closed(code, "")
         assert (type(error), error.is_temporary) == (kind, is_temporary), code
+    for reason, expected in [("", "unauthenticated"), ("token_expired", "token_expired"), ("unauthenticated: late", "unauthenticated")]:
+        assert closed(4001, reason).code == expected
 
 
 def test_certificates_for_other_servers_do_not_hinder_one_without_encryption(connect: Connect, server: Server, name: Name) -> None:

@@ -20,6 +20,9 @@ TABLE: list[tuple[Call, type[t.TidewireError], int, str, str | None]] = [
     (lambda c: c.delete_list("ann", "a/b"), t.BadRequest, 400, "invalid_path", "name"),
     (lambda c: c.cluster(), t.NotFound, 404, "no_cluster", None),
     (lambda c: c.feed("ann", limit=101), t.BadRequest, 400, "invalid_parameter", "limit"),
+    (lambda c: c.find_sources(limit=51), t.BadRequest, 400, "invalid_parameter", "limit"),
+    (lambda c: c.stats_history(since="x"), t.BadRequest, 400, "invalid_parameter", "since"),
+    (lambda c: c.fanout("77"), t.NotFound, 404, "unknown_post", None),
     (lambda c: c.feed("ann", before="?"), t.BadRequest, 400, "invalid_parameter", "before"),
     (lambda c: c.follow("ann", "ann"), t.Unprocessable, 422, "self_follow", None),
     (lambda c: c.follow("blocked", "blocker"), t.Forbidden, 403, "blocked", None),
@@ -61,6 +64,24 @@ def test_a_client_that_asks_too_much_is_told_when_to_come_back(connect: Connect)
             for _ in range(10):
                 client.feed("ann")
         assert raised.value.code == "rate_limited" and (raised.value.retry_after or 0) >= 1
+
+
+@pytest.mark.parametrize("part", ["", ".", ".."])
+def test_what_cannot_be_part_of_a_path_reaches_no_other_one(client: Tidewire, part: str) -> None:
+    client.follow("kept", "bob")
+    calls: list[Call] = [
+        lambda c: c.unfollow("kept", part),
+        lambda c: c.unmute("kept", part),
+        lambda c: c.delete_list("kept", part),
+        lambda c: c.remove_member("kept", part, part),
+        lambda c: c.get_user(part),
+        lambda c: c.live(part),
+        lambda c: c.watch(part),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError):
+            call(client)
+    assert [each.id for each in client.following("kept").items] == ["bob"], "the user is erased"
 
 
 def test_times_without_a_zone_and_numbers_that_json_lacks_are_not_sent(client: Tidewire) -> None:

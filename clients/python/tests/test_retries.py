@@ -13,8 +13,18 @@ from conftest import Connect
 from scripted import POST, Said, Scripted, problem
 from server import KEY, Server, free_port, token
 
-from tidewire import AsyncTidewire, ConnectionFailed, Forbidden, Tidewire, TidewireError, Unauthorized, Unavailable, UnexpectedAnswer
-from tidewire._exchange import pause_before
+from tidewire import (
+    AsyncTidewire,
+    ConnectionFailed,
+    Forbidden,
+    PartialPage,
+    Tidewire,
+    TidewireError,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from tidewire._exchange import Memory, Options, Reconnection, pause_before
 
 GOOD = Said(200, POST)
 OVERLOADED = problem(503, "overloaded", "1")
@@ -55,6 +65,13 @@ def test_a_pause_is_never_shorter_than_what_the_server_says_and_never_the_same_f
     assert len(asked) > 50 and min(asked) >= 2 and max(asked) <= 2.5
     own = [pause_before(failures, None, 30) for failures in range(2000)]
     assert max(own[:3]) <= 1 and max(own) <= 30 and max(own) > 20
+
+
+def test_a_stream_pauses_no_longer_than_allowed() -> None:
+    again = Reconnection(Options(retry_wait_max=2), Memory(["http://a.example"]), can_renew=False)
+    again.connecting()
+    again.greeted(0)
+    assert 2 <= again.lost(Unavailable("", status=503, retry_after=86_400), 1).pause <= 2.5
 
 
 SAFE: list[tuple[str, Callable[[Tidewire], object]]] = [
@@ -134,6 +151,23 @@ def test_a_wrong_request_is_not_sent_again(connect: Connect) -> None:
         assert len(server.asked) == 1
 
 
+def test_an_iterator_reads_a_page_again_that_lacks_something_and_raises_if_it_always_does(connect: Connect) -> None:
+    item = {"post": POST, "cursor": "1", "reposts": [], "via": []}
+    whole = Said(200, {"items": [item, item], "next": None, "newest": None, "partial": []})
+    part = Said(200, {"items": [item], "next": None, "newest": None, "partial": ["cas", "dan"]})
+    with Scripted(part, part, part, whole) as server:
+        assert len(list(connect(server.url).iter_feed("ann"))) == 2
+        assert len(server.asked) == 4
+    with Scripted(part) as server:
+        client = connect(server.url)
+        for walk in (client.iter_feed("ann"), client.iter_posts_of("bob"), client.iter_list_feed("ann", "near")):
+            with pytest.raises(PartialPage) as raised:
+                next(walk)
+            assert raised.value.sources == ["cas", "dan"] and raised.value.is_temporary
+        assert len(server.asked) == 12
+        assert len(list(client.iter_feed("ann", take_partial=True))) == 1
+
+
 @pytest.mark.parametrize("said", [Said(200, {"id": 1}), Said(200, "<html>"), Said(302, {}), Said(201, [])])
 def test_an_answer_that_is_not_tidewires_is_an_error_of_its_own(connect: Connect, said: Said) -> None:
     with Scripted(said) as server, pytest.raises(UnexpectedAnswer):
@@ -176,6 +210,26 @@ def test_another_server_is_asked_without_a_pause(connect: Connect) -> None:
         connect([nobody, starting.url, ready.url]).get_post("1")
         assert (len(starting.asked), len(ready.asked)) == (1, 1)
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    "said",
+    [Said(502), Said(503, raw="<html>"), problem(503, "owner_unavailable", "20"), problem(503, "leaving", "3600")],
+    ids=["a proxy's 502", "a proxy's 503", "no owner", "for an hour"],
+)
+def test_another_server_is_asked_at_once_if_one_cannot_reach_what_it_needs(connect: Connect, said: Said) -> None:
+    with Scripted(said) as first, Scripted(GOOD) as second:
+        began = time.monotonic()
+        connect([first.url, second.url]).get_post("1")
+        assert (len(first.asked), len(second.asked)) == (1, 1)
+        assert time.monotonic() - began < 15
+
+
+def test_a_server_that_is_named_twice_is_passed_over(connect: Connect) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with Scripted(GOOD) as server:
+        connect([nobody, f"{nobody}/", nobody, server.url], retries=1).get_post("1")
+        assert len(server.asked) == 1
 
 
 def test_base_urls_are_checked_and_may_have_a_path() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+import httpx
 import pytest
 
+from tidewire._calls import feed
 from tidewire._decode import read_time
+from tidewire._http import request_of
 from tidewire._live import PAGE_MAX, Timeline
 from tidewire.messages import HelloMessage, LiveMessage, PostMessage, RemoveMessage, StaleMessage, UpdateMessage
 from tidewire.models import Item, Page, Post
@@ -59,6 +62,18 @@ class World:
 
     def sorted(self) -> list[Item]:
         return sorted(self.feed.values(), key=lambda each: each.cursor, reverse=True)
+
+
+def test_pages_of_a_cluster_are_no_older_than_what_the_connection_began_with() -> None:
+    timeline = Timeline()
+    for sequence in [None, 41, 43]:
+        timeline.apply(HelloMessage(0, "e", False, None, sequence))
+        read = timeline.start_read()
+        assert read is not None and read.after_sequence == sequence
+    with httpx.Client() as http:
+        request = request_of(http, feed("ann", after_sequence=43), "http://feeds", None)
+        assert request.headers["tidewire-after"] == "43" and request.url == "http://feeds/v1/users/ann/feed"
+        assert "tidewire-after" not in request_of(http, feed("ann"), "http://feeds", None).headers
 
 
 @pytest.mark.parametrize("seed", range(300))

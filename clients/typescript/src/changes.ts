@@ -8,10 +8,13 @@ import type { Change } from './types.js';
 /** The types of changes. */
 export type ChangeType = Exclude<Change['type'], 'reached'>;
 
-/** The changes of these types, and `reached`, whose `sequence` is a position that can be stored as well. */
-export type ChangeOf<Body, T extends ChangeType> = Extract<Change<Body>, { type: T | 'reached' }>;
+/**
+ * The changes of these types, and `reached`, which is only a place. Each has its `place`, to be stored when what came up to it
+ * is processed, and given back as `after`.
+ */
+export type ChangeOf<Body, T extends ChangeType> = Extract<Change<Body>, { type: T | 'reached' }> & { place: string };
 
-// The position comes every 30 seconds.
+// The place comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
 const EVENTS_AT_A_TIME = 1_000;
 
@@ -24,52 +27,97 @@ export async function* readChanges<Body, T extends ChangeType>(
   { after, types, follow = true, ...options }: ChangesOptions<T>,
 ): AsyncGenerator<ChangeOf<Body, T>, void, undefined> {
   const { signal } = options;
-  let position = after;
-  for (let isFirst = true, failures = 0; ; isFirst = false) {
+  let place = after;
+  for (let hasBegun = false, failures = 0; ;) {
     const request: Request = {
       method: 'GET',
       path: '/v1/changes',
-      query: { after: position, types: types?.join(), limit: follow ? undefined : EVENTS_AT_A_TIME },
+      query: { ...parameters(place), types: types?.join(), limit: follow ? undefined : EVENTS_AT_A_TIME },
       headers: { Accept: follow ? 'text/event-stream' : 'application/x-ndjson' },
       isRepeatable: true,
       // Later ones are tried again here, for ever.
-      options: isFirst ? options : { ...options, retries: 0 },
+      options: hasBegun ? { ...options, retries: 0 } : options,
     };
-    let [events, isComplete, waitMs] = [0, false, 0];
+    let [events, isComplete, isOpen, waitMs] = [0, false, false, 0];
+    let cause: unknown;
     try {
-      for await (const text of messages(http, request, follow ? eventData : lines)) {
-        const change = JSON.parse(text) as ChangeOf<Body, T>;
+      const open = async (response: Response, canceller: AbortController) => ({ body: response.body!, canceller });
+      const { body, canceller } = (await http.send(request, open)).value;
+      isOpen = true;
+      for await (const text of messages(body, canceller, signal, follow ? eventData : lines)) {
+        const change = parsed<ChangeOf<Body, T>>(text);
         // Who asks for the next one has processed this one.
-        position = change.sequence;
-        isFirst = false;
+        place = change.place;
+        hasBegun = true;
         failures = 0;
-        isComplete = change.type === 'reached';
-        if (!isComplete) events++;
+        isComplete = isLast(change);
+        if (change.type !== 'reached') events++;
         yield change;
       }
     } catch (error) {
       // What came before it may not be all.
       isComplete = false;
       signal?.throwIfAborted();
-      if (isFirst || (error instanceof TidewireError && !mayRepeat(error, request))) throw error;
-      waitMs = ((error as TidewireError).retryAfter ?? 0) * 1000;
+      // One that was open is connected again, also if it was cut before the first message.
+      if (!hasBegun && !isOpen) throw error;
+      if (error instanceof TidewireError && !mayRepeat(error, request)) throw error;
+      waitMs = Math.min(((error as TidewireError).retryAfter ?? 0) * 1000, http.retryAfterMaxMs);
+      cause = error;
     }
     if (!follow && isComplete && events < EVENTS_AT_A_TIME) return;
+    // Who wants no more than what there is waits for an end, and who has got nothing for a beginning.
+    const isLimited = !follow || !hasBegun;
+    if (isLimited && !isComplete && failures >= http.retries(options)) throw cause ?? cutShort();
     if (follow || !isComplete) await pause(Math.max(waitMs, backOff(failures++)), signal);
   }
 }
 
+/** The parameters of a place: a sequence, or a sequence and the reader up to whom the next post was processed. */
+function parameters(place: string | number | undefined): { after?: string; after_reader?: string } {
+  const [, after, reader] = /^([^-]*)-(.*)$/s.exec(String(place)) ?? [];
+  // What is no place is refused by the server, which says so.
+  return after ? { after, after_reader: reader } : { after: place === undefined ? undefined : String(place) };
+}
+
+/** A message as a change. What is none would come again in each connection. */
+function parsed<C extends Change & { place: string }>(text: string): C {
+  let change: C | undefined;
+  try {
+    change = JSON.parse(text);
+  } catch {
+    // It is reported as what it is, below.
+  }
+  if (typeof change?.sequence === 'number') return { ...change, place: placeOf(change) };
+  const detail = `the stream of changes has what is no change: ${text.slice(0, 100)}`;
+  throw new TidewireError({ code: 'unexpected_answer', detail, status: 200 });
+}
+
+/** Whether nothing follows in an answer as lines. */
+function isLast(change: Change): boolean {
+  return change.type === 'reached' && !change.more;
+}
+
+/** Where the stream goes on after a message, as the `id` of a server-sent event has it. */
+function placeOf(change: Change): string {
+  const isWithinPost = (change.type === 'missed' || change.type === 'reached') && change.reader;
+  return isWithinPost ? `${change.sequence}-${change.reader}` : String(change.sequence);
+}
+
+function cutShort(cause?: unknown): TidewireError {
+  const detail = 'the stream of changes was cut short';
+  return new TidewireError({ code: 'no_answer', detail, status: 0 }, { cause });
+}
+
 /** The messages of one connection. It is ended when nothing comes for too long, by the signal, and when nobody reads on. */
 async function* messages(
-  http: Http,
-  request: Request,
+  body: ReadableStream<Uint8Array>,
+  canceller: AbortController,
+  signal: AbortSignal | undefined,
   split: (body: ReadableStream<Uint8Array>) => AsyncGenerator<string, void>,
 ): AsyncGenerator<string, void> {
-  const { signal } = request.options;
-  const open = async (response: Response, canceller: AbortController) => ({ body: response.body!, canceller });
-  const { body, canceller } = (await http.send(request, open)).value;
   const end = () => canceller.abort();
   signal?.addEventListener('abort', end, { once: true });
+  if (signal?.aborted) end();
   let timer = setTimeout(end, SILENCE_MAX_MS);
   try {
     for await (const message of split(body)) {
@@ -79,6 +127,9 @@ async function* messages(
       signal?.throwIfAborted();
       timer = setTimeout(end, SILENCE_MAX_MS);
     }
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw cutShort(error);
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', end);

@@ -1,9 +1,8 @@
 import { readChanges, type ChangeOf, type ChangeType } from './changes.js';
 import { TidewireError } from './error.js';
-import { Http, path, pause, type Request } from './http.js';
+import { Http, path, type Request } from './http.js';
 import { newPostId } from './ids.js';
 import { Feed, type FeedOptions } from './live/feed.js';
-import { backOff } from './live/wait.js';
 import type {
   ChangesOptions,
   ClientOptions,
@@ -16,15 +15,13 @@ import type {
   WriteOptions,
 } from './options.js';
 import type * as T from './types.js';
+import { walkFeed, walkList, type Walk } from './walks.js';
 
-const WALK_LIMIT = 100;
-const PARTIAL_TRIES = 3;
-
-/** A post of a batch: published, or why not. */
-export type BatchResult<Body> = { post: T.Post<Body>; created: boolean; error?: never } | { error: TidewireError };
+/** A post of a batch: published, or why not. Of the post, the answer has no more than this; `postsById` reads the rest. */
+export type BatchResult =
+  { post: Pick<T.Post, 'id' | 'author' | 'published_at'>; created: boolean; error?: never } | { error: TidewireError };
 /** One of many feeds: its page, or why not. */
 export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user: string; error: TidewireError };
-type Walk<Entry> = AsyncGenerator<Entry, void, undefined>;
 
 /**
  * A client of a Tidewire server, or of the nodes of a cluster.
@@ -76,25 +73,44 @@ export class Tidewire<Body = unknown> {
   }
 
   /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. */
-  async publishMany(posts: readonly T.NewPost<Body>[], options: WriteOptions = {}): Promise<BatchResult<Body>[]> {
+  async publishMany(posts: readonly T.NewPost<Body>[], options: WriteOptions = {}): Promise<BatchResult[]> {
     const body = { posts: posts.map((post) => ({ ...post, id: post.id ?? newPostId() })) };
     const answer = await this.#send<T.PostsAnswer<Body>>('POST', '/v1/posts/batch', options, { body });
     return answer.posts.map((each) => ('problem' in each ? { error: new TidewireError(each.problem) } : each));
   }
 
   /** Publishes a repost. `body` is a comment on it, if there is one. */
-  async repost(user: string, post: string, more: Partial<T.NewPost<Body>> = {}, options: WriteOptions = {}) {
+  async repost(
+    user: string,
+    post: string,
+    more: Partial<T.NewPost<Body>> = {},
+    options: WriteOptions = {},
+  ): Promise<T.Post<Body | null>> {
     return this.publish({ body: null as Body, ...more, author: user, repost_of: post }, options);
   }
 
-  /** A post, hidden ones too. Refused with `unknown_post`, or `post_deleted`. */
-  async post(id: string, options: ReadOptions = {}): Promise<T.Post<Body>> {
+  /** A post, hidden ones and reposts too, whose body may be null. Refused with `unknown_post`, or `post_deleted`. */
+  async post(id: string, options: ReadOptions = {}): Promise<T.Post<Body | null>> {
     return this.#send('GET', path`/v1/posts/${id}`, options);
   }
 
   /** Up to 100 posts, in the order of the ids; `missing` has the ids of those that are unknown or deleted. */
-  async postsById(ids: readonly string[], options: ReadOptions = {}): Promise<T.PostList<Body>> {
+  async postsById(ids: readonly string[], options: ReadOptions = {}): Promise<T.PostList<Body | null>> {
     return this.#send('GET', '/v1/posts', options, { query: { ids: ids.join() } });
+  }
+
+  /**
+   * A page of all posts, by ascending id, hidden ones and reposts too. `next` is the `after` of the next page. To build an
+   * index of all posts, read all pages, then the changes after the smallest `sequence` of them. Needs a server key.
+   */
+  async allPostsPage(
+    options: RequestOptions & {
+      /** Posts with larger ids only. */ after?: string | null;
+      /** 100, at most 1,000. */ limit?: number;
+    } = {},
+  ): Promise<T.PostsPage<Body | null>> {
+    const { after, limit, ...rest } = options;
+    return this.#send('GET', '/v1/posts/all', rest, { query: { after: after ?? undefined, limit } });
   }
 
   /** Replaces the body of a post, hides it or shows it again. */
@@ -311,10 +327,10 @@ export class Tidewire<Body = unknown> {
    *
    *     for await (const change of tidewire.changes({ after: await stored(), types: ['published', 'deleted'] })) {
    *       if (change.type !== 'reached') await handle(change);
-   *       await store(change.sequence);
+   *       await store(change.place);
    *     }
    *
-   * A position may be stored once what came up to it is processed. Fails with `gone` if the server does not have what comes
+   * A place may be stored once what came up to it is processed. Fails with `gone` if the server does not have what comes
    * next any more, and with any other refusal that will not pass by itself. Needs a server key.
    */
   changes<Type extends ChangeType = ChangeType>(options: ChangesOptions<Type> = {}): Walk<ChangeOf<Body, Type>> {
@@ -353,6 +369,40 @@ export class Tidewire<Body = unknown> {
   async stats(options: RequestOptions & { inboxes?: boolean } = {}): Promise<T.Stats> {
     const { inboxes, ...rest } = options;
     return this.#send('GET', '/v1/stats', rest, { query: { inboxes: inboxes ? 'count' : undefined } });
+  }
+
+  /**
+   * The figures of the last hour, a sample for every 5 s, in columns of equal length. With `since`, the `next` of the answer
+   * before, only newer samples; if they are a `reset`, forget the earlier ones.
+   */
+  async statsHistory(options: RequestOptions & { since?: string } = {}): Promise<T.History> {
+    const { since, ...rest } = options;
+    return this.#send('GET', '/v1/stats/history', rest, { query: { since } });
+  }
+
+  /**
+   * Users, tags and topics by the beginning of their ids: the one that is equal, then awake ones, then those with most
+   * followers. All ids are examined, for at most 100 ms; `complete` says whether that was enough.
+   */
+  async findSources(
+    options: RequestOptions & {
+      /** Without it, some readers who are awake. */ prefix?: string;
+      kind?: 'user' | 'tag' | 'topic';
+      /** 20, at most 50. */ limit?: number;
+    } = {},
+  ): Promise<T.FoundSources> {
+    const { prefix, kind, limit, ...rest } = options;
+    return this.#send('GET', '/v1/sources', rest, { query: { prefix, kind, limit } });
+  }
+
+  /** How a post reached its readers, times in microseconds, and who reposted it. Null is what is not known, or not yet. */
+  async fanout(post: string, options: RequestOptions = {}): Promise<T.PostFanout> {
+    return this.#send('GET', path`/v1/posts/${post}/fanout`, options);
+  }
+
+  /** The last slow requests (`--slow-log` of the server), and how often each key was used. */
+  async operations(options: RequestOptions = {}): Promise<T.Operations> {
+    return this.#send('GET', '/v1/operations', options);
   }
 
   /** The nodes of the cluster. Refused with `no_cluster` by a server that is in none. */
@@ -413,39 +463,5 @@ export class Tidewire<Body = unknown> {
       ...more,
     });
     return value;
-  }
-}
-
-/** All entries, from page to page. What a page lacks for want of time is usually there when it is read again. */
-async function* walkFeed<Body>(
-  read: (options: PageOptions) => Promise<T.Page<Body>>,
-  { limit = WALK_LIMIT, takePartial = false, ...options }: FeedWalkOptions,
-): Walk<T.Item<Body>> {
-  for (let before: string | null | undefined; before !== null;) {
-    let page: T.Page<Body> = await read({ ...options, limit, before });
-    for (let tries = 0; page.partial.length > 0 && !takePartial; tries++) {
-      if (tries === PARTIAL_TRIES) throw partial(page);
-      await pause(backOff(tries), options.signal);
-      page = await read({ ...options, limit, before });
-    }
-    yield* page.items;
-    before = page.next;
-  }
-}
-
-function partial({ partial }: T.Page<unknown>): TidewireError {
-  const detail = `the page lacks posts that could not be read in time, of ${partial.join(', ')}`;
-  return new TidewireError({ code: 'partial', detail, status: 200 });
-}
-
-/** All items, from part to part. */
-async function* walkList<Item>(
-  read: (options: ListOptions) => Promise<{ items: Item[]; next: string | null }>,
-  { limit = WALK_LIMIT, ...options }: WalkOptions,
-): Walk<Item> {
-  for (let cursor: string | null | undefined; cursor !== null;) {
-    const part: { items: Item[]; next: string | null } = await read({ ...options, limit, cursor });
-    yield* part.items;
-    cursor = part.next;
   }
 }

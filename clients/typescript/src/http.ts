@@ -19,6 +19,8 @@ const ASK_ANOTHER = [
 ];
 /** Of a proxy, whose server does not answer. */
 const PROXY_STATUS = [502, 503, 504];
+/** Of a proxy that did not pass it on. */
+const NOT_PASSED_ON = [408, 429];
 
 /** What is asked for. */
 export interface Request {
@@ -79,6 +81,16 @@ export class Http {
     return [...this.#servers];
   }
 
+  /** How often a request with these options is tried again. */
+  retries(options: RequestOptions): number {
+    return options.retries ?? this.#options.retries ?? RETRIES;
+  }
+
+  /** The longest wait that a server may ask for. */
+  get retryAfterMaxMs(): number {
+    return this.#options.retryAfterMaxMs ?? RETRY_AFTER_MAX_MS;
+  }
+
   /** Sends a request. Its answer is JSON, or nothing. */
   async json<T>(request: Request): Promise<Answer<T>> {
     return this.send(request, async (response) => {
@@ -92,7 +104,8 @@ export class Http {
    * the canceller ends that.
    */
   async send<T>(request: Request, read: Reader<T>): Promise<Answer<T>> {
-    const { signal, retries = this.#options.retries ?? RETRIES } = request.options;
+    const { signal } = request.options;
+    const retries = this.retries(request.options);
     let isRenewed = false;
     /** The servers that do not have what is asked for any more, and never will again. */
     const gone = new Set<string>();
@@ -153,7 +166,7 @@ export class Http {
   /** Waits as long as the server says, or ever longer. Fails with the error if the server says too long. */
   async #waitBefore(nth: number, error: TidewireError, signal?: AbortSignal): Promise<void> {
     const named = (error.retryAfter ?? 0) * 1000;
-    if (named > (this.#options.retryAfterMaxMs ?? RETRY_AFTER_MAX_MS)) throw error;
+    if (named > this.retryAfterMaxMs) throw error;
     await pause(named > 0 ? named * (1 + Math.random() * JITTER) : backOff(nth), signal);
   }
 
@@ -221,7 +234,9 @@ async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal):
 /** Whether the same request may be sent again after this. */
 export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 'isRepeatable'>): boolean {
   if (error.status === 0) return isRepeatable || isNotSent(error.cause);
-  if (error.code === 'unexpected_answer') return isRepeatable && isOfProxy(error);
+  if (error.code === 'unexpected_answer') {
+    return isRepeatable && (isOfProxy(error) || NOT_PASSED_ON.includes(error.status));
+  }
   // Without the header, waiting does not help. With it, nothing was done, apart from this one code.
   const isTemporary = error.retryAfter !== undefined && [408, 429, 503].includes(error.status);
   return isTemporary && (isRepeatable || error.code !== 'outcome_unknown');
@@ -262,12 +277,12 @@ async function refusal(response: Response): Promise<TidewireError> {
   const retryAfter = Number.isNaN(seconds) ? undefined : seconds;
   const problem = (await response.json().catch(() => null)) as Problem | null;
   if (typeof problem?.code === 'string') return new TidewireError({ ...problem, status, retry_after: retryAfter });
-  return unexpected(status, response.statusText);
+  return unexpected(status, response.statusText, undefined, retryAfter);
 }
 
-function unexpected(status: number, words: string, cause?: unknown): TidewireError {
+function unexpected(status: number, words: string, cause?: unknown, retryAfter?: number): TidewireError {
   return new TidewireError(
-    { code: 'unexpected_answer', detail: `the answer is ${status} ${words}`, status },
+    { code: 'unexpected_answer', detail: `the answer is ${status} ${words}`, status, retry_after: retryAfter },
     { cause },
   );
 }

@@ -14,7 +14,7 @@ export interface ClientOptions {
   timeoutMs?: number;
   /** How often what failed is tried again, if that is safe: 4 times. */
   retries?: number;
-  /** A longer `Retry-After` than this is not waited for: 30,000. */
+  /** A longer `Retry-After` than this is not waited for, and by `changes` only so long: 30,000. */
   retryAfterMaxMs?: number;
   /** In place of the global `fetch`. */
   fetch?: typeof fetch;
@@ -78,8 +78,8 @@ export interface FeedWalkOptions extends WalkOptions {
 
 /** What of the stream of changes. */
 export interface ChangesOptions<T extends ChangeType = ChangeType> extends RequestOptions {
-  /** The last `sequence` that was processed; 0: all that the server has. By default, what is accepted from now on. */
-  after?: number;
+  /** The last `place` or `sequence` that was processed; 0: all that the server has. By default, what is accepted from now on. */
+  after?: string | number;
   /** Only these. */
   types?: readonly T[];
   /** False: ends once it has reached the present. By default it stays connected. */

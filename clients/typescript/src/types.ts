@@ -295,13 +295,66 @@ export interface FollowsRequest {
   }[];
 }
 
+export interface FoundSources {
+  complete: boolean;
+  examined: number;
+  items: {
+    active: boolean;
+    celebrity: boolean;
+    followers: number;
+    following: number;
+    id: SourceId;
+    kind: 'user' | 'tag' | 'topic';
+    last_seen: Time | null;
+    posts: number;
+  }[];
+  node: string | null;
+}
+
 /** The first one: exactly what was missed follows if `recovered`; else the feed is to be read again. */
 export interface HelloMessage {
+  /** Only from a node of a cluster: read pages with `Tidewire-After` of this number from here on. */
+  after_sequence?: number;
   epoch: string;
   marker: Cursor | null;
   recovered: boolean;
   seq: number;
   type: 'hello';
+}
+
+export interface History {
+  active: number[];
+  at_seconds: number[];
+  connections: number[];
+  deliveries_per_second: number[];
+  fanout_p50_us: (number | null)[];
+  fanout_p99_us: (number | null)[];
+  interval_seconds: number;
+  live_connections: number[];
+  memory_bytes: {
+    inboxes: number[];
+    posts: number[];
+    reposts: number[];
+    resident: (number | null)[];
+    sources: number[];
+  };
+  next: string;
+  node: string | null;
+  page_p50_us: (number | null)[];
+  page_p99_us: (number | null)[];
+  pages_per_second: number[];
+  posts_per_second: number[];
+  queues: Record<
+    string,
+    {
+      depth: number[];
+      limit: number;
+    }
+  >;
+  refusals_per_second: Record<string, number[]>;
+  reset: boolean;
+  samples_max: number;
+  wakes_per_second: number[];
 }
 
 export interface Item<Body = unknown> {
@@ -429,6 +482,32 @@ export interface NewPost<Body = unknown> {
   topic?: TopicName | null;
 }
 
+export interface Operations {
+  keys:
+    | {
+        kind: 'server' | 'token';
+        last_used: Time | null;
+        name: string | null;
+        requests: number;
+        scope: string | null;
+      }[]
+    | null;
+  node: string | null;
+  slow_requests: {
+    count: number;
+    items: {
+      at: Time;
+      method: string;
+      operation: string;
+      request_id: string | null;
+      route: string;
+      status: number | null;
+      took_ms: number;
+    }[];
+    threshold_ms: number;
+  };
+}
+
 export interface Page<Body = unknown> {
   /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
   gap?: boolean;
@@ -470,6 +549,39 @@ export interface PostChange<Body = unknown> {
   hidden?: boolean;
 }
 
+export interface PostFanout {
+  accepted_at: Time;
+  already_there: number | null;
+  asleep: number | null;
+  author: SourceId;
+  awake: number | null;
+  finished_after_us: number | null;
+  first_delivery_after_us: number | null;
+  followers: number | null;
+  node: string | null;
+  post: PostId;
+  pulled: number | null;
+  pushed: number | null;
+  reposts: {
+    complete: boolean;
+    count: number;
+    items: {
+      at: Time;
+      hidden: boolean;
+      post: PostId;
+      user: SourceId;
+    }[];
+  };
+  sources: {
+    decided_by: 'setting' | 'followers' | 'cost';
+    followers: number;
+    id: SourceId;
+    route: 'push' | 'pull';
+  }[];
+  started_after_us: number | null;
+  state: 'queued' | 'delivering' | 'delivered' | 'pulled' | 'gone';
+}
+
 /** A whole number of 64 bits in decimal digits, without sign or leading zeros. */
 export type PostId = string;
 
@@ -487,6 +599,14 @@ export interface PostMessage<Body = unknown> {
 
 export interface PostsAnswer<Body = unknown> {
   posts: (PublishedPost<Body> | RefusedPost)[];
+}
+
+export interface PostsPage<Body = unknown> {
+  complete: boolean;
+  next: PostId | null;
+  posts: Post<Body>[];
+  sequence: number;
+  unreadable: PostId[];
 }
 
 export interface PostsRequest<Body = unknown> {
@@ -519,7 +639,7 @@ export interface Problem {
 }
 
 export interface PublishedChange<Body = unknown> {
-  post: Post<Body>;
+  post: Post<Body | null>;
   sequence: number;
   type: 'published';
 }
@@ -534,6 +654,9 @@ export interface Put {
 }
 
 export interface ReachedMessage {
+  /** True in lines: this is not the last one. */
+  more?: boolean;
+  reader?: SourceId;
   sequence: number;
   type: 'reached';
 }

@@ -1,19 +1,38 @@
 // Every call against the real server.
 
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
 import { Tidewire, newPostId } from 'tidewire';
+import { WebSocket } from 'ws';
 
 import { Server, until } from './server.mjs';
 
+// Operations that a client does not have, with the reason: one list for all clients of this repository.
+const LIST = process.env.TIDEWIRE_WITHOUT_METHOD ?? new URL('../../without-method.json', import.meta.url);
+
 let server, tidewire;
 const called = new Set();
+const requested = new Set();
 
 before(async () => {
   server = await Server.start();
-  tidewire = watched(new Tidewire({ server: `${server.origin}/` }));
+  tidewire = watched(new Tidewire({ server: `${server.origin}/`, fetch: noted }));
 });
+
+/** Sends a request, and notes what it asked for. */
+function noted(url, init) {
+  requested.add(`${init.method ?? 'GET'} ${new URL(url).pathname}`);
+  return fetch(url, init);
+}
+
+class NotedSocket extends WebSocket {
+  constructor(url, protocols) {
+    super(url, protocols);
+    requested.add(`GET ${new URL(url).pathname}`);
+  }
+}
 
 after(() => server?.stop());
 
@@ -80,8 +99,35 @@ test('each post of a batch is answered by itself', async () => {
     answers.map(({ created, error }) => error?.code ?? created),
     [true, false, 'post_id_taken', true],
   );
+  // As its type says.
+  assert.deepEqual(Object.keys(answers[0].post).sort(), ['author', 'id', 'published_at']);
   const read = await tidewire.postsById([answers[3].post.id, id, '1']);
   assert.deepEqual([read.posts.map(({ body }) => body.text), read.missing], [['two', 'one'], ['1']]);
+});
+
+test('all posts are listed by id, from page to page, hidden ones and reposts too', async () => {
+  const hidden = await say('lil', 'hidden');
+  await tidewire.editPost(hidden.id, { hidden: true });
+  const repost = await tidewire.repost('lol', hidden.id);
+  const found = [];
+  const sequences = [];
+  for (let after; after !== null;) {
+    const page = await tidewire.allPostsPage({ after, limit: 2 });
+    assert.ok(page.posts.length <= 2 && page.complete);
+    found.push(...page.posts);
+    sequences.push(page.sequence);
+    after = page.next;
+  }
+  const order = found.map(({ id }) => BigInt(id));
+  assert.ok(order.every((id, nth) => nth === 0 || id > order[nth - 1]));
+  const of = (id) => found.find((post) => post.id === id);
+  assert.deepEqual([of(hidden.id).hidden, of(repost.id).body], [true, null]);
+  // What is accepted later is in the changes after the smallest sequence.
+  const later = await say('lil', 'later');
+  const published = [];
+  const changes = tidewire.changes({ after: Math.min(...sequences), types: ['published'], follow: false });
+  for await (const change of changes) if (change.type === 'published') published.push(change.post.id);
+  assert.ok(published.includes(later.id));
 });
 
 test('edges are made and removed, one by one and many at once', async () => {
@@ -183,10 +229,12 @@ test('changes up to now, and a live feed', async () => {
   const changes = await all(tidewire.changes({ after: 0, follow: false, types: ['published'] }));
   assert.ok(changes.length > 10);
   assert.deepEqual([...new Set(changes.map(({ type }) => type))].sort(), ['published', 'reached']);
-  const feed = tidewire.live('ann');
-  feed.start();
-  await until('the feed is live', () => feed.state === 'live');
-  feed.stop();
+  for (const options of [{ transport: 'sse' }, { WebSocket: NotedSocket }]) {
+    const feed = tidewire.live('ann', options);
+    feed.start();
+    await until('the feed is live', () => feed.state === 'live');
+    feed.stop();
+  }
   assert.equal(typeof tidewire.sequence, 'number');
 });
 
@@ -205,6 +253,52 @@ test('operators read and act', async () => {
   assert.equal((await tidewire.revokeTokens('vic', { not_before })).user, 'vic');
   await until('vic is erased', () => tidewire.eraseUser('vic'));
   await assert.rejects(tidewire.user('vic'), { code: 'unknown_source' });
+});
+
+test('operators see the last hour, find sources, and follow a post to its readers', async () => {
+  const whole = await until('a sample', async () => {
+    const history = await tidewire.statsHistory();
+    return history.at_seconds.length > 0 && history;
+  });
+  const { length } = whole.at_seconds;
+  assert.deepEqual([whole.reset, whole.active.length, whole.queues.scribe.depth.length], [true, length, length]);
+  const newer = await tidewire.statsHistory({ since: whole.next });
+  assert.ok(!newer.reset && newer.at_seconds.every((at) => at > whole.at_seconds.at(-1)));
+
+  await tidewire.changeFollows({ follows: ['ola', 'pam'].map((follower) => ({ follower, source: 'finder' })) });
+  await tidewire.feedPage('ola');
+  const post = await say('finder', 'found');
+  const repost = await tidewire.repost('pam', post.id);
+  const { items, complete } = await tidewire.findSources({ prefix: 'FIND', kind: 'user', limit: 5 });
+  assert.deepEqual([items.map(({ id, followers }) => [id, followers]), complete], [[['finder', 2]], true]);
+  const fanout = await until('the end of the fan-out', async () => {
+    const found = await tidewire.fanout(post.id);
+    return found.state === 'delivered' && found;
+  });
+  assert.deepEqual([fanout.followers, fanout.awake, fanout.asleep, fanout.pushed], [2, 1, 1, 1]);
+  assert.deepEqual([fanout.sources[0].route, fanout.reposts.items[0].post], ['push', repost.id]);
+  const { keys, slow_requests } = await tidewire.operations();
+  assert.deepEqual([keys, slow_requests.threshold_ms], [null, 1000]);
+});
+
+test('every operation of the description is called by a method, or has a reason not to be', async () => {
+  const { paths } = await (await fetch(`${server.origin}/openapi.json`)).json();
+  const described = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  const parameters = (operation) => operation.split('{').length;
+  const operationOf = (request) =>
+    described
+      .filter((operation) => new RegExp(`^${operation.replace(/\{\w+\}/g, '[^/]+')}$`).test(request))
+      // A path without parameters is meant, if several match.
+      .sort((a, b) => parameters(a) - parameters(b))[0];
+  const found = new Set([...requested].map(operationOf));
+  const list = Object.entries(JSON.parse(await readFile(LIST, 'utf8')));
+  const leftOut = list.filter(([, { clients, reason }]) => clients.includes('typescript') && reason);
+  assert.deepEqual(
+    described.filter((operation) => !found.has(operation)).sort(),
+    leftOut.map(([operation]) => operation).sort(),
+  );
 });
 
 test('nothing of the client was left out here', () => {

@@ -104,6 +104,40 @@ test('only changes of the given types come, with the position for storing', asyn
   assert.equal(found[1].id, post.id);
 });
 
+test('who breaks off between the readers of a post goes on behind the last one', async () => {
+  const readers = Array.from({ length: 12 }, (_, nth) => `late-${nth}`).sort();
+  for (const reader of readers) {
+    await tidewire.follow(reader, 'hal');
+    await tidewire.changeRules(reader, { notify: true });
+  }
+  const { value: begin } = await tidewire.changes({ follow: false }).next();
+  const post = await tidewire.publish({ author: 'hal', body: 1 });
+  for (const follow of [true, false]) {
+    let place = begin.place;
+    const seen = [];
+    while (seen.length < readers.length) {
+      let count = 0;
+      for await (const change of tidewire.changes({ after: place, types: ['missed'], follow })) {
+        if (change.type === 'missed') {
+          assert.deepEqual([change.post.id, change.place], [post.id, `${begin.sequence}-${change.reader}`]);
+          seen.push(change.reader);
+          count++;
+        }
+        place = change.place;
+        if (count === 5 || seen.length === readers.length) break;
+      }
+    }
+    assert.deepEqual(seen, readers);
+    // Behind the last one comes what was accepted after the post.
+    for await (const change of tidewire.changes({ after: place, types: ['missed'], follow: false }))
+      place = change.place;
+    assert.equal(place, String(begin.sequence + 1));
+  }
+  await assert.rejects(tidewire.changes({ after: '1-ann', types: ['deleted'] }).next(), { field: 'after_reader' });
+  await assert.rejects(tidewire.changes({ after: '1-', types: ['missed'] }).next(), { field: 'after_reader' });
+  await assert.rejects(tidewire.changes({ after: 'x', types: ['missed'] }).next(), { field: 'after' });
+});
+
 test('more than comes in one answer is read up to the present', async () => {
   const { sequence } = (await tidewire.changes({ follow: false }).next()).value;
   const drafts = Array.from({ length: 1_000 }, (_, nth) => ({ author: 'fay', body: nth }));

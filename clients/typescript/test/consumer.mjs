@@ -7,8 +7,8 @@ import { Tidewire } from 'tidewire';
 const [server, place, seen] = process.argv.slice(2);
 const tidewire = new Tidewire({ server });
 
-for await (const change of tidewire.changes({ after: Number(readFileSync(place, 'utf8')), types: ['published'] })) {
+for await (const change of tidewire.changes({ after: readFileSync(place, 'utf8'), types: ['published'] })) {
   if (change.type === 'published') appendFileSync(seen, `${change.post.body}\n`);
-  writeFileSync(`${place}.new`, String(change.sequence));
+  writeFileSync(`${place}.new`, change.place);
   renameSync(`${place}.new`, place);
 }

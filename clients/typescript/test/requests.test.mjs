@@ -114,6 +114,8 @@ test('what is safe is tried again, what is not is not', async () => {
     // Of something on the way.
     [{ status: 502, body: 'bad gateway' }, [read, publish], 2],
     [{ status: 502, body: 'bad gateway' }, [snapshot], 1],
+    [{ status: 429, headers: { 'Retry-After': '1' }, body: 'slow down' }, [read, publish], 2],
+    [{ status: 429, headers: { 'Retry-After': '1' }, body: 'slow down' }, [snapshot], 1],
     [{ status: 404, body: 'not here' }, [read], 1],
     [{ status: 200, body: '<html>' }, [read], 1],
   ];
@@ -302,6 +304,93 @@ test('what ends with an error is not read up to the present', async () => {
   const seen = [];
   for await (const { sequence } of tidewire.changes({ after: 0, follow: false })) seen.push(sequence);
   assert.deepEqual(seen, [1, 2]);
+});
+
+test('lines that are not the last one say so, and are places to go on from', async () => {
+  shortWaits();
+  const line = (change) => `${JSON.stringify({ sequence: 40, ...change })}\n`;
+  const missed = (reader) => line({ type: 'missed', reader });
+  const more = line({ type: 'reached', reader: 'bob', more: true });
+  way.plan = [
+    { status: 200, body: missed('ann') + more },
+    { status: 200, body: missed('cas') + line({ type: 'reached', sequence: 41 }) },
+  ];
+  const seen = [];
+  for await (const { place } of tidewire.changes({ after: 40, types: ['missed'], follow: false })) seen.push(place);
+  assert.deepEqual(seen, ['40-ann', '40-bob', '40-cas', '41']);
+  assert.match(way.requests[1].url, /[?&]after=40&after_reader=bob&types=missed&/);
+});
+
+test('a stream that was lost within a post goes on behind the last reader', async () => {
+  shortWaits();
+  const event = (change) => ({ status: 200, body: `data: ${JSON.stringify({ sequence: 40, ...change })}\n\n` });
+  way.plan = [
+    event({ type: 'missed', reader: '-a-n' }),
+    event({ type: 'reached', reader: 'bob' }),
+    event({ type: 'x' }),
+  ];
+  const seen = [];
+  for await (const { place } of tidewire.changes({ after: 40, types: ['missed'] })) if (seen.push(place) === 3) break;
+  assert.deepEqual(seen, ['40--a-n', '40-bob', '40']);
+  const urls = way.requests.map(({ url }) => url);
+  const address = (place) => `/v1/changes?after=40${place}&types=missed`;
+  assert.deepEqual(urls, [address(''), address('&after_reader=-a-n'), address('&after_reader=bob')]);
+});
+
+test('a first connection that is cut before its first message is made again, so often as a request', async () => {
+  shortWaits();
+  const cut = { status: 200, headers: { 'Content-Length': '1000' }, body: ': \n', cut: true };
+  const stream = { status: 200, body: `data: ${JSON.stringify({ type: 'reached', sequence: 1 })}\n\n` };
+  way.plan = [cut, cut, stream];
+  assert.equal((await tidewire.changes({ after: 0 }).next()).value.sequence, 1);
+  for (const fault of [cut, { status: 200, body: '' }]) {
+    [way.plan, way.requests] = [Array(9).fill(fault), []];
+    await assert.rejects(tidewire.changes({ after: 0, retries: 2 }).next(), { code: 'no_answer' });
+    assert.equal(way.requests.length, 3);
+  }
+});
+
+test('what is read up to the present ends, if only with an error', async () => {
+  const waits = shortWaits();
+  const whole = { status: 200, body: `${JSON.stringify({ type: 'deleted', id: '1', sequence: 1 })}\n` };
+  const cut = { ...whole, headers: { 'Content-Length': '1000' }, body: '{"type"', cut: true };
+  for (const [plan, code] of [
+    [[whole, ...Array(9).fill('drop')], 'no_answer'],
+    [[whole, ...Array(9).fill(cut)], 'no_answer'],
+    [[whole, ...Array(9).fill({ status: 200, body: '' })], 'no_answer'],
+    [[whole, ...Array(9).fill(refused(503, 'overloaded', 0))], 'overloaded'],
+  ]) {
+    [way.plan, way.requests, waits.length] = [plan, [], 0];
+    const walk = async () => {
+      for await (const _ of tidewire.changes({ after: 0, follow: false, retries: 2 }));
+    };
+    await assert.rejects(walk, { name: 'TidewireError', code });
+    // The first answer was cut short, too.
+    assert.equal(way.requests.length, 3, code);
+  }
+});
+
+test('a stream waits no longer than allowed, whatever a server says', async () => {
+  const waits = shortWaits();
+  const stream = (sequence) => ({ status: 200, body: `data: ${JSON.stringify({ type: 'reached', sequence })}\n\n` });
+  way.plan = [stream(1), refused(503, 'overloaded', 86_400), stream(2)];
+  const seen = [];
+  for await (const { sequence } of tidewire.changes({ after: 0 })) if (seen.push(sequence) === 2) break;
+  assert.deepEqual([seen, Math.max(...waits)], [[1, 2], 30_000]);
+});
+
+test('a line that is no change ends the stream, and is not asked for for ever', async () => {
+  shortWaits();
+  const event = (data) => `data: ${data}\n\n`;
+  for (const wrong of ['<html>', 'null', '{"type":"published"}']) {
+    way.plan = [{ status: 200, body: event('{"type":"reached","sequence":1}') + event(wrong) }];
+    const seen = [];
+    const walk = async () => {
+      for await (const { sequence } of tidewire.changes({ after: 0 })) seen.push(sequence);
+    };
+    await assert.rejects(walk, { name: 'TidewireError', code: 'unexpected_answer' }, wrong);
+    assert.deepEqual(seen, [1]);
+  }
 });
 
 test('a read can wait for a write of another node', async () => {

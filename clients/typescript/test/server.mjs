@@ -61,7 +61,16 @@ export class Server {
   /** Starts the program, on what an earlier run has left. */
   async run() {
     const data = path.join(this.#directory, 'data');
-    const words = ['serve', '--listen', `127.0.0.1:${this.#port}`, '--data-dir', data, ...this.#words];
+    const words = [
+      'serve',
+      '--listen',
+      `127.0.0.1:${this.#port}`,
+      '--data-dir',
+      data,
+      '--erasure-grace',
+      '0s',
+      ...this.#words,
+    ];
     // Settings of whoever runs the tests are not the server's.
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
     this.#child = spawn(PROGRAM, words, { stdio: 'ignore', env });

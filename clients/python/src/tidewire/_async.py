@@ -17,8 +17,9 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from . import _calls as calls
+from ._async_changes import AsyncChangeStream
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last, no_progress, read_line
+from ._changes import Position
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -27,7 +28,6 @@ from ._http import (
     USER_AGENT,
     answer_of,
     checked_token,
-    ended,
     headers_of,
     lost_socket,
     no_answer,
@@ -35,15 +35,14 @@ from ._http import (
     request_of,
     returned,
     socket_url,
-    stream_request,
     tls_for,
     tls_of,
     urls_of,
 )
-from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
+from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline, pause_before_reading_again
 from ._streams import AsyncStream, OpenStreams
-from .errors import TidewireError, refusal
-from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
+from .errors import TidewireError
+from .messages import ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
 from .models import Item, Page
 
 P = ParamSpec("P")
@@ -124,6 +123,7 @@ class AsyncTidewire:
     publish_many = _method(calls.publish_many)
     get_post = _method(calls.get_post)
     get_posts = _method(calls.get_posts)
+    list_posts = _method(calls.list_posts)
     edit_post = _method(calls.edit_post)
     delete_post = _method(calls.delete_post)
 
@@ -162,6 +162,11 @@ class AsyncTidewire:
 
     revoke_tokens = _method(calls.revoke_tokens)
     stats = _method(calls.stats)
+    stats_history = _method(calls.stats_history)
+    find_sources = _method(calls.find_sources)
+    fanout = _method(calls.fanout)
+    operations = _method(calls.operations)
+    metrics = _method(calls.metrics)
     cluster = _method(calls.cluster)
     take_snapshot = _method(calls.take_snapshot)
     check_ready = _method(calls.check_ready)
@@ -179,7 +184,7 @@ class AsyncTidewire:
     def changes(
         self,
         *,
-        after: int | None = None,
+        after: int | str | None = None,
         types: Iterable[ChangeType] | None = None,
         follow: bool = True,
         page_size: int = 1000,
@@ -198,8 +203,11 @@ class AsyncTidewire:
     def _reconnection(self) -> Reconnection:
         return Reconnection(self._options, self._memory, can_renew=self._ask is not None)
 
+    def _exchange(self, call: Call[T]) -> Exchange[T]:
+        return Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+
     async def _run(self, call: Call[T]) -> T:
-        exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+        exchange = self._exchange(call)
         while True:
             token = await self._current_token()
             try:
@@ -235,81 +243,13 @@ class AsyncTidewire:
     async def _pages(self, pages: Pages[T]) -> AsyncIterator[T]:
         call: Call[Any] | None = pages.first
         while call is not None:
-            page = await self._run(call)
+            page, tries = await self._run(call), 0
+            while lacking := pages.lacking(page):
+                await asyncio.sleep(pause_before_reading_again(tries, lacking))
+                page, tries = await self._run(call), tries + 1
             for item in pages.items(page):
                 yield item
             call = pages.after(page)
-
-
-class AsyncChangeStream(AsyncStream[Change]):
-    """What the server accepted, in order."""
-
-    def __init__(self, client: AsyncTidewire, position: Position, follow: bool, page_size: int) -> None:
-        super().__init__()
-        self._client = client
-        self._page_size = None if follow else page_size
-        self._again: Reconnection | None = None
-        self._position = position
-
-    async def __aenter__(self) -> AsyncChangeStream:
-        return self
-
-    @property
-    def position(self) -> int | None:
-        """The sequence of the last change that was returned: the `after` by which another stream continues."""
-        return self._position.after
-
-    def _begin(self) -> AsyncGenerator[Change, None]:
-        return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
-
-    async def _up_to_now(self, page_size: int) -> AsyncGenerator[Change, None]:
-        failures = 0
-        while True:
-            before = self._position.after
-            lines = await self._client._run(batch(self._position, page_size))
-            change = None
-            for line in lines:
-                change = read_line(line)
-                self._position.passed(change)
-                yield change
-            if is_last(change, len(lines), page_size):
-                return
-            failures = 0 if self._position.after != before else failures + 1
-            if failures > 0:
-                pause = no_progress(failures, self._client._options)
-                await asyncio.sleep(pause)
-
-    async def _follow(self) -> AsyncGenerator[Change, None]:
-        client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
-        self._again = again = self._again or client._reconnection()
-        while True:
-            url, token, reader = again.connecting(), await client._current_token(), EventReader()
-            request = stream_request(client._http, url, self._position.query(), token)
-            try:
-                response = await client._http.send(request, stream=True)
-                try:
-                    if response.status_code != 200:
-                        raise refusal(response.status_code, response.headers, await response.aread())
-                    async for chunk in response.aiter_raw():
-                        for change in reader.read(chunk):
-                            again.greeted(time.monotonic())
-                            self._position.passed(change)
-                            yield change
-                finally:
-                    await response.aclose()
-                error: TidewireError = ended(url)
-            except httpx.TransportError as cause:
-                error = no_answer(url, cause)
-            except TidewireError as cause:
-                error = cause
-            try:
-                step = again.lost(error, time.monotonic())
-            except TidewireError:
-                self._again = None
-                raise
-            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
-            await client._before_next_try(step, token)
 
 
 class AsyncLiveStream(AsyncStream[LiveMessage]):
@@ -447,7 +387,7 @@ class AsyncFeed(AsyncStream[list[Item]]):
 
     async def _page(self, read: Read) -> Page | None:
         try:
-            return await self._client.feed(self._user, limit=read.limit, before=read.before)
+            return await self._client.feed(self._user, limit=read.limit, before=read.before, after_sequence=read.after_sequence)
         except TidewireError as error:
             if not error.is_temporary:
                 raise

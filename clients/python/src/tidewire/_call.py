@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -32,6 +32,8 @@ class Call(Generic[T]):
     read: Callable[[Answer], T]
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    after_sequence: int | None = None
+    """The sequence of a cluster's log that the server must have applied before it answers."""
     is_repeatable: bool = True
     """Whether doing it twice has the effect of once, so that it may be sent again when the outcome is not known."""
     instead: tuple[Callable[[TidewireError], bool], Call[T]] | None = None
@@ -46,6 +48,13 @@ class Pages(Generic[T]):
     items: Callable[[Any], list[T]]
     cursor: str
     """The query parameter that takes the `next` of the page before."""
+    takes_partial: bool = True
+    """Whether a page may lack what could not be read in time."""
+
+    def lacking(self, page: Any) -> Sequence[str]:
+        """Returns the sources for which the page is to be read again: what it lacks is on no later one."""
+        sources: Sequence[str] = () if self.takes_partial else page.partial
+        return sources
 
     def after(self, page: Any) -> Call[Any] | None:
         """Returns the request for the page below."""
@@ -55,7 +64,11 @@ class Pages(Generic[T]):
 
 
 def path(*parts: str) -> str:
-    """Returns a path; each part is one segment, whatever characters it has."""
+    """Returns a path; each part is one segment, whatever characters it has. Raises `ValueError` for what cannot be a segment."""
+    for part in parts:
+        # URLs are normalized before they are sent: `following/..` is the user, whom a DELETE there would erase.
+        if part in ("", ".", ".."):
+            raise ValueError(f"{part!r} cannot be part of a path")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 

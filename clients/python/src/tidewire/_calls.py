@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from . import diagnostics as d
 from . import models as m
 from ._call import Answer, Call, Pages, as_created, as_model, as_nothing, given, is_foreign_id, json_bytes, path, query
 from ._decode import decode, write_time
@@ -113,6 +114,14 @@ def get_posts(ids: Iterable[str]) -> Call[m.PostList]:
     return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(ids)})
 
 
+def list_posts(*, after: str | None = None, limit: int | None = None) -> Call[m.PostsPage]:
+    """Returns a page of all posts by ascending id, hidden ones and reposts too: 100, at most 1,000. Continue with `after=page.next`.
+
+    To build an index of all posts, read all pages, then `changes(after=...)` from the smallest `sequence` of them. A server key is needed.
+    """
+    return Call("GET", path("posts", "all"), as_model(m.PostsPage), query(after=after, limit=limit))
+
+
 class _Unset:
     """Stands for a body that is not given, as None is one."""
 
@@ -215,13 +224,15 @@ def feed(
     before: str | None = None,
     after: str | None = None,
     fields: Fields | None = None,
+    after_sequence: int | None = None,
 ) -> Call[m.Page]:
     """Returns a page of a reader's feed, newest first.
 
     `before` is the `next` of the page above. `after` is the `newest` of an earlier page: then what has come in since is returned, late
     entries too; with `gap` on the page, read the feed again.
+    In a cluster, the answer waits until the log is applied up to `after_sequence`.
     """
-    return _page(path("users", user, "feed"), limit, before, after, fields)
+    return replace(_page(path("users", user, "feed"), limit, before, after, fields), after_sequence=after_sequence)
 
 
 def posts_of(
@@ -249,19 +260,22 @@ def list_feed(
     return _page(path("users", user, "lists", name, "feed"), limit, before, after, fields)
 
 
-def iter_feed(user: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
-    """Iterates over a reader's feed, from the newest entry down to the oldest."""
-    return Pages(feed(user, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+def iter_feed(user: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
+    """Iterates over a reader's feed, from the newest entry down to the oldest.
+
+    A page that lacks what could not be read in time is read again, at most 3 times; then `PartialPage` is raised, unless `take_partial`.
+    """
+    return Pages(feed(user, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
-def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
+def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
     """Iterates over what a user, tag or topic has published, newest first."""
-    return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+    return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
-def iter_list_feed(user: str, name: str, *, page_size: int = 50, fields: Fields | None = None) -> Pages[m.Item]:
+def iter_list_feed(user: str, name: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
     """Iterates over the feed of a reader's list, newest first."""
-    return Pages(list_feed(user, name, limit=page_size, fields=fields), lambda page: list(page.items), "before")
+    return Pages(list_feed(user, name, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
 def _page(path: str, limit: int | None, before: str | None, after: str | None, fields: Fields | None) -> Call[m.Page]:
@@ -426,9 +440,40 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
     return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
 
 
-def stats(*, inboxes: Literal["count"] | None = None) -> Call[m.Stats]:
+def stats(*, inboxes: Literal["count"] | None = None) -> Call[d.Stats]:
     """Returns figures of the server. `inboxes="count"` counts all inboxes too, which takes a walk over them."""
-    return Call("GET", path("stats"), as_model(m.Stats), query(inboxes=inboxes))
+    return Call("GET", path("stats"), as_model(d.Stats), query(inboxes=inboxes))
+
+
+def stats_history(*, since: str | None = None) -> Call[d.History]:
+    """Returns the figures of the last hour, a sample for every 5 s; with `since`, the `next` of the answer before, only newer samples.
+
+    If they have `reset`, forget the earlier ones. A server key is needed, as for the other questions of operators.
+    """
+    return Call("GET", path("stats", "history"), as_model(d.History), query(since=since))
+
+
+def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: int | None = None) -> Call[d.FoundSources]:
+    """Finds users, tags and topics by the beginning of their ids: the one that is equal, then awake ones, then those with most followers.
+
+    20, at most 50. Without a `prefix`, some readers who are awake. All ids are examined, for at most 100 ms: see `complete`.
+    """
+    return Call("GET", path("sources"), as_model(d.FoundSources), query(prefix=prefix or None, kind=kind, limit=limit))
+
+
+def fanout(post: str) -> Call[d.PostFanout]:
+    """Returns how a post reached its readers, and who reposted it; raises `NotFound` if it is unknown."""
+    return Call("GET", path("posts", post, "fanout"), as_model(d.PostFanout))
+
+
+def operations() -> Call[d.Operations]:
+    """Returns the last requests that were slow (`--slow-log` of the server), and how often each key was used."""
+    return Call("GET", path("operations"), as_model(d.Operations))
+
+
+def metrics() -> Call[str]:
+    """Returns the metrics, as Prometheus reads them. A server key is needed, or one for metrics."""
+    return Call("GET", "/metrics", lambda answer: answer.content.decode())
 
 
 def cluster(*, digest: bool | None = None, delivered: int | None = None) -> Call[m.Cluster]:

@@ -15,7 +15,10 @@ T = TypeVar("T")
 _BACKOFF_BASE = 0.25
 _JITTER = 0.25
 # The node says that it cannot answer now, while others can.
-_OF_THIS_NODE = {"recovering", "joining", "leaving", "shutting_down", "journal_failed", "out_of_files"}
+_OF_THIS_NODE = {
+    *("recovering", "joining", "leaving", "shutting_down", "journal_failed", "out_of_files"),
+    *("log_unavailable", "sequencer_unavailable", "owner_unavailable", "not_applied_yet"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Servers:
         for url in urls:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"{url!r} is no URL of HTTP: it begins with http:// or https://")
-        self.urls = [url.rstrip("/") for url in urls]
+        # One that is named twice would always come after itself.
+        self.urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.current = self.urls[0]
 
     def leave(self, url: str) -> None:
@@ -90,6 +94,12 @@ class Again:
     renews_token: bool = False
 
 
+def is_elsewhere_better(error: TidewireError) -> bool:
+    """Whether another server may answer what this one does not: it was not reached, neither directly nor by its proxy, or says so."""
+    is_of_proxy = error.code is None and error.status in (502, 503, 504)
+    return isinstance(error, ConnectionFailed) or is_of_proxy or error.code in _OF_THIS_NODE
+
+
 def pause_before(failures: int, retry_after: float | None, longest: float) -> float:
     """Returns how long to wait after so many failures: with full jitter, or as long as the server says and a little more."""
     if retry_after is not None:
@@ -137,24 +147,25 @@ class Exchange(Generic[T]):
                 raise self._lacks.least
             self.url = self._memory.servers.current
             return Again()
-        return self._failed(error, is_elsewhere_better=error.code in _OF_THIS_NODE)
+        return self._failed(error)
 
     def failed(self, error: ConnectionFailed) -> Again:
         """Takes the lack of an answer; raises it if the call may not be sent again."""
-        return self._failed(error, is_elsewhere_better=True)
+        return self._failed(error)
 
-    def _failed(self, error: TidewireError, *, is_elsewhere_better: bool) -> Again:
-        if is_elsewhere_better:
+    def _failed(self, error: TidewireError) -> Again:
+        is_for_another = is_elsewhere_better(error)
+        if is_for_another:
             self._memory.servers.leave(self.url)
             self.url = self._memory.servers.current
         is_unsafe = error.outcome_unknown and not self.call.is_repeatable
         if is_unsafe or not error.is_temporary or (self._failures >= self._options.retries):
             raise error
-        if (error.retry_after or 0) > self._options.retry_wait_max:
-            raise error
-        if is_elsewhere_better and self._unasked > 0:
+        if is_for_another and self._unasked > 0:
             self._unasked -= 1
             return Again()
+        if (error.retry_after or 0) > self._options.retry_wait_max:
+            raise error
         pause = pause_before(self._failures, error.retry_after, self._options.retry_wait_max)
         self._failures += 1
         return Again(pause)
@@ -174,7 +185,6 @@ class Reconnection:
         self._was_greeted = False
         self._is_token_new = False
         self._unasked = len(self._servers.urls) - 1
-        self._lacks = Lacks(self._servers)
         self._lacks = Lacks(self._servers)
         self.url = self._servers.current
 
@@ -210,8 +220,7 @@ class Reconnection:
         if self._greeted_at is not None and now - self._greeted_at > self._SETTLED:
             self._failures = 0
         self._greeted_at = None
-        is_elsewhere_better = isinstance(error, ConnectionFailed) or error.code in _OF_THIS_NODE
-        if is_elsewhere_better:
+        if is_elsewhere_better(error):
             self._servers.leave(self.url)
             if self._unasked > 0:
                 self._unasked -= 1
@@ -220,6 +229,9 @@ class Reconnection:
             raise error
         if at_once and was_greeted:
             return Again()
-        pause = pause_before(self._failures, error.retry_after, self._options.retry_wait_max)
+        longest = self._options.retry_wait_max
+        # A stream has nobody to ask whether it may wait for a day.
+        named = None if error.retry_after is None else min(error.retry_after, longest)
+        pause = pause_before(self._failures, named, longest)
         self._failures += 1
         return Again(pause)

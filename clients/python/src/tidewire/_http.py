@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,7 @@ import httpx
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ._call import Answer, Call
-from ._changes import EVENTS, SILENCE_MAX
+from ._changes import EVENTS, LINES, SILENCE_MAX
 from ._live import closed
 from .errors import ConnectionFailed, TidewireError, UnexpectedAnswer, refusal
 
@@ -57,6 +58,8 @@ def request_of(http: httpx.Client | httpx.AsyncClient, call: Call[T], url: str, 
     headers = headers_of(token)
     if call.body is not None:
         headers["content-type"] = "application/json"
+    if call.after_sequence is not None:
+        headers["tidewire-after"] = str(call.after_sequence)
     params = dict(call.query) or None
     return http.build_request(call.method, url + call.path, params=params, headers=headers, content=call.body)
 
@@ -66,6 +69,13 @@ def stream_request(http: httpx.Client | httpx.AsyncClient, url: str, query: dict
     timeout = httpx.Timeout(CONNECT_MAX, read=SILENCE_MAX)
     headers = {**headers_of(token), **EVENTS}
     return http.build_request("GET", f"{url}/v1/changes", params=query, headers=headers, timeout=timeout)
+
+
+def lines_request(http: httpx.Client | httpx.AsyncClient, call: Call[T], url: str, token: str | None) -> httpx.Request:
+    """Returns the request for changes as lines, which come as the server reads them."""
+    timeout = httpx.Timeout(CONNECT_MAX, read=SILENCE_MAX)
+    headers = {**headers_of(token), **LINES}
+    return http.build_request(call.method, url + call.path, params=dict(call.query), headers=headers, timeout=timeout)
 
 
 def socket_url(url: str, path: str, query: dict[str, str]) -> str:
@@ -121,5 +131,6 @@ def ended(url: str) -> ConnectionFailed:
 
 def returned(make: Callable[..., object], wrapper: str, instead: str = "") -> str:
     """Returns what a method answers, for `help`, from the annotation of what makes its request."""
-    inner = str(make.__annotations__["return"]).removeprefix(f"{wrapper}[").removesuffix("]").replace("m.", "")
+    inner = str(make.__annotations__["return"]).removeprefix(f"{wrapper}[").removesuffix("]")
+    inner = re.sub(r"\b[md]\.", "", inner)
     return f"{instead}[{inner}]" if instead else inner

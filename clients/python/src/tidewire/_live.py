@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ._call import path, query
-from .errors import ConnectionFailed, RateLimited, TidewireError, Unauthorized, UnexpectedAnswer
+from ._exchange import pause_before
+from .errors import ConnectionFailed, PartialPage, RateLimited, TidewireError, Unauthorized, UnexpectedAnswer
 from .messages import (
     BeatMessage,
     HelloMessage,
@@ -32,13 +34,20 @@ _ABOVE_ALL = "\uffff"
 _BELOW_ALL = ""
 
 
+def pause_before_reading_again(tries: int, lacking: Sequence[str]) -> float:
+    """Returns how long to pause, in seconds, before a page is read again that lacks posts of these sources; raises after enough tries."""
+    if tries >= PARTIAL_TRIES:
+        raise PartialPage(lacking)
+    return pause_before(tries, None, 1.0)
+
+
 class Numbering:
     """Which message was the last one, and that none is missing."""
 
     def __init__(self, user: str, epoch: str | None, seq: int | None, unread: bool) -> None:
         if (epoch is None) != (seq is None):
             raise ValueError("epoch and seq belong together")
-        self._user = user
+        self._path = path("users", user, "live")
         self._unread = unread
         self.position: tuple[str, int] | None = None if epoch is None or seq is None else (epoch, seq)
         self._epoch: str | None = None
@@ -48,7 +57,7 @@ class Numbering:
         """Returns the path and the parameters of a connection that resumes after the last message."""
         self._expects_hello = True
         epoch, seq = self.position or (None, None)
-        return path("users", self._user, "live"), query(epoch=epoch, seq=seq, unread=self._unread or None)
+        return self._path, query(epoch=epoch, seq=seq, unread=self._unread or None)
 
     def take(self, text: str | bytes) -> LiveMessage | None:
         """Returns a message for the user; None: there is nothing in it. Raises if one before it is missing."""
@@ -84,7 +93,8 @@ def closed(code: int | None, reason: str) -> TidewireError:
     """Returns what the end of a connection means."""
     said = f"the live connection was closed with {code}" + (f": {reason}" if reason else "")
     if code == 4001:
-        return Unauthorized(said, status=401, code="unauthenticated")
+        # The reason begins with the code of the refusal of a request. What follows it is for people.
+        return Unauthorized(said, status=401, code=reason.split(":")[0] or "unauthenticated")
     if code == 4029:
         # The user's other connections may end: this one is tried again, as a request with 429 is.
         return RateLimited(said, status=429, code="too_many_connections")
@@ -98,6 +108,7 @@ class Read:
     before: str | None
     limit: int
     bound: str
+    after_sequence: int | None
     messages: list[LiveMessage] = field(default_factory=list)
 
 
@@ -117,6 +128,8 @@ class Timeline:
         # The first page has to be read, and takes the place of everything.
         self._is_outdated = True
         self._read: Read | None = None
+        # The sequence of a cluster's log that pages must have at least: a node that is behind it may lack what no message tells.
+        self._after_sequence: int | None = None
 
     @property
     def items(self) -> list[Item]:
@@ -141,11 +154,15 @@ class Timeline:
     def apply(self, message: LiveMessage) -> bool:
         """Takes a message; returns whether the entries may be others now."""
         if isinstance(message, HelloMessage):
+            self._after_sequence = message.after_sequence
             if not message.recovered:
                 # A page that is being read may be older than what was missed.
                 self._read = None
                 self._is_outdated = True
-                self._wanted = max(self._limit, min(len(self._entries), PAGE_MAX))
+                # Who was at the end of the feed stays there: what is new now must not push old entries out.
+                size = len(self._entries)
+                wanted = min(size, PAGE_MAX) if self.has_more else min(size + PAGE_MAX, self._keep)
+                self._wanted = max(self._limit, wanted)
             return False
         if self._read is not None:
             self._read.messages.append(message)
@@ -159,7 +176,7 @@ class Timeline:
         bound = _ABOVE_ALL if self._is_outdated else self._bound
         limit = min(PAGE_MAX, max(self._limit, missing))
         messages = self._read.messages if self._read is not None else []
-        self._read = Read(None if bound == _ABOVE_ALL else bound, limit, bound, messages)
+        self._read = Read(None if bound == _ABOVE_ALL else bound, limit, bound, self._after_sequence, messages)
         return self._read
 
     def finish_read(self, read: Read, page: Page) -> bool:

@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._call import Call, Pages
-from ._changes import EventReader, Position, batch, is_last, no_progress, read_line
+from ._changes import Position
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
 from ._http import (
     CONNECT_MAX,
@@ -27,7 +27,6 @@ from ._http import (
     USER_AGENT,
     answer_of,
     checked_token,
-    ended,
     headers_of,
     lost_socket,
     no_answer,
@@ -35,15 +34,15 @@ from ._http import (
     request_of,
     returned,
     socket_url,
-    stream_request,
     tls_for,
     tls_of,
     urls_of,
 )
-from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline
-from ._streams import OpenStreams, Stream, shut_down
-from .errors import TidewireError, refusal
-from .messages import Change, ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
+from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline, pause_before_reading_again
+from ._streams import OpenStreams, Stream
+from ._sync_changes import ChangeStream
+from .errors import TidewireError
+from .messages import ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
 from .models import Item, Page
 
 P = ParamSpec("P")
@@ -131,6 +130,7 @@ class Tidewire:
     publish_many = _method(calls.publish_many)
     get_post = _method(calls.get_post)
     get_posts = _method(calls.get_posts)
+    list_posts = _method(calls.list_posts)
     edit_post = _method(calls.edit_post)
     delete_post = _method(calls.delete_post)
 
@@ -169,6 +169,11 @@ class Tidewire:
 
     revoke_tokens = _method(calls.revoke_tokens)
     stats = _method(calls.stats)
+    stats_history = _method(calls.stats_history)
+    find_sources = _method(calls.find_sources)
+    fanout = _method(calls.fanout)
+    operations = _method(calls.operations)
+    metrics = _method(calls.metrics)
     cluster = _method(calls.cluster)
     take_snapshot = _method(calls.take_snapshot)
     check_ready = _method(calls.check_ready)
@@ -186,15 +191,15 @@ class Tidewire:
     def changes(
         self,
         *,
-        after: int | None = None,
+        after: int | str | None = None,
         types: Iterable[ChangeType] | None = None,
         follow: bool = True,
         page_size: int = 1000,
     ) -> ChangeStream:
-        """Iterates over what the server accepted, in order, after the sequence `after`; without it, from now on.
+        """Iterates over what the server accepted, in order, after `after`, a `place` or a sequence; without it, from now on.
 
         It stays connected, and comes back after each loss of the connection, until it is refused: `Gone` means that events are missing.
-        With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `sequence` of each when it is
+        With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `place` of each when it is
         processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
         """
         return self._streams.add(ChangeStream(self, Position(after, types), follow, page_size))
@@ -202,8 +207,8 @@ class Tidewire:
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> LiveStream:
         """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.
 
-        After each `HelloMessage` that is not `recovered`, read the feed again: `watch` does that. `epoch` and `seq` resume after an
-        earlier stream's `position`. With `unread` the number of unread entries is told when it has changed.
+        After each `HelloMessage` that is not `recovered`, read the feed again, with its `after_sequence`: `watch` does that. `epoch` and
+        `seq` resume after an earlier stream's `position`. With `unread` the number of unread entries is told when it has changed.
         """
         return self._streams.add(LiveStream(self, Numbering(user, epoch, seq, unread)))
 
@@ -217,8 +222,11 @@ class Tidewire:
     def _reconnection(self) -> Reconnection:
         return Reconnection(self._options, self._memory, can_renew=self._ask is not None)
 
+    def _exchange(self, call: Call[T]) -> Exchange[T]:
+        return Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+
     def _run(self, call: Call[T]) -> T:
-        exchange = Exchange(call, self._options, self._memory, can_renew=self._ask is not None)
+        exchange = self._exchange(call)
         while True:
             token = self._current_token()
             try:
@@ -256,85 +264,12 @@ class Tidewire:
     def _pages(self, pages: Pages[T]) -> Iterator[T]:
         call: Call[Any] | None = pages.first
         while call is not None:
-            page = self._run(call)
+            page, tries = self._run(call), 0
+            while lacking := pages.lacking(page):
+                time.sleep(pause_before_reading_again(tries, lacking))
+                page, tries = self._run(call), tries + 1
             yield from pages.items(page)
             call = pages.after(page)
-
-
-class ChangeStream(Stream[Change]):
-    """What the server accepted, in order."""
-
-    def __init__(self, client: Tidewire, position: Position, follow: bool, page_size: int) -> None:
-        super().__init__()
-        self._client = client
-        self._page_size = None if follow else page_size
-        self._again: Reconnection | None = None
-        self._position = position
-
-    def __enter__(self) -> ChangeStream:
-        return self
-
-    @property
-    def position(self) -> int | None:
-        """The sequence of the last change that was returned: the `after` by which another stream continues."""
-        return self._position.after
-
-    def _begin(self) -> Generator[Change, None, None]:
-        return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
-
-    def _up_to_now(self, page_size: int) -> Generator[Change, None, None]:
-        failures = 0
-        while True:
-            before = self._position.after
-            lines = self._client._run(batch(self._position, page_size))
-            change = None
-            for line in lines:
-                change = read_line(line)
-                self._position.passed(change)
-                yield change
-            if is_last(change, len(lines), page_size):
-                return
-            failures = 0 if self._position.after != before else failures + 1
-            if failures > 0:
-                pause = no_progress(failures, self._client._options)
-                self._pause(pause)
-
-    def _follow(self) -> Generator[Change, None, None]:
-        client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
-        self._again = again = self._again or client._reconnection()
-        while True:
-            url, token, reader = again.connecting(), client._current_token(), EventReader()
-            request = stream_request(client._http, url, self._position.query(), token)
-            try:
-                response = client._http.send(request, stream=True)
-                try:
-                    self._opened(shut_down(response.extensions))
-                    if response.status_code != 200:
-                        raise refusal(response.status_code, response.headers, response.read())
-                    for chunk in response.iter_raw():
-                        for change in reader.read(chunk):
-                            again.greeted(time.monotonic())
-                            self._position.passed(change)
-                            yield change
-                finally:
-                    response.close()
-                error: TidewireError = ended(url)
-            except httpx.TransportError as cause:
-                error = no_answer(url, cause)
-            except TidewireError as cause:
-                error = cause
-            if self._closing.is_set():
-                return
-            try:
-                step = again.lost(error, time.monotonic())
-            except TidewireError:
-                self._again = None
-                raise
-            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
-            self._pause(client._renewing(step, token))
-            if self._closing.is_set():
-                return
 
 
 class LiveStream(Stream[LiveMessage]):
@@ -479,7 +414,7 @@ class Feed(Stream[list[Item]]):
 
     def _page(self, read: Read) -> Page | None:
         try:
-            return self._client.feed(self._user, limit=read.limit, before=read.before)
+            return self._client.feed(self._user, limit=read.limit, before=read.before, after_sequence=read.after_sequence)
         except TidewireError as error:
             if not error.is_temporary:
                 raise

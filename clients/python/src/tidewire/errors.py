@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -69,6 +69,18 @@ class UnexpectedAnswer(TidewireError):
     @property
     def outcome_unknown(self) -> bool:
         return self.status is None or 200 <= self.status < 300 or super().outcome_unknown
+
+
+class PartialPage(TidewireError):
+    """A page of an `iter_…` lacks what could not be read in time, also when it was read again. `sources` may have more there."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        super().__init__(f"the page lacks posts that could not be read in time, of {', '.join(sources)}", status=200, code="partial")
+        self.sources = sources
+
+    @property
+    def is_temporary(self) -> bool:
+        return True
 
 
 class BadRequest(TidewireError):

@@ -13,10 +13,15 @@ from .models import Item, Json, Post, Rules
 
 @dataclass(frozen=True)
 class Change(Model):
-    """Something that the server accepted. Store its `sequence` when it is processed: it is the next `after`."""
+    """Something that the server accepted. Store its `place` when it is processed: it is the next `after`."""
 
     sequence: int
     type: ClassVar[str] = "?"
+
+    @property
+    def place(self) -> str:
+        """Where the stream goes on after it: its `sequence`, and between the readers who have missed a post also the reader."""
+        return str(self.sequence)
 
 
 @dataclass(frozen=True)
@@ -192,12 +197,27 @@ class MissedMessage(Change):
     reason: str
     type: ClassVar[str] = "missed"
 
+    @property
+    def place(self) -> str:
+        """Between this reader and the next one of the post."""
+        return f"{self.sequence}-{self.reader}"
+
 
 @dataclass(frozen=True)
 class ReachedMessage(Change):
-    """No event: all up to `sequence` was sent, or left out because of `types`."""
+    """No event: all up to its `place` was sent, or left out because of `types`.
 
+    With a `reader`, this place is between the readers who have missed the post that follows. With `more`, the answer goes on.
+    """
+
+    reader: str | None = None
+    more: bool = False
     type: ClassVar[str] = "reached"
+
+    @property
+    def place(self) -> str:
+        """A sequence, or a sequence and the reader up to whom the next post was processed."""
+        return str(self.sequence) if self.reader is None else f"{self.sequence}-{self.reader}"
 
 
 @dataclass(frozen=True)
@@ -241,6 +261,8 @@ class HelloMessage(LiveMessage):
     epoch: str
     recovered: bool
     marker: str | None = None
+    after_sequence: int | None = None
+    """In a cluster: read pages with this, `feed(user, after_sequence=…)`, since another node may not have applied it yet."""
     type: ClassVar[str] = "hello"
 
 

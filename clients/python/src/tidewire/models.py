@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -76,6 +76,20 @@ class PostList(Model):
 
 
 @dataclass(frozen=True)
+class PostsPage(Model):
+    """Posts by ascending id. Continue with `after=page.next` until that is None."""
+
+    posts: list[Post]
+    next: str | None
+    sequence: int
+    """The page has all posts that were accepted up to here and are not deleted."""
+    complete: bool
+    """False if there may be posts that only an archive across a network has: they are not listed."""
+    unreadable: Sequence[str] = ()
+    """Posts that are damaged."""
+
+
+@dataclass(frozen=True)
 class Repost(Model):
     """Who reposted an entry's post, and by which post."""
 
@@ -105,7 +119,7 @@ class Page(Model):
     next: str | None
     newest: str | None
     partial: list[str]
-    """Sources that could not be read in time: their entries are on a later page."""
+    """Sources that could not be read in time: what is missing of them is there when the page is read again later."""
     gap: bool = False
     """What came in since `after` is not known any more: read the feed again from this page."""
     partial_more: int = 0
@@ -314,57 +328,3 @@ class Cluster(Model):
     epoch: int
     applied: int
     world: World | None = None
-
-
-@dataclass(frozen=True)
-class Queue(Model):
-    """How full a queue is."""
-
-    depth: int
-    limit: int
-
-
-@dataclass(frozen=True)
-class Admission(Model):
-    """Requests of one class: how many are under way, may be, and were refused."""
-
-    under_way: int
-    limit: int
-    refused: int
-
-
-@dataclass(frozen=True)
-class FanoutLatency(Model):
-    """How long posts took to the last inbox, of authors with so many `followers`."""
-
-    count: int
-    p50_us: int
-    p99_us: int
-    max_us: int
-    followers: str = ""
-
-
-@dataclass(frozen=True)
-class Stats(Model):
-    """Figures of a server; `raw` has all of them."""
-
-    users: int
-    active: int
-    edges: int
-    posts: int
-    published: int
-    deliveries: int
-    pages: int
-    partial_pages: int
-    wakes: int
-    sleeps: int
-    shed: int
-    uptime_seconds: int
-    queues: dict[str, Queue]
-    admission: dict[str, Admission]
-    fanout_latency: list[FanoutLatency]
-    live: dict[str, int]
-    memory: dict[str, int | None]
-    journal: dict[str, int] | None
-    snapshots: list[Snapshot]
-    recovery: Mapping[str, Any] | None

@@ -2,11 +2,12 @@ import type { LiveMessage } from '../types.js';
 
 const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'unread', 'beat'];
 export const UNAUTHENTICATED = 4001;
+export const TOO_MANY = 4029;
 
 /** Takes each message of a connection. */
 type OnMessage = (message: LiveMessage<any>) => void;
-/** Takes the end of a connection, with the code of a WebSocket's; null: without one. */
-type OnEnd = (code: number | null) => void;
+/** Takes the end of a connection, with the code of a WebSocket's; null: without one. And what the server said of it. */
+type OnEnd = (code: number | null, reason?: string) => void;
 /** Opens a connection, reports its messages and its end, and returns how to close it without a report. */
 export type Open = (url: string, onMessage: OnMessage, onEnd: OnEnd, token: string | null) => () => void;
 
@@ -29,7 +30,7 @@ export function openSocket(WebSocket: SocketClass): Open {
     const address = url.replace(/^http/, 'ws');
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
     socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
-    socket.onclose = ({ code }) => onEnd(code);
+    socket.onclose = ({ code, reason }) => onEnd(code, reason);
     // What went wrong is said by its end, too. The package `ws` throws where nobody listens.
     socket.onerror = () => {};
     return () => {
@@ -56,18 +57,23 @@ export const openEvents: Open = (url, onMessage, onEnd) => {
 export function streamEvents(send: typeof fetch): Open {
   return (url, onMessage, onEnd, token) => {
     const canceller = new AbortController();
+    const report: OnEnd = (code, reason) => {
+      if (!canceller.signal.aborted) onEnd(code, reason);
+    };
     const read = async () => {
       const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
-      if (answer.status === 401) return UNAUTHENTICATED;
-      if (!answer.ok) return null;
+      if (!answer.ok) {
+        const { code, detail } = await answer.json().catch(() => ({}));
+        const said = `the server answered ${answer.status}${detail ? `: ${detail}` : ''}`;
+        if (answer.status === 401) return report(UNAUTHENTICATED, code);
+        return report(code === 'too_many_connections' ? TOO_MANY : null, said);
+      }
       for await (const data of eventData(answer.body!)) {
         if (!canceller.signal.aborted) onMessage(JSON.parse(data));
       }
-      return null;
+      report(null);
     };
-    read()
-      .catch(() => null)
-      .then((code) => canceller.signal.aborted || onEnd(code));
+    read().catch(() => report(null));
     return () => canceller.abort();
   };
 }
@@ -86,4 +92,6 @@ export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerat
   }
 }
 
-export const withToken = (token: string | null) => (token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+export const withToken = (token: string | null, more: Record<string, string> = {}) => ({
+  headers: token ? { Authorization: `Bearer ${token}`, ...more } : more,
+});

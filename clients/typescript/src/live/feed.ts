@@ -1,5 +1,13 @@
 import type { Item, LiveMessage, Page, UnreadMessage } from '../types.js';
-import { UNAUTHENTICATED, openEvents, openSocket, streamEvents, withToken, type SocketClass } from './connection.js';
+import {
+  TOO_MANY,
+  UNAUTHENTICATED,
+  openEvents,
+  openSocket,
+  streamEvents,
+  withToken,
+  type SocketClass,
+} from './connection.js';
 import { Timeline, type Read } from './timeline.js';
 import { backOff, inTime } from './wait.js';
 
@@ -16,9 +24,7 @@ const TOO_SLOW = 4008;
 // What an error page or JSON has: a WebSocket fails at once with it.
 const NO_TOKEN = /[{}<>"\s]/;
 const ASKS_FOR_TOKEN = 'the server asks for authentication';
-const FINAL_CODES: Record<number, string> = {
-  4029: 'this reader has too many connections',
-};
+const TOO_MANY_CONNECTIONS = 'this reader has too many connections';
 
 /** What the server knows the reader by; or what returns it, and another one after it has expired. */
 export type TokenSource = string | (() => string | Promise<string>);
@@ -77,6 +83,39 @@ export interface Feed<Body = unknown> {
   removeEventListener(...of: Parameters<EventTarget['removeEventListener']>): void;
 }
 
+/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
+function protocolOf(url: string): string {
+  try {
+    return new URL(url).protocol;
+  } catch {
+    return '';
+  }
+}
+
+/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
+function checkedServers(server: string | readonly string[] | undefined): string[] {
+  const servers = [server ?? []].flat();
+  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
+  for (const one of servers) {
+    if (!/^https?:$/.test(protocolOf(one))) {
+      throw new TypeError(`server: ${JSON.stringify(one)} is no URL with http:// or https://`);
+    }
+  }
+  return servers;
+}
+
+/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
+function notConnected(server: string): string {
+  const { origin, protocol } = globalThis.location ?? {};
+  const causes = ['it does not run or cannot be reached'];
+  if (origin && origin !== new URL(server).origin) {
+    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
+    if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
+  }
+  causes.push('it or a proxy before it refused the connection');
+  return `no connection to ${server}: ${causes.join('; or ')}. It is tried again`;
+}
+
 /** What a try to read a page has come to: if there is neither a page nor an error, another try may succeed. */
 interface PageRead<Body> {
   page?: Page<Body>;
@@ -89,7 +128,10 @@ interface PageRead<Body> {
  * read up to; `unread`, with the number of unread entries, if that is wanted.
  */
 export class Feed<Body = unknown> extends EventTarget {
-  /** Why it stopped by itself. @type {Error|null} */
+  /**
+   * Why it stopped by itself; or, while it is `reconnecting`, why the last attempt to connect has failed. Null again when a
+   * connection is there. What the server said of it is the `cause`, with its `code`. @type {Error|null}
+   */
   error: Error | null = null;
   /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
   unread: Unread | null = null;
@@ -144,7 +186,7 @@ export class Feed<Body = unknown> extends EventTarget {
     fetch,
   }: FeedOptions) {
     super();
-    [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
+    [this.#user, this.#servers, this.#wantsUnread] = [user, checkedServers(server), unread];
     [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;
     else if (token) this.#token = token;
@@ -193,6 +235,7 @@ export class Feed<Body = unknown> extends EventTarget {
   #connect(): void {
     const server = this.#servers[0]!;
     const giveUp = () => {
+      this.error = new Error(notConnected(server));
       this.#leave(server);
       this.#reconnect();
     };
@@ -202,7 +245,11 @@ export class Feed<Body = unknown> extends EventTarget {
     const connecting = (this.#connecting = {});
     const ifStill = (what: () => void) => () => this.#connecting === connecting && what();
     // Who cannot get a token tries again, as with a server that does not answer.
-    const reconnect = ifStill(() => this.#reconnect());
+    const reconnect = (cause: unknown) => {
+      if (this.#connecting !== connecting) return;
+      this.error = new Error('no token could be had; it is tried again', { cause });
+      this.#reconnect();
+    };
     asked.then(
       ifStill(() => this.#open()),
       reconnect,
@@ -215,7 +262,7 @@ export class Feed<Body = unknown> extends EventTarget {
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0]!, this.#token];
     const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
-    const ended = (code: number | null) => this.#ended(code, server, token);
+    const ended = (code: number | null, reason?: string) => this.#ended(code, server, token, reason);
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
 
@@ -258,6 +305,7 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#timer = setTimeout(() => this.#reconnect(), SILENCE_MAX_MS);
     if (message.type === 'hello') {
       this.#isTokenNew = false;
+      this.error = null;
       this.#greetedAt = performance.now();
       if (!this.#timeline.hello(message)) this.#cancelPage();
       this.#wake();
@@ -281,12 +329,20 @@ export class Feed<Body = unknown> extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  #ended(code: number | null, server: string, token: string | null): void {
-    if (code !== null && code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+  #ended(code: number | null, server: string, token: string | null, reason?: string): void {
     if (code === UNAUTHENTICATED) {
-      return this.#dropToken(token) ? this.#reconnect(this.#greetedAt !== null) : this.#fail(new Error(ASKS_FOR_TOKEN));
+      if (this.#dropToken(token)) return this.#reconnect(this.#greetedAt !== null);
+      const said = reason ? `${ASKS_FOR_TOKEN}: ${reason}` : ASKS_FOR_TOKEN;
+      // What follows the code is for people.
+      return this.#fail(new Error(said, { cause: { code: reason?.split(':')[0] || 'unauthenticated' } }));
     }
-    if (this.#greetedAt === null) this.#leave(server);
+    if (code === TOO_MANY) {
+      // One of the others may end, or be of a page that was left. The limit is the same on every server.
+      this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
+    } else if (this.#greetedAt === null) {
+      this.error = new Error(reason || notConnected(server));
+      this.#leave(server);
+    }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
@@ -343,7 +399,7 @@ export class Feed<Body = unknown> extends EventTarget {
   }
 
   /** A page; or nothing, if another try may succeed; or the error, if none will. */
-  async #page({ before, limit }: Read<Body>): Promise<PageRead<Body>> {
+  async #page({ before, limit, afterSequence }: Read<Body>): Promise<PageRead<Body>> {
     const canceller = new AbortController();
     this.#cancelPage = () => canceller.abort();
     const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
@@ -354,7 +410,9 @@ export class Feed<Body = unknown> extends EventTarget {
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
       // Browsers refuse to run theirs as a method.
       const send = this.#fetch ?? fetch;
-      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
+      const headers: Record<string, string> =
+        afterSequence === undefined ? {} : { 'Tidewire-After': String(afterSequence) };
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token, headers) });
       if (answer.ok) {
         this.#isTokenNew = false;
         return { page: await answer.json() };

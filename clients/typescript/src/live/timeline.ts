@@ -18,6 +18,8 @@ export interface Read<Body> {
   before: string | null;
   limit: number;
   bound: string;
+  /** To be sent as `Tidewire-After`, if it is there: only a node of a cluster that has applied it may answer. */
+  afterSequence: number | undefined;
   /** What has arrived since the read began. */
   messages: Numbered<Body>[];
 }
@@ -47,6 +49,8 @@ export class Timeline<Body = unknown> {
   /** The first page has to be read, and takes the place of everything. */
   #outdated = true;
   #read: Read<Body> | null = null;
+  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack what no message tells. */
+  #afterSequence: number | undefined;
 
   /**
    * @param {number} limit entries to have, and to read at a time
@@ -80,14 +84,23 @@ export class Timeline<Body = unknown> {
   }
 
   /** Takes the first message of a connection. False: what was missed is not told, so the feed is to be read again. */
-  hello({ epoch, seq, recovered }: Pick<Hello, 'epoch' | 'seq' | 'recovered'>): boolean {
+  hello({
+    epoch,
+    seq,
+    recovered,
+    after_sequence,
+  }: Pick<Hello, 'epoch' | 'seq' | 'recovered' | 'after_sequence'>): boolean {
+    this.#afterSequence = after_sequence;
     const resumed = recovered && this.session?.epoch === epoch && this.session.seq === seq;
     this.session = { epoch, seq };
     if (resumed) return true;
     // A page that is being read may be older than what was missed.
     this.#read = null;
     this.#outdated = true;
-    this.#wanted = Math.max(this.#limit, Math.min(this.#entries.size, PAGE_MAX));
+    // Who was at the end of the feed stays there: what is new now must not push old entries out.
+    const size = this.#entries.size;
+    const wanted = this.hasMore ? Math.min(size, PAGE_MAX) : Math.min(size + PAGE_MAX, this.#keep);
+    this.#wanted = Math.max(this.#limit, wanted);
     return false;
   }
 
@@ -111,7 +124,13 @@ export class Timeline<Body = unknown> {
     const bound = this.#outdated ? ABOVE_ALL : this.#bound;
     const limit = Math.min(PAGE_MAX, Math.max(this.#limit, missing));
     const messages = this.#read?.messages ?? [];
-    this.#read = { before: bound === ABOVE_ALL ? null : bound, limit, bound, messages };
+    this.#read = {
+      before: bound === ABOVE_ALL ? null : bound,
+      limit,
+      bound,
+      afterSequence: this.#afterSequence,
+      messages,
+    };
     return this.#read;
   }
 

@@ -11,6 +11,12 @@ const tidewire = new Tidewire<Body>({ server: ['http://a.example', 'http://b.exa
 
 export async function posts(): Promise<string> {
   const post: Post<Body> = await tidewire.publish({ author: 'bob', body: { text: 'one' }, id: newPostId() });
+  const repost = await tidewire.repost('ann', post.id);
+  // @ts-expect-error: there may be no comment
+  console.log(repost.body.text);
+  const { posts, next } = await tidewire.allPostsPage({ limit: 10 });
+  await tidewire.allPostsPage({ after: next });
+  console.log(posts[0]?.body?.text);
   // @ts-expect-error: a body of another type
   await tidewire.publish({ author: 'bob', body: { words: 'one' } });
   // @ts-expect-error: no author
@@ -48,14 +54,20 @@ export async function feeds(): Promise<void> {
     if (!one.error) console.log(one.items[0]?.post.body.text);
   }
   for (const result of await tidewire.publishMany([])) {
-    console.log(result.error ? result.error.code : result.post.body.text);
+    console.log(result.error ? result.error.code : result.post.id);
+    // @ts-expect-error: the answer to a batch has no body
+    if (!result.error) console.log(result.post.body);
   }
 }
 
 export async function changes(): Promise<void> {
   for await (const change of tidewire.changes({ after: 0, types: ['published', 'deleted'] })) {
+    if (change.type === 'published') console.log(change.post.body?.text);
+    // @ts-expect-error: a repost without a comment has none
     if (change.type === 'published') console.log(change.post.body.text);
     if (change.type === 'deleted') console.log(change.id);
+    const place: string = change.place;
+    tidewire.changes({ after: place });
     // @ts-expect-error: was not asked for
     if (change.type === 'erased') console.log(change);
   }
@@ -69,6 +81,22 @@ function all(change: Change<Body>): string {
   // @ts-expect-error: without a body
   console.log(change.post.body);
   return [change.post.id, change.post.author, change.post.published_at].join();
+}
+
+export async function operators(): Promise<void> {
+  const { next, page_p99_us } = await tidewire.statsHistory();
+  await tidewire.statsHistory({ since: next });
+  // @ts-expect-error: null where there were no pages
+  console.log(page_p99_us[0].toFixed(0));
+  const { items } = await tidewire.findSources({ prefix: 'an', kind: 'user' });
+  console.log(items[0]?.followers);
+  // @ts-expect-error: no such kind
+  await tidewire.findSources({ kind: 'list' });
+  const { state, pushed } = await tidewire.fanout(newPostId());
+  if (state === 'delivered') console.log(pushed);
+  const { keys } = await tidewire.operations();
+  // @ts-expect-error: null without access control
+  console.log(keys.length);
 }
 
 export function live(): readonly Item<Body>[] {

@@ -1,0 +1,135 @@
+"""The stream of changes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import httpx
+
+from ._changes import EventReader, LineReader, Part, Position, no_progress
+from ._exchange import Again, Reconnection
+from ._http import answer_of, ended, lines_request, no_answer, not_decoded, stream_request
+from ._streams import Stream, shut_down
+from .errors import TidewireError, refusal
+from .messages import Change
+
+if TYPE_CHECKING:
+    from ._sync import Tidewire
+
+_log = logging.getLogger("tidewire")
+
+
+class ChangeStream(Stream[Change]):
+    """What the server accepted, in order."""
+
+    def __init__(self, client: Tidewire, position: Position, follow: bool, page_size: int) -> None:
+        super().__init__()
+        self._client = client
+        self._page_size = None if follow else page_size
+        self._again: Reconnection | None = None
+        self._position = position
+
+    def __enter__(self) -> ChangeStream:
+        return self
+
+    @property
+    def place(self) -> str | None:
+        """The place of the last change that was returned: the `after` by which another stream continues."""
+        return self._position.place
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of this place. Another stream that continues after it repeats the readers before it within a post."""
+        return self._position.sequence
+
+    def _begin(self) -> Generator[Change, None, None]:
+        return self._follow() if self._page_size is None else self._up_to_now(self._page_size)
+
+    def _up_to_now(self, page_size: int) -> Generator[Change, None, None]:
+        failures = 0
+        while True:
+            part = Part(self._position, page_size)
+            yield from self._part(part)
+            if part.is_last or self._closing.is_set():
+                return
+            failures = 0 if part.has_progress else failures + 1
+            if failures > 0:
+                pause = no_progress(failures, self._client._options)
+                self._pause(pause)
+
+    def _part(self, part: Part) -> Generator[Change, None, None]:
+        """One answer, which may be cut short. It is asked for as a call, until it begins."""
+        client = self._client
+        exchange = client._exchange(part.call)
+        while True:
+            token, reader, is_open = client._current_token(), LineReader(), False
+            request = lines_request(client._http, exchange.call, exchange.url, token)
+            try:
+                response = client._http.send(request, stream=True)
+                try:
+                    self._opened(shut_down(response.extensions))
+                    is_open = response.status_code == 200
+                    if is_open:
+                        for chunk in response.iter_raw():
+                            for change in reader.read(chunk):
+                                part.passed(change)
+                                yield change
+                        return
+                    response.read()
+                finally:
+                    response.close()
+                step = exchange.answered(answer_of(response))
+            except httpx.DecodingError as cause:
+                raise not_decoded(exchange.url, cause) from cause
+            except httpx.TransportError as cause:
+                if self._closing.is_set():
+                    return
+                if is_open:
+                    _log.info("an answer with changes was cut short: %s", cause)
+                    return
+                step = exchange.failed(no_answer(exchange.url, cause))
+            if not isinstance(step, Again):
+                return
+            self._pause(client._renewing(step, token))
+            if self._closing.is_set():
+                return
+
+    def _follow(self) -> Generator[Change, None, None]:
+        client = self._client
+        # After a step that was cancelled, it is the same loss that goes on.
+        self._again = again = self._again or client._reconnection()
+        while True:
+            url, token, reader = again.connecting(), client._current_token(), EventReader()
+            request = stream_request(client._http, url, self._position.query(), token)
+            try:
+                response = client._http.send(request, stream=True)
+                try:
+                    self._opened(shut_down(response.extensions))
+                    if response.status_code != 200:
+                        raise refusal(response.status_code, response.headers, response.read())
+                    for chunk in response.iter_raw():
+                        for change in reader.read(chunk):
+                            again.greeted(time.monotonic())
+                            self._position.passed(change)
+                            yield change
+                finally:
+                    response.close()
+                error: TidewireError = ended(url)
+            except httpx.TransportError as cause:
+                error = no_answer(url, cause)
+            except TidewireError as cause:
+                error = cause
+            if self._closing.is_set():
+                return
+            try:
+                step = again.lost(error, time.monotonic())
+            except TidewireError:
+                self._again = None
+                raise
+            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
+            self._pause(client._renewing(step, token))
+            if self._closing.is_set():
+                return

@@ -1,0 +1,65 @@
+#!/usr/bin/env node
+// Sends push notifications for posts that sleeping readers have missed: here it prints them.
+//
+//     tidewire serve --active-window 5s &      # who asks for nothing for 5 seconds sleeps; in production rather 10m
+//     npm install tidewire
+//     node push.mjs                            # TIDEWIRE_URL and TIDEWIRE_KEY name another server and its key
+//
+// ann follows bob and opts in. Publish as bob, and she gets a push if she is not there:
+//
+//     curl -X POST localhost:8080/v1/posts -H 'Content-Type: application/json' -d '{"author":"bob","body":{"text":"hello"}}'
+//
+// The place in the stream is stored after each push. So after a crash one is sent again, and none is left out: a provider of
+// push notifications that gets the same key twice replaces the first one by the second.
+
+import { readFile, rename, writeFile } from 'node:fs/promises';
+
+import { Tidewire } from 'tidewire';
+
+const PLACE = process.env.PUSH_PLACE ?? 'push.place';
+
+const tidewire = new Tidewire({
+  server: process.env.TIDEWIRE_URL ?? 'http://127.0.0.1:8080',
+  token: process.env.TIDEWIRE_KEY,
+});
+
+/** Stands for the provider of push notifications. */
+async function push(reader, key, text) {
+  console.log(`push to ${reader} (${key}): ${text}`);
+}
+
+/** The stored place. At the first start there is none, and the stream begins with what is published from now on. */
+async function stored() {
+  return readFile(PLACE, 'utf8').catch((cause) => {
+    // Any other failure must not begin anew: what was missed since the stored place would be lost.
+    if (cause.code !== 'ENOENT') throw cause;
+  });
+}
+
+/** Replaces the file as a whole, so that a crash leaves the old place or the new one. */
+async function store(place) {
+  await writeFile(`${PLACE}.new`, place);
+  await rename(`${PLACE}.new`, PLACE);
+}
+
+await tidewire.follow('ann', 'bob');
+await tidewire.changeRules('ann', { notify: true });
+for (;;) {
+  try {
+    // It comes back by itself after a lost connection.
+    for await (const change of tidewire.changes({ after: await stored(), types: ['missed'] })) {
+      if (change.type === 'missed') {
+        // What was deleted meanwhile is not there, and needs no push.
+        const { posts } = await tidewire.postsById([change.post.id]);
+        for (const { id, author, body } of posts) {
+          await push(change.reader, `${change.reader}/${id}`, `${author}: ${body?.text ?? '(not a text)'}`);
+        }
+      }
+      await store(change.place);
+    }
+  } catch (error) {
+    if (error.code !== 'gone') throw error;
+    console.error(`posts up to ${error.oldest} are not known any more: going on after them`);
+    await store(String(error.oldest));
+  }
+}
