@@ -3,14 +3,15 @@
 
     cargo build --release -p tidewire-server --features cassandra
     scripts/cassandra.sh install
-    scripts/archive_faults.py [--seconds 10] [--readers 200] [--binary target/release/tidewire]
+    scripts/archive_faults.py [--seconds 10] [--readers 200] [--idle-store] [--binary target/release/tidewire]
 
 Starts Cassandra and a server that keeps few posts in memory. Clients publish, edit and delete all the time, old posts too,
 and others read pages from memory and below it. Meanwhile the store is killed, paused, restarted, made slow by a second
 and filled up to the end of its disk; at last a table is dropped, and rows are overwritten by what does not decode.
 After each fault the feeds of all readers are scrolled to their end and compared with a naive computation. The last column
-is the 99th percentile of pages from memory during the fault, divided by that of the quiet time before it. For the full
-disk, file systems in memory are mounted, which needs root. The exit code is 1 if anything is missing, doubled or wrong.
+is the 99th percentile of pages from memory during the fault, divided by that of the quiet time before it. A Cassandra that
+starts takes processor time, caches and memory from the server, here on the same machine: a restart of one that nobody uses shows
+how much. For the full disk, a file system in memory is mounted, which needs root. The exit code is 1 if anything is missing, doubled or wrong.
 """
 
 import argparse
@@ -109,13 +110,18 @@ class Proxy:
 class Store:
     """A Cassandra node, and a connection to it that speaks just enough of its protocol (version 4)."""
 
-    def __init__(self, directory):
-        self.directory, self.port = directory, free_port()
+    def __init__(self, directory, before=()):
+        self.directory, self.port, self.before = directory, free_port(), before
         self.environment = os.environ | {"CASSANDRA_PORT": str(self.port), "CASSANDRA_SYNC": "batch"}
+
+    def start(self, ends):
+        """Starts it until `ends`, also if it does not get ready."""
+        ends.callback(self.command, "kill")
         self.command("start")
+        return self
 
     def command(self, name):
-        subprocess.run([SCRIPT, name, self.directory], env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*self.before, SCRIPT, name, self.directory], env=self.environment, check=True, stdout=subprocess.DEVNULL)
 
     def query(self, text):
         """Returns the first column of the first row, if there is one."""
@@ -143,11 +149,14 @@ class Store:
 
 
 class Server:
+    running = None  # the process, until it is stopped
+
     def __init__(self, args, directory, url):
         self.port = free_port()
         self.log = open(os.path.join(directory, "server.log"), "a")
         command = [args.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", os.path.join(directory, "data")]
         self.process = subprocess.Popen([*command, "--outbox-posts", "10", "--archive", url], stderr=self.log)
+        Server.running = self.process
         began = time.monotonic()
         while True:
             with contextlib.suppress(OSError):
@@ -160,6 +169,13 @@ class Server:
     def stop(self):
         self.process.terminate()
         self.process.wait(PATIENCE)
+        Server.running = None
+
+    @classmethod
+    def kill_running(cls):
+        if cls.running:
+            cls.running.kill()
+            cls.running.wait()
 
     def metric(self, name):
         text = Api(self.port).call("GET", "/metrics")[1]
@@ -331,26 +347,33 @@ def fill(directory):
             ballast.write(bytes(1 << 16))
 
 
-def faults(args, store, proxy, is_small):
+def faults(store, unused, proxy, is_small):
     """Each fault: its name, how it begins, how it ends."""
 
     def delay(seconds):
         proxy.delay = seconds
 
-    def restart():
-        store.command("stop")
-        store.command("start")
+    def restart(one):
+        one.command("stop")
+        one.command("start")
 
     ballast = os.path.join(store.directory, "ballast")
     all_faults = [
         ("killed", lambda: store.command("kill"), lambda: store.command("start")),
         ("paused", lambda: store.command("pause"), lambda: store.command("resume")),
-        ("restarted", restart, lambda: None),
+        ("restarted", lambda: restart(store), lambda: None),
+        ("unused one restarted", lambda: restart(unused), lambda: None),
         ("slow by a second", lambda: delay(1.0), lambda: delay(0.0)),
     ]
     if is_small:
-        # Cassandra ends when it cannot write its commit log.
-        all_faults.append(("disk full", lambda: fill(store.directory), lambda: (os.remove(ballast), store.command("start"))))
+
+        def empty():
+            # Cassandra ends when it cannot write its commit log, sooner or later.
+            store.command("kill")
+            os.remove(ballast)
+            store.command("start")
+
+        all_faults.append(("disk full", lambda: fill(store.directory), empty))
     else:
         print("skipped: disk full (needs root)", flush=True)
     return all_faults
@@ -373,7 +396,7 @@ def try_fault(args, world, server, name, begin, end):
     caught_up(server)
     world.compare(server.port)
     held = f"{deep[0]:8} {deep[1]:8} {world.refused - refused:8}"
-    print(f"{name:18} {held} {quiet * 1e3:9.2f} {during * 1e3:9.2f} {during / quiet:6.2f}", flush=True)
+    print(f"{name:20} {held} {quiet * 1e3:9.2f} {during * 1e3:9.2f} {during / quiet:6.2f}", flush=True)
 
 
 def try_dropped_table(args, world, server, store, directory, url, copy):
@@ -394,7 +417,7 @@ def try_dropped_table(args, world, server, store, directory, url, copy):
     server = Server(args, directory, url)
     caught_up(server)
     world.compare(server.port)
-    print("table dropped       and restored from a copy", flush=True)
+    print("table dropped         and restored from a copy", flush=True)
     return server
 
 
@@ -416,6 +439,12 @@ def try_bad_rows(args, world, server, store, directory, url):
         records[post] = store.query(f"SELECT record FROM feeds.posts WHERE id = {key}")
         store.query(f"UPDATE feeds.posts USING TIMESTAMP {1 << 61} SET record = 0x00ff WHERE id = {key}")
     server = Server(args, directory, url)
+    # What the start replayed is in memory at first.
+    api, began = Api(server.port), time.monotonic()
+    while any(api.call("GET", f"/v1/posts/{post}")[0] == 200 for post in ids):
+        if time.monotonic() - began > PATIENCE:
+            sys.exit("old posts do not leave memory after a start")
+        time.sleep(0.2)
     world.compare(server.port, unreadable=ids)
     try_with(args, world, server, lambda: None)
     server.stop()
@@ -433,27 +462,30 @@ def main():
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--rate", type=float, default=200, help="writes per second")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--idle-store", action="store_true", help="Cassandra gets only the processor time that others leave, to measure pages")
     args = parser.parse_args()
     world = World(args)
-    with tempfile.TemporaryDirectory(prefix="tidewire-faults-") as directory, disk() as (data, is_small):
-        store = Store(data)
-        try:
-            proxy = Proxy(store.port)
-            url = f"cassandra://127.0.0.1:{proxy.port}/feeds"
-            subprocess.run([args.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True, stdout=subprocess.DEVNULL)
-            server = Server(args, directory, url)
-            world.set_up(server.port)
-            try_with(args, world, server, lambda: None)
-            print("fault              old pages  partial  refused  p99 ms  during it  ratio", flush=True)
-            for name, begin, end in faults(args, store, proxy, is_small):
-                try_fault(args, world, server, name, begin, end)
-            server = try_dropped_table(args, world, server, store, directory, url, url.replace("/feeds", "/kept"))
-            server = try_bad_rows(args, world, server, store, directory, url)
-            world.phase = "rows that decode again"
-            world.compare(server.port)
-            server.stop()
-        finally:
-            store.command("kill")
+    with contextlib.ExitStack() as ends:
+        directory = ends.enter_context(tempfile.TemporaryDirectory(prefix="tidewire-faults-"))
+        data, is_small = ends.enter_context(disk())
+        before = ["chrt", "--idle", "0"] if args.idle_store else []
+        store = Store(data, before).start(ends)
+        unused = Store(os.path.join(directory, "unused"), before).start(ends)
+        ends.callback(Server.kill_running)
+        proxy = Proxy(store.port)
+        url = f"cassandra://127.0.0.1:{proxy.port}/feeds"
+        subprocess.run([args.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True, stdout=subprocess.DEVNULL)
+        server = Server(args, directory, url)
+        world.set_up(server.port)
+        try_with(args, world, server, lambda: None)
+        print("fault                old pages  partial  refused  p99 ms  during it  ratio", flush=True)
+        for name, begin, end in faults(store, unused, proxy, is_small):
+            try_fault(args, world, server, name, begin, end)
+        server = try_dropped_table(args, world, server, store, directory, url, url.replace("/feeds", "/kept"))
+        server = try_bad_rows(args, world, server, store, directory, url)
+        world.phase = "rows that decode again"
+        world.compare(server.port)
+        server.stop()
     total = sum(len(posts) for posts in world.posts)
     print(f"{total} posts; {args.readers} feeds scrolled to their end after each fault; {world.refused} writes refused")
     for problem in world.problems[:20]:

@@ -15,6 +15,7 @@
 #   CASSANDRA_HEAP    memory of each node (256m)
 #   CASSANDRA_SYNC    when a write is answered: batch, once it is on disk, or periodic, the default of Cassandra: then kill -9 of a node may
 #                     take writes that were answered in the 100 ms before, since only so often is it marked how far its log reaches
+#   CASSANDRA_DATACENTRES  number of datacentres, dc1, dc2 …, to which new nodes belong in turn (none: all are in datacenter1)
 #   CASSANDRA_SECURE  a file with a key and its certificate, as PEM: nodes demand TLS, and the user `cassandra` with the password `cassandra`
 #   CASSANDRA_CONF    further lines for cassandra.yaml of nodes that are new
 set -euo pipefail
@@ -26,6 +27,7 @@ port=${CASSANDRA_PORT:-29042}
 heap=${CASSANDRA_HEAP:-256m}
 sync=${CASSANDRA_SYNC:-batch}
 secure=${CASSANDRA_SECURE:-}
+datacentres=${CASSANDRA_DATACENTRES:-}
 command=${1:-help} dir=${2:-} count=${3:-}
 
 what=node settings_file=cassandra.yaml before_settings=-Dcassandra.config=file:
@@ -51,7 +53,7 @@ listen_address: 127.0.0.$1
 rpc_address: 127.0.0.$1
 storage_port: $((port + 1))
 native_transport_port: $port
-endpoint_snitch: SimpleSnitch
+endpoint_snitch: $([ -n "$datacentres" ] && echo GossipingPropertyFileSnitch || echo SimpleSnitch)
 storage_compatibility_mode: NONE
 data_file_directories: [$home/data/data]
 commitlog_directory: $home/data/commitlog
@@ -122,6 +124,7 @@ start_one() { # NODE NODES
     if ! [ -e "$home/cassandra.yaml" ]; then
         mkdir -p "$home/data"
         log_settings >"$home/logback.xml"
+        [ -z "$datacentres" ] || printf 'dc=dc%s\nrack=rack1\n' $((($1 - 1) % datacentres + 1)) >"$home/cassandra-rackdc.properties"
         settings "$1" "$2" >"$home/cassandra.yaml"
     fi
     await_free "127.0.0.$1" "$port"

@@ -2,14 +2,19 @@
 """Shows that memory stays bounded however much was posted, and that a feed scrolled to its end has every post.
 
     cargo build --release
-    scripts/deep_scroll.py [--posts 2000000] [--authors 100] [--outbox-posts 1000] [--binary target/release/tidewire]
+    scripts/deep_scroll.py [--posts 2000000] [--authors 100] [--followed N] [--outbox-posts 1000] [--binary target/release/tidewire]
+        [--archive cassandra://127.0.0.1:29042] [--beside OTHER_BINARY]
 
-Imports posts of a few authors and one follower of all into a fresh data directory, starts a server on it, and pages the
+Imports posts of some authors and one follower of all, or of the first N, into a fresh data directory, starts a server on it, and pages the
 follower's feed from the newest post to the oldest. The exit code is 1 if a post is missing, shown twice or out of order.
+With `--archive`, old posts go to a Cassandra that runs already, where `tidewire archive init` was done, and a page that does not
+get them in time is asked for again.
+With `--beside`, another version does the same, each page in turns with this one, and the ratio of their times is printed.
 Resident memory is read from /proc while each process runs.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -22,6 +27,7 @@ import time
 import urllib.parse
 
 MINUTE = 60
+AGAIN_MAX = 1_000  # pages
 FIRST_AT = 1_600_000_000
 
 
@@ -29,10 +35,17 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posts", type=int, default=2_000_000)
     parser.add_argument("--authors", type=int, default=100)
+    parser.add_argument("--followed", type=int, help="number of authors that the reader follows; default: all")
     parser.add_argument("--outbox-posts", type=int, default=1_000)
     parser.add_argument("--binary", default="target/release/tidewire")
+    parser.add_argument("--archive", help="URL of a Cassandra for old posts; default: archive.redb in the data directory")
+    parser.add_argument("--beside", metavar="OTHER_BINARY", help="another version, to compare the times of pages with")
     parser.add_argument("--directory", help="where the data goes, deleted at the end; default: the system's")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.beside and options.archive:
+        parser.error("--beside compares archives in data directories: two versions cannot share one in Cassandra")
+    options.followed = min(options.followed or options.authors, options.authors)
+    return options
 
 
 class Memory(threading.Thread):
@@ -57,9 +70,9 @@ class Memory(threading.Thread):
             time.sleep(0.05)
 
 
-def write_input(directory, posts, authors):
+def write_input(directory, posts, authors, followed):
     with open(os.path.join(directory, "follows.txt"), "w") as follows:
-        follows.writelines(f"reader author{nth}\n" for nth in range(authors))
+        follows.writelines(f"reader author{nth}\n" for nth in range(followed))
     filler = "x" * 80
     with open(os.path.join(directory, "posts.ndjson"), "w") as lines:
         for nth in range(posts):
@@ -80,7 +93,7 @@ def import_all(binary, directory, config):
         print(f"import {what}: {time.monotonic() - began:.1f} s, at most {memory.most / 1e6:.0f} MB resident", flush=True)
 
 
-def serve(binary, directory, config):
+def serve(binary, directory, config, patience=5 * MINUTE):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,67 +101,120 @@ def serve(binary, directory, config):
     command = [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", data, "--config", config]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     began = time.monotonic()
-    while time.monotonic() - began < 5 * MINUTE:
+    while time.monotonic() - began < patience:
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MINUTE)
             connection.request("GET", "/readyz")
             response = connection.getresponse()
             response.read()
             if response.status == 200:
-                print(f"start: {time.monotonic() - began:.1f} s", flush=True)
+                print(f"start: {time.monotonic() - began:.2f} s", flush=True)
                 return process, connection
         except OSError:
             pass
-        time.sleep(0.1)
+        if process.poll() is not None:
+            sys.exit(f"the server has ended with code {process.returncode} before it was ready")
+        time.sleep(0.01)
     process.kill()
     sys.exit("the server did not get ready")
 
 
-def scroll(connection):
-    """Yields the number of each post, and puts how long each page took into `scroll.times`."""
-    scroll.times, cursor = [], None
-    while True:
-        query = {"limit": "100"} | ({"before": cursor} if cursor else {})
+class Scroll:
+    """The feed of the reader, from its newest post to its oldest, a page at a time."""
+
+    def __init__(self, connection, expected):
+        self.connection, self.expected = connection, expected
+        self.times, self.again, self.cursor = [], 0, None
+        self.shown = self.wrong = 0
+        self.is_over = False
+
+    def page(self):
+        """Reads the next page, and checks the number of each post."""
+        query = {"limit": "100"} | ({"before": self.cursor} if self.cursor else {})
         began = time.monotonic()
-        connection.request("GET", "/v1/users/reader/feed?" + urllib.parse.urlencode(query))
-        response = connection.getresponse()
+        self.connection.request("GET", "/v1/users/reader/feed?" + urllib.parse.urlencode(query))
+        response = self.connection.getresponse()
         text = response.read()
-        scroll.times.append(time.monotonic() - began)
+        self.times.append(time.monotonic() - began)
         page = json.loads(text)
+        if response.status == 200 and page["partial"] and self.again < AGAIN_MAX:
+            self.again += 1
+            return
         if response.status != 200 or page["partial"]:
             sys.exit(f"a page was refused or is not whole: {response.status} {text[:300]}")
-        yield from (item["post"]["body"]["nth"] for item in page["items"])
-        cursor = page["next"]
-        if cursor is None:
-            return
+        for item in page["items"]:
+            self.wrong += self.shown >= len(self.expected) or item["post"]["body"]["nth"] != self.expected[self.shown]
+            self.shown += 1
+        self.cursor = page["next"]
+        self.is_over = self.cursor is None
+
+    def is_right(self):
+        return not self.wrong and self.shown == len(self.expected)
+
+    def part(self, percent):
+        """Milliseconds within which so many percent of the pages came."""
+        return sorted(self.times)[len(self.times) * percent // 100] * 1e3
+
+
+class Served:
+    """A server on a fresh data directory with all posts, and the scroll through its feed."""
+
+    def __init__(self, binary, directory, options):
+        self.binary, self.directory, self.config = binary, directory, os.path.join(directory, "tidewire.toml")
+        with open(self.config, "w") as file:
+            file.write(f"outbox-posts = {options.outbox_posts}\n")
+            if options.archive:
+                file.write(f'archive = "{options.archive}"\n')
+        write_input(directory, options.posts, options.authors, options.followed)
+        import_all(binary, directory, self.config)
+
+    def start(self, expected):
+        self.process, connection = serve(self.binary, self.directory, self.config)
+        self.memory = Memory(self.process)
+        self.at_start = self.memory.now()
+        self.scroll = Scroll(connection, expected)
+
+    def report(self):
+        scroll = self.scroll
+        print(
+            f"{len(scroll.times)} pages of 100: median {scroll.part(50):.2f} ms, p99 {scroll.part(99):.2f} ms; "
+            f"{scroll.shown} posts shown, {scroll.wrong} of them not where they belong; resident {self.at_start / 1e6:.0f} MB at the start, "
+            f"{self.memory.most / 1e6:.0f} MB at most; {scroll.again} pages asked for again"
+        )
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(MINUTE)
+
+
+def read_in_turns(scrolls):
+    """Scrolls through all feeds to their ends. Who comes first changes from page to page."""
+    while pending := [scroll for scroll in scrolls if not scroll.is_over]:
+        for scroll in pending:
+            scroll.page()
+        scrolls = scrolls[::-1]
 
 
 def main():
     options = arguments()
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        config = os.path.join(directory, "tidewire.toml")
-        with open(config, "w") as file:
-            file.write(f"outbox-posts = {options.outbox_posts}\n")
-        write_input(directory, options.posts, options.authors)
-        import_all(options.binary, directory, config)
-        process, connection = serve(options.binary, directory, config)
-        try:
-            memory = Memory(process)
-            at_start = memory.now()
-            shown = wrong = 0
-            for number in scroll(connection):
-                shown += 1
-                wrong += number != options.posts - shown
-            pages, times = len(scroll.times), sorted(scroll.times)
-            print(
-                f"{pages} pages of 100: median {times[pages // 2] * 1e3:.2f} ms, p99 {times[pages * 99 // 100] * 1e3:.2f} ms; "
-                f"{shown} posts shown, {wrong} of them not where they belong; resident {at_start / 1e6:.0f} MB at the start, "
-                f"{memory.most / 1e6:.0f} MB at most"
-            )
-        finally:
-            process.terminate()
-            process.wait(MINUTE)
-    sys.exit(1 if wrong or shown != options.posts else 0)
+    expected = [nth for nth in reversed(range(options.posts)) if nth % options.authors < options.followed]
+    servers = []
+    with contextlib.ExitStack() as ends:
+        for binary in filter(None, [options.binary, options.beside]):
+            directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
+            servers.append(Served(binary, directory, options))
+        # Once all is imported, so that they begin alike and no connection waits.
+        for server in servers:
+            server.start(expected)
+            ends.callback(server.stop)
+        read_in_turns([server.scroll for server in servers])
+    for server in servers:
+        server.report()
+    scrolls = [server.scroll for server in servers]
+    if options.beside:
+        this, other = scrolls
+        print(f"this version beside the other: median {this.part(50) / other.part(50):.3f}, p99 {this.part(99) / other.part(99):.3f}")
+    sys.exit(0 if all(scroll.is_right() for scroll in scrolls) else 1)
 
 
 if __name__ == "__main__":

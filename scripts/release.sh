@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Makes a release: a static program as tar.gz, a Debian package, a container image, their bill of materials and checksums.
+# Needs musl-gcc (Debian: musl-tools), Python 3.11, dpkg-deb; for the image buildah or a running Docker.
+#
+#   scripts/release.sh [OUTDIR]          default: target/packages; packages of before in it are deleted
+#
+#   TIDEWIRE_RELEASE_PROFILE  a cargo profile: `dist`, or `quick`, which compiles in a fraction of the time for tests of the packages
+#   TIDEWIRE_RELEASE_FEATURES cargo features beside the default ones, such as `cluster,cassandra`, which need g++ and make
+#   TIDEWIRE_RELEASE_IMAGE    `require`: fail without a builder of images; `skip`: make none
+#   CARGO                     the cargo to use
+#   SOURCE_DATE_EPOCH         the time that files get [seconds, default: of the last commit], so that the same program gives the same packages
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+. scripts/release/lib.sh
+
+out=${1:-target/packages}
+profile=${TIDEWIRE_RELEASE_PROFILE:-dist}
+cargo=${CARGO:-cargo}
+target=x86_64-unknown-linux-musl
+features=${TIDEWIRE_RELEASE_FEATURES:-}
+# The program that most people download has to stay small. The client libraries of a cluster and of Cassandra need a third more.
+program_bytes_max=$((20 * 1000 * 1000))
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
+name=tidewire-$version-x86_64-linux
+umask 022
+# What is thrown away after a test need not be small.
+export RELEASE_COMPRESSION=9
+[ "$profile" = dist ] || RELEASE_COMPRESSION=1
+
+command -v musl-gcc >/dev/null || fail "musl-gcc is missing: apt-get install musl-tools"
+if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
+    rustup target add "$target"
+fi
+[ -z "$(git status --porcelain)" ] || printf 'warning: files differ from the last commit, whose time the packages get\n' >&2
+
+# The program must not tell where it was compiled: neither folders of whoever built it, nor which registry the crates are from. A later
+# entry has precedence. What is in RUSTFLAGS is for the target alone, since one is named.
+"$cargo" fetch --locked --target "$target"
+cargo_home=$(realpath -m "${CARGO_HOME:-$HOME/.cargo}")
+mapped=("$cargo_home=/cargo" "$root=/tidewire" "$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc")
+for each in "$cargo_home"/registry/src/*; do
+    mapped+=("$each=/crates")
+done
+c_flags=CFLAGS_${target//-/_}
+export "$c_flags=${!c_flags:-} ${mapped[*]/#/-ffile-prefix-map=}"
+export RUSTFLAGS="${RUSTFLAGS:-} ${mapped[*]/#/--remap-path-prefix=}"
+
+say "the static program, profile $profile"
+"$cargo" build --locked -p tidewire-server --bin tidewire --features "$features" --target "$target" --profile "$profile"
+case $profile in dev) folder=debug ;; *) folder=$profile ;; esac
+# Not before: C sources are compiled again when it changes, which their programs do not depend on.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+built=${CARGO_TARGET_DIR:-$root/target}/$target/$folder/tidewire
+
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+release_files "$out" | (cd "$out" && xargs -r -d '\n' rm -f -- SHA256SUMS)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+say "the files of the archive"
+stage=$work/$name
+mkdir -p "$stage/ops/container/empty"
+strip -o "$stage/tidewire" "$built"
+bytes=$(stat -c %s "$stage/tidewire")
+say "$bytes bytes"
+if [ "$profile" = dist ] && [ -z "$features" ] && [ "$bytes" -gt $program_bytes_max ]; then
+    fail "the program has over $program_bytes_max bytes"
+fi
+CARGO=$cargo python3 scripts/release/sbom.py "$target" "$features" "$version" "$out/$name.cdx.json" "$stage/THIRD-PARTY-LICENSES.txt"
+cp ./*.md LICENSE-APACHE LICENSE-MIT "$stage"
+cp -r docs "$stage/docs"
+cp ops/*.* ops/Dockerfile "$stage/ops"
+cp ops/container/*.yml "$stage/ops/container"
+mkdir "$stage/completions" "$stage/man"
+"$stage/tidewire" man "$stage/man" >/dev/null
+"$stage/tidewire" completions bash >"$stage/completions/tidewire.bash"
+"$stage/tidewire" completions zsh >"$stage/completions/_tidewire"
+"$stage/tidewire" completions fish >"$stage/completions/tidewire.fish"
+# Each file has the time of the commit, and only root may change it.
+chmod -R u=rwX,go=rX "$stage"
+find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -n$RELEASE_COMPRESSION >"$out/$name.tar.gz"
+
+say "the Debian package"
+scripts/release/debian.sh "$stage" "$version" "$out"
+
+builder=
+if [ "${TIDEWIRE_RELEASE_IMAGE:-}" != skip ]; then
+    if command -v buildah >/dev/null; then
+        builder=buildah
+    elif docker info >/dev/null 2>&1; then
+        builder=docker
+    elif [ "${TIDEWIRE_RELEASE_IMAGE:-}" = require ]; then
+        fail "neither buildah nor a running Docker is here: apt-get install buildah"
+    else
+        say "no image: neither buildah nor a running Docker is here"
+    fi
+fi
+image=$out/tidewire-$version-image.tar
+case $builder in
+buildah)
+    say "the image, by buildah"
+    # Without a registry, a daemon or mounts: layers are plain directories, which are deleted afterwards.
+    build() { buildah --root "$work/images" --runroot "$work/run" --storage-driver vfs "$@"; }
+    build bud --isolation chroot --format docker --timestamp "$SOURCE_DATE_EPOCH" -q -t "tidewire:$version" \
+        -f "$stage/ops/Dockerfile" "$stage" >/dev/null
+    build push -q "tidewire:$version" "docker-archive:$image:tidewire:$version"
+    ;;
+docker)
+    say "the image, by Docker"
+    docker build -q -t "tidewire:$version" -f "$stage/ops/Dockerfile" "$stage"
+    docker save -o "$image" "tidewire:$version"
+    ;;
+esac
+[ ! -e "$image" ] || gzip -nf$RELEASE_COMPRESSION "$image"
+
+mapfile -t files < <(release_files "$out")
+(cd "$out" && sha256sum -- "${files[@]}" >SHA256SUMS)
+say "in $out:"
+(cd "$out" && stat -c '%10s  %n' -- "${files[@]}" SHA256SUMS)

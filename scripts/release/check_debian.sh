@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Installs the Debian package in a copy of this machine's root, starts the service as its unit says, upgrades from a version before,
+# removes and purges it. systemd does not run there: its part is to check the unit and to be told what is enabled.
+#
+#   scripts/release/check_debian.sh FILE.deb WORK     in namespaces of its own
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. scripts/release/lib.sh
+package=$(realpath "$1") work=$2
+
+begin
+copy_of_root
+root=$work/root
+unit=/usr/lib/systemd/system/tidewire.service
+wanted=$root/etc/systemd/system/multi-user.target.wants/tidewire.service
+[ ! -e "$root/etc/tidewire" ] || fail "this machine has a Tidewire already"
+dpkg_in_root() { in_root dpkg --force-unsafe-io --force-confdef --force-confold "$@" </dev/null >"$work/dpkg.out" 2>&1 ||
+    fail "dpkg $*: $(cat "$work/dpkg.out")"; }
+
+# Runs what ExecStart says, with the user, the variables and the umask of the unit.
+start() {
+    local command user variables
+    command=$(sed -n 's/^ExecStart=//p' "$root$unit")
+    user=$(sed -n 's/^User=//p' "$root$unit")
+    mapfile -t variables < <(sed -n 's/^Environment=//p' "$root$unit")
+    # shellcheck disable=SC2086  # The words of a command.
+    (umask "$(sed -n 's/^UMask=//p' "$root$unit")" && exec chroot "$root" /usr/bin/setpriv "--reuid=$user" "--regid=$user" --clear-groups \
+        --no-new-privs --inh-caps=-all --bounding-set=-all /usr/bin/env -i "${variables[@]}" $command) >>"$log" 2>&1 &
+    server=$!
+    until_ok in_root tidewire health --config /etc/tidewire/tidewire.toml
+    [ "$(awk '/^Uid:/ { print $2 }' "/proc/$server/status")" = "$(in_root id -u "$user")" ] || fail "it runs as another user"
+}
+
+# A package of a version before: the same program, and an older file of settings.
+dpkg-deb -R "$package" "$work/before"
+version=$(sed -n 's/^Version: //p' "$work/before/DEBIAN/control")
+sed -i 's/^Version: .*/Version: 0.0.1/' "$work/before/DEBIAN/control"
+sed -i '1i# Settings of an older version.' "$work/before/etc/tidewire/tidewire.toml"
+dpkg-deb --root-owner-group -Z none -b "$work/before" "$root/tmp/before.deb" >/dev/null
+cp "$package" "$root/tmp/new.deb"
+
+# An administrator who has made the group already.
+in_root groupadd --system tidewire
+dpkg_in_root -i /tmp/before.deb
+[ "$(in_root dpkg-query -W -f '${Status} ${Version}' tidewire)" = "install ok installed 0.0.1" ] || fail "not installed"
+in_root dpkg -V tidewire >"$work/verify.out" && [ ! -s "$work/verify.out" ] || fail "files differ: $(cat "$work/verify.out")"
+for each in "/etc/tidewire 750 root:tidewire" "/etc/tidewire/tidewire.toml 644 root:root" "/var/lib/tidewire 700 tidewire:tidewire" \
+    "/usr/bin/tidewire 755 root:root" "$unit 644 root:root"; do
+    read -r path mode owner <<<"$each"
+    [ "$(in_root stat -c '%a %U:%G' "$path")" = "$mode $owner" ] || fail "$path is $(in_root stat -c '%a %U:%G' "$path")"
+done
+in_root dpkg-query -W -f '${Conffiles}' tidewire | grep -q "/etc/tidewire/tidewire.toml" || fail "the settings are no conffile"
+[ -L "$wanted" ] || fail "the service is not enabled"
+in_root getent passwd tidewire | grep -q ":/usr/sbin/nologin$" || fail "the user can log in"
+said=$(in_root systemd-analyze verify --man=no "$unit" 2>&1) || fail "the unit: $said"
+! grep tidewire <<<"$said" || fail "the unit: $said"
+# What the unit refers to is in the package. A machine may leave documentation out when it installs one, so the package is asked.
+dpkg-deb --fsys-tarfile "$package" | tar -t >"$work/contents"
+sed -n 's/^Documentation=//p' "$root$unit" | tr ' ' '\n' | sed -n 's#^file://##p' >"$work/documents"
+[ -s "$work/documents" ] || fail "the unit names no documentation"
+while read -r each; do
+    grep -qxF ".$each" "$work/contents" || fail "the unit names $each, and the package does not have it"
+done <"$work/documents"
+[ -s "$root/usr/share/man/man1/tidewire.1.gz" ] || fail "the man page is missing"
+in_root bash -n /usr/share/bash-completion/completions/tidewire || fail "the completions for bash cannot be read"
+say "man page and completions are there"
+say "installed: user, directories, unit, settings"
+
+start
+publish none "before the upgrade"
+stop
+# The administrator changes a setting and a mode, adds a certificate, disables the service, and has a unit from before.
+echo 'slow-log = "3s"' >>"$root/etc/tidewire/tidewire.toml"
+touch "$root/etc/tidewire/cert.pem" "$root/etc/tidewire/access.toml"
+in_root systemctl disable tidewire.service >/dev/null 2>&1
+chmod 755 "$root/etc/tidewire"
+cp "$root$unit" "$root/etc/systemd/system/tidewire.service"
+dpkg_in_root -i /tmp/new.deb
+grep -q "warning: /etc/systemd/system/tidewire.service takes precedence" "$work/dpkg.out" || fail "no warning of a unit by hand"
+rm "$root/etc/systemd/system/tidewire.service"
+[ "$(stat -c %a "$root/etc/tidewire")" = 755 ] || fail "the upgrade changed the mode of /etc/tidewire"
+[ "$(in_root dpkg-query -W -f '${Version}' tidewire)" = "$version" ] || fail "not upgraded"
+grep -q '^slow-log = "3s"$' "$root/etc/tidewire/tidewire.toml" || fail "the upgrade replaced the settings"
+[ ! -L "$wanted" ] || fail "the upgrade enabled a service that the administrator had disabled"
+start
+has_post none "before the upgrade"
+publish none "after the upgrade"
+stop
+say "started by the unit's command and user, and upgraded from 0.0.1 to $version: data and changed settings are there"
+
+dpkg_in_root -r tidewire
+[ ! -e "$root/usr/bin/tidewire" ] || fail "the program is still there"
+[ -s "$root/etc/tidewire/tidewire.toml" ] && [ -d "$root/var/lib/tidewire" ] || fail "a removal deleted settings or data"
+dpkg_in_root -i /tmp/new.deb
+start
+has_post none "after the upgrade"
+stop
+say "removed and installed again: data and settings were kept"
+
+# Keys and TLS, as docs/install.md says.
+rm "$root/etc/tidewire/access.toml"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=feeds.example \
+    -keyout "$root/tmp/key.pem" -out "$root/tmp/cert.pem" 2>"$work/openssl.err" || fail "$(cat "$work/openssl.err")"
+in_root sh -ec "cd /tmp
+    (umask 077; tidewire key backend 2> backend.key) | sh -c 'umask 077; cat >> /etc/tidewire/access.toml'
+    chown tidewire /etc/tidewire/access.toml
+    install -m 600 -o tidewire cert.pem key.pem /etc/tidewire/
+    sed -i -e '/^listen/d' -e '/^# [a-z-]* = /s/^# //' /etc/tidewire/tidewire.toml"
+start
+key=$(grep -oE '^[A-Za-z0-9_-]{20,}$' "$root/tmp/backend.key")
+for each in "$key 200" "wrong 401"; do
+    said=$(curl -s -o /dev/null -w '%{http_code}' --cacert "$root/tmp/cert.pem" --resolve feeds.example:8443:127.0.0.2 \
+        -H "Authorization: Bearer ${each% *}" https://feeds.example:8443/v1/stats) || true
+    [ "$said" = "${each#* }" ] || fail "over TLS it answers $said, not ${each#* }"
+done
+[ "$(in_root stat -c '%a %U' /etc/tidewire/access.toml)" = "600 tidewire" ] || fail "others can read the access file"
+stop
+say "keys and TLS, by the commands of docs/install.md"
+
+# A mount cannot be removed, but must not stop the purge.
+mount --bind "$root/var/lib/tidewire" "$root/var/lib/tidewire"
+dpkg_in_root -P tidewire
+left=$(find "$root/var/lib/tidewire" "$root/etc/tidewire" "$root/usr/share/tidewire" "$root/usr/share/doc/tidewire" "$root$unit" \
+    "$root"/etc/systemd/system/*/tidewire.service "$root"/etc/systemd/system/tidewire.service \
+    "$root"/var/lib/systemd/deb-systemd-helper-*/tidewire* 2>/dev/null | sed "s#^$root##" | sort) || true
+[ "$left" = "$(printf '/etc/tidewire\n/etc/tidewire/cert.pem\n/etc/tidewire/key.pem\n/var/lib/tidewire')" ] || fail "a purge left: $left"
+in_root getent passwd tidewire >/dev/null || fail "a purge deleted the user, whose number another could get"
+umount "$root/var/lib/tidewire"
+dpkg_in_root -i /tmp/new.deb
+dpkg_in_root -P tidewire
+[ ! -e "$root/var/lib/tidewire" ] || fail "a purge left the data directory"
+say "purged: data, keys and settings are gone; a certificate of the administrator and the user stay"
