@@ -1,4 +1,5 @@
 //! An engine in memory: follow, publish, read a page, and the page below it.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, PageRequest, SourceId};
 
@@ -14,6 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let first = engine.feed(&ann, PageRequest::newest(2)).await?.page;
     let bodies: Vec<&str> = first.items.iter().map(|(_, entry)| entry.post.body()).collect();
     assert_eq!(bodies, [r#"{"text":"three"}"#, r#"{"text":"two"}"#]);
+    first.items.iter().for_each(|(_, entry)| println!("{}", entry.post.body()));
     let second = engine.feed(&ann, PageRequest::before(first.next.ok_or("there is more")?, 2)).await?.page;
     assert_eq!((second.items.len(), second.next), (1, None));
     engine.shutdown();

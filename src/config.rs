@@ -63,6 +63,9 @@ pub struct EngineConfig {
     pub live_heartbeat: Duration,
     /// Time that the sent changes of a reader are stored after its last live connection has closed. Default 2 minutes.
     pub live_linger: Duration,
+    /// Time for which the erasure of a user keeps the journal for readers of changes that are behind, if there was one within the last hour.
+    /// So much longer the erasure takes. Default: none; the server's is a minute.
+    pub erasure_grace: Duration,
 }
 
 impl Default for EngineConfig {
@@ -91,6 +94,7 @@ impl Default for EngineConfig {
             live: StreamLimits::default(),
             live_heartbeat: Duration::from_secs(30),
             live_linger: Duration::from_secs(120),
+            erasure_grace: Duration::ZERO,
         }
     }
 }

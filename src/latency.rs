@@ -41,9 +41,43 @@ impl Latency {
     }
 }
 
+/// Returns an estimate of a quantile, from 0 to 1, in microseconds. `counts` is the count of each bucket, such as the difference of the counts
+/// of two instants. Values are taken to be spread evenly within their bucket. `None` if there are none; the largest bound if it is above all.
+pub fn quantile_us(counts: &[u64; BOUNDS_US.len() + 1], quantile: f64) -> Option<f64> {
+    let all: u64 = counts.iter().sum();
+    let (mut below, rank) = (0.0, quantile * all as f64);
+    for (nth, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let count = *count as f64;
+        if below + count >= rank {
+            let lower = nth.checked_sub(1).map_or(0.0, |before| BOUNDS_US[before] as f64);
+            let upper = BOUNDS_US.get(nth).map_or(lower, |bound| *bound as f64);
+            return Some(lower + (upper - lower) * ((rank - below) / count).clamp(0.0, 1.0));
+        }
+        below += count;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantile_lies_in_the_bucket_that_has_it() {
+        let counted = |durations: &[u64]| {
+            let latency = Latency::default();
+            durations.iter().for_each(|us| latency.record(Duration::from_micros(*us)));
+            latency.counts()
+        };
+        assert_eq!(quantile_us(&counted(&[]), 0.5), None);
+        let even: Vec<u64> = (1..=100).collect();
+        for (quantile, us) in [(0.5, 50.0), (0.99, 99.0), (0.05, 5.0), (1.0, 100.0)] {
+            let estimate = quantile_us(&counted(&even), quantile).unwrap();
+            assert!((estimate - us).abs() < 1.0, "{estimate} for {us}");
+        }
+        assert_eq!(quantile_us(&counted(&[600; 3]), 1.0), Some(1_000.0), "the bound of its bucket");
+        assert_eq!(quantile_us(&counted(&[20_000_000]), 0.5), Some(10_000_000.0), "the largest bound");
+    }
 
     #[test]
     fn a_bucket_has_its_bound_and_not_what_is_longer() {

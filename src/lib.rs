@@ -44,6 +44,9 @@ pub mod engine;
 pub mod error;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+pub mod error_text;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod feed;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -86,6 +89,9 @@ mod config;
 mod engine;
 #[cfg(not(feature = "internals"))]
 mod error;
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, reason = "so far only the server uses it")]
+mod error_text;
 #[cfg(not(feature = "internals"))]
 mod feed;
 #[cfg(not(feature = "internals"))]

@@ -44,6 +44,21 @@ pub const CLOCK_EARLIEST: UnixMicros = UnixMicros(1_577_836_800_000_000);
 /// Number of entries of a page when the request gives no limit.
 pub const PAGE_POSTS_DEFAULT: usize = 20;
 
+/// Maximum number of reposts of a post that one request about its fan-out examines: some 50 us, in which no repost of this post is added.
+pub const REPOSTS_EXAMINED_MAX: usize = 4_096;
+
+/// Maximum number of reposts of a post that such a request lists.
+pub const REPOSTS_LISTED_MAX: usize = 50;
+
+/// Maximum number of sources that one search returns.
+pub const SOURCES_FOUND_MAX: usize = 50;
+
+/// Maximum time of one search for sources, on a thread of its own: two million ids that are in memory.
+pub const SEARCH_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// Number of posts, the last ones, whose fan-out is recorded for operators.
+pub const FANOUT_RECORDS_MAX: usize = 1_024;
+
 /// Maximum number of entries of a page.
 pub const PAGE_POSTS_MAX: usize = 100;
 
@@ -98,10 +113,19 @@ pub const RESPONSE_STALL_BYTES_MIN: usize = 256 * 1024;
 pub const CHANGE_STREAMS_MAX: usize = 16;
 
 /// Number of events that a request for changes returns if it gives no limit and does not stay connected.
-pub const CHANGES_DEFAULT: u64 = 1_000;
+pub const CHANGES_DEFAULT: usize = 1_000;
+
+/// Number of posts of a page of all posts when the request gives no limit.
+pub const POSTS_PAGE_DEFAULT: usize = 100;
+
+/// Maximum number of posts of a page of all posts.
+pub const POSTS_PAGE_MAX: usize = 1_000;
+
+/// Bytes of JSON after which a page of all posts ends.
+pub const POSTS_PAGE_BYTES: usize = 4 << 20;
 
 /// The maximum number of events that a request for changes may ask for.
-pub const CHANGES_MAX: u64 = 100_000;
+pub const CHANGES_MAX: usize = 100_000;
 
 /// Maximum number of operator requests in progress.
 pub const OPERATIONS_MAX: usize = 64;
@@ -222,6 +246,10 @@ pub const ARCHIVE_QUEUE_MAX: usize = 1_024;
 /// Maximum number of archived ids, among those to be minted next, that are listed at once; at most twice as many are remembered. Only ids
 /// that callers have assigned are among them.
 pub const ARCHIVED_IDS_LISTED_MAX: usize = 1_024;
+
+/// Maximum bytes of edits of archived posts that the archive of a cluster does not have yet, with 128 bytes for each. A node keeps those of posts
+/// that it does not have in memory. The sequencer refuses more until the archive has some; those of one group of commands may come on top.
+pub const PENDING_EDITS_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;

@@ -146,9 +146,9 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 pub fn resident_bytes() -> f64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: f64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0.0);
-    pages * 4_096.0
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(0.0) * 1_024.0
 }
 
 /// Latencies in nanoseconds.

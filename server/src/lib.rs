@@ -13,6 +13,7 @@ pub mod console;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
+mod one_line;
 mod peer_error_log;
 
 #[cfg(test)]

@@ -33,12 +33,12 @@ struct Kind {
 #[derive(Default)]
 struct Waiting {
     count: u64,
-    last: String,
+    first: String,
 }
 
 impl Kind {
     const fn new(name: &'static str, target: &'static str) -> Self {
-        let waiting = Mutex::new(Waiting { count: 0, last: String::new() });
+        let waiting = Mutex::new(Waiting { count: 0, first: String::new() });
         Self { name, target, count: Counter::new(), waiting, throttle: Throttle::new() }
     }
 
@@ -53,8 +53,8 @@ impl Kind {
         waiting.count += 1;
         // Only the first message of each period is formatted, because formatting every message is too expensive during a flood.
         if waiting.count == 1 {
-            waiting.last.clear();
-            event.record(&mut Message(&mut waiting.last));
+            waiting.first.clear();
+            event.record(&mut Message(&mut waiting.first));
         }
     }
 
@@ -62,8 +62,8 @@ impl Kind {
         if self.waiting.lock().count == 0 || self.throttle.due().is_none() {
             return;
         }
-        let Waiting { count, last } = std::mem::take(&mut *self.waiting.lock());
-        warn!(kind = self.name, count, first = last, "connections failed");
+        let Waiting { count, first } = std::mem::take(&mut *self.waiting.lock());
+        warn!(kind = self.name, count, first, "connections failed");
     }
 }
 

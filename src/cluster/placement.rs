@@ -109,6 +109,12 @@ pub trait Placement: Send + Sync + 'static {
         self.applied()
     }
 
+    /// Returns a sequence that is at least that of every event, and of every change of the members, that this node shows. It may have applied the
+    /// last of them only in part.
+    fn shown(&self) -> Sequence {
+        self.applied().max(self.last_event())
+    }
+
     /// Returns the last event that this node has applied, or none while it applies some. Nodes for which it is the same have the same world.
     fn settled(&self) -> Option<Sequence> {
         None

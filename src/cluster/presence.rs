@@ -11,7 +11,8 @@
 //! session have passed since it sent the last beat that it has read back. The sequencer read that beat later than it was sent, and the
 //! removal has no effect if the log has a newer one. So the lease of a node that is cut off ends before its readers have another owner, if
 //! the clocks of both run at the same rate, to a tenth. A node that is alive loses readers to one that joins when it reads this in the log,
-//! and until then answers from a state that is older by just that.
+//! and until then answers from a state that is older by just that. A client with a live connection to the new owner must not get such a page: it
+//! asks for one after a record that the new owner had begun to apply, which is not before the one that moved the reader.
 //!
 //! Each beat says how far its node is behind. While a member is behind the sequencer by more than a third of a session, publishing waits.
 //! One that is behind by more than a session gives up its lease, says so, and is removed, so that nobody waits for it for long; it is a member

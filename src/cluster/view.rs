@@ -25,6 +25,8 @@ pub struct ClusterView {
     applied: AtomicU64,
     /// Microseconds since the start of the process at which the newest beat was sent that was read back; 0 before the first.
     heard_at_us: AtomicU64,
+    /// The last record that changes what is shown here. Stored before that, as `applied` is after it.
+    shown: AtomicU64,
     /// The last event that this node began to apply, and the last one that is applied.
     begun: AtomicU64,
     settled: AtomicU64,
@@ -48,6 +50,7 @@ impl ClusterView {
             membership: RwLock::new(Arc::new(Membership::unknown())),
             applied: AtomicU64::new(0),
             heard_at_us: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
             begun: AtomicU64::new(1),
             settled: AtomicU64::new(1),
             lease_until_us: AtomicU64::new(0),
@@ -72,6 +75,7 @@ impl ClusterView {
         (presence, has_company): (&Presence, bool),
         is_ready: bool,
     ) {
+        self.shown.store(applied.0, Ordering::SeqCst);
         let in_us = |at: Duration| u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         let (until, heard_at) = (presence.lease_until().map_or(0, in_us), presence.heard_at());
         self.lease_until_us.store(until, Ordering::Relaxed);
@@ -221,6 +225,10 @@ impl Placement for ClusterView {
         Sequence(self.applied.load(Ordering::Acquire))
     }
 
+    fn shown(&self) -> Sequence {
+        Sequence(self.shown.load(Ordering::SeqCst)).max(self.last_event())
+    }
+
     fn last_event(&self) -> Sequence {
         Sequence(self.begun.load(Ordering::SeqCst))
     }
@@ -228,5 +236,18 @@ impl Placement for ClusterView {
     fn settled(&self) -> Option<Sequence> {
         let settled = self.settled.load(Ordering::SeqCst);
         (settled == self.begun.load(Ordering::SeqCst)).then_some(Sequence(settled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn an_event_is_shown_before_it_is_applied() {
+        let view = ClusterView::new("a".parse().unwrap(), Arc::new(SystemClock), Duration::from_secs(1));
+        view.begin(Sequence(9));
+        assert_eq!((view.shown(), view.applied()), (Sequence(9), Sequence(0)));
     }
 }

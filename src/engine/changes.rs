@@ -15,6 +15,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::PostId;
 use crate::recovery::event;
+use crate::runtime::change_readers::{ChangeReaders, OpenReader};
 use crate::state::posts::Stored;
 use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
@@ -73,6 +74,8 @@ pub struct Changes {
     end: Sequence,
     /// The error at which reading ended. The events before it were delivered.
     failed: Option<ChangesError>,
+    /// Lets erasures know that somebody reads.
+    _open: OpenReader,
 }
 
 impl Engine {
@@ -119,7 +122,8 @@ impl Engine {
             }
         };
         let read = followed.as_ref().map_or(after, |state| state.sequence);
-        Ok(Changes { reader, followed, before: None, points, after, read, end: last, failed: None })
+        let open = ChangeReaders::begin(&self.inner.shared.change_readers);
+        Ok(Changes { reader, followed, before: None, points, after, read, end: last, failed: None, _open: open })
     }
 }
 

@@ -70,6 +70,7 @@ impl Engine {
             snapshotter,
             wake: woken,
             stopping: Arc::clone(&stopping),
+            started: self.inner.shared.clock.monotonic(),
             has_shared_log,
         };
         let thread = thread::Builder::new().name("tidewire-eraser".to_owned()).spawn(move || {

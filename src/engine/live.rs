@@ -4,17 +4,15 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
-
 use crate::engine::{Engine, Shared};
 use crate::error::Error;
 use crate::feed::stream::StreamPosition;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::{READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX};
 use crate::live::event::LiveEvent;
 use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 use crate::live::watchers::NotAdmitted;
 use crate::runtime::message::{Command, Detach, WakingRequest};
+use crate::runtime::reader::read_scheduler::ReadScheduler;
 
 /// One live connection: the changes of a reader's home feed, as specified in `docs/live.md`. Dropping it ends the
 /// connection.
@@ -61,7 +59,8 @@ impl Engine {
     /// Watches a reader's home feed. The first event reports whether all events missed since `resume` follow.
     ///
     /// # Errors
-    /// Fails if there are too many connections, of this reader or in total, or a queue is full.
+    /// Fails if there are too many connections, of this reader or in total, or a queue is full, or the reader's
+    /// actor crashes.
     pub async fn watch(&self, reader: &SourceId, resume: Option<StreamPosition>) -> Result<Watcher, Error> {
         let mut watcher = self.admit()?;
         let shared = &self.inner.shared;
@@ -72,21 +71,12 @@ impl Engine {
         };
         watcher.reader = source.slot;
         shared.watchers.set_reader(watcher.key, source.slot);
-        let mut crashes_before = None;
-        for _ in 0..READ_ATTEMPTS_MAX {
-            let (reply, answer) = oneshot::channel();
+        let attach = |scheduler: &Arc<ReadScheduler>, reply| {
             let ask = WakingRequest::Attach { subscriber: Arc::clone(&watcher.subscriber), resume, reply };
-            self.read_scheduler(&source).ask(&source, ask).map_err(|refused| refused.1)?;
-            if let Ok(answer) = answer.await {
-                return answer.map(|()| watcher);
-            }
-            // As for a page, the actor fell asleep or crashed.
-            let crashes = shared.directory.crashes(source.slot);
-            if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
-                return Err(Error::ReaderCrashed(reader.clone()));
-            }
-        }
-        Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
+            scheduler.ask(&source, ask).map_err(|refused| refused.1)
+        };
+        self.ask_actor(&source, attach).await?;
+        Ok(watcher)
     }
 
     /// Admits a connection to those that watch readers.

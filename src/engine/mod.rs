@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - wire formats and settings files (the server).
 
+mod all_posts;
 mod backups;
 mod bulk;
 mod changes;
@@ -14,9 +15,12 @@ mod cluster;
 mod edges;
 mod embed;
 mod erase;
+mod fanouts;
+mod figures;
 mod live;
 mod missed;
 mod personal;
+mod search;
 mod snapshots;
 mod sources;
 mod start;
@@ -32,14 +36,18 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+pub use crate::engine::all_posts::PostIds;
 pub use crate::engine::backups::BackupBase;
 pub use crate::engine::changes::{Changes, ChangesError, StoredEvent};
 pub use crate::engine::cluster::{Joining, NodeStorage};
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
+pub use crate::engine::fanouts::{FanoutProgress, FanoutState, PostFanout, PostSource, Reached, Reposter, Reposters};
+pub use crate::engine::figures::{EngineFigures, QueueDepth};
 pub use crate::engine::live::{Unauthenticated, Watcher};
 pub use crate::engine::missed::{Candidate, Missed, PublishedPost};
 pub use crate::engine::personal::Unread;
+pub use crate::engine::search::{FoundSources, SourceKind, SourceSearch};
 pub use crate::engine::sources::{RouteCost, SourceInfo};
 pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
@@ -48,9 +56,7 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::resume::Settled;
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX,
-    READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
-    WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX,
 };
 use crate::runtime::background::archiver::archive_failed;
 pub use crate::runtime::background::snapshotter::SnapshotOptions;
@@ -135,17 +141,6 @@ pub struct FeedPage {
     pub page: Page<Entry>,
     /// The sources that could not be read in time. If there are many, only the first of those in `page`.
     pub partial: Vec<SourceId>,
-}
-
-/// The fill level of a queue, for operators.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueDepth {
-    /// The name of the queue, as in metrics.
-    pub name: &'static str,
-    /// The current number of elements, or of bytes for byte limits.
-    pub depth: usize,
-    /// The maximum of `depth`.
-    pub limit: usize,
 }
 
 impl Engine {
@@ -253,22 +248,34 @@ impl Engine {
     }
 
     async fn page_by_actor(&self, source: &Arc<Source>, request: PageRequest) -> Result<FeedPage, Error> {
-        let directory = &self.inner.shared.directory;
+        let send = |scheduler: &Arc<ReadScheduler>, reply| {
+            scheduler.read(source, request, reply);
+            Ok(())
+        };
+        self.ask_actor(source, send).await.map(|page| self.with_names(page))
+    }
+
+    /// Returns the answer of a reader's actor. `send` sends the request, again if the actor ended before it handled the request: it fell
+    /// asleep at that moment, which is no failure, or it crashed, possibly because of this request.
+    async fn ask_actor<T>(
+        &self,
+        source: &Arc<Source>,
+        send: impl Fn(&Arc<ReadScheduler>, Reply<T>) -> Result<(), Error>,
+    ) -> Result<T, Error> {
+        let shared = &self.inner.shared;
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.read_scheduler(source).read(source, request, reply);
+            send(self.read_scheduler(source), reply)?;
             if let Ok(answer) = answer.await {
-                return answer.map(|page| self.with_names(page));
+                return answer;
             }
-            // No answer means that the actor ended before it handled the request. It fell asleep at that moment,
-            // which is no failure, or it crashed, possibly because of this request.
-            let crashes = directory.crashes(source.slot);
+            let crashes = shared.directory.crashes(source.slot);
             if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
                 return Err(Error::ReaderCrashed(source.id.clone()));
             }
         }
-        Err(self.inner.shared.overloaded("wake_up", WAKE_QUEUE_MAX))
+        Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
     /// Returns the page of a feed that cannot have entries. The token of the request is kept.
@@ -284,22 +291,15 @@ impl Engine {
     /// it is asleep.
     ///
     /// # Errors
-    /// Fails if the reader is unknown or is no user, or a queue is full.
+    /// Fails if the reader is unknown or is no user, a queue is full, or the reader's actor crashes.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
-        let shared = &self.inner.shared;
         // Tags and topics have no feed, so they are never woken.
-        let source = shared.world.sources.get(reader).filter(|source| source.id.is_user());
+        let source = self.inner.shared.world.sources.get(reader).filter(|source| source.id.is_user());
         let source = source.ok_or_else(|| Error::UnknownSource(reader.clone()))?;
-        for _ in 0..READ_ATTEMPTS_MAX {
-            let (reply, answer) = oneshot::channel();
-            let request = WakingRequest::Verify { rebuild, reply };
-            self.read_scheduler(&source).ask(&source, request).map_err(|refused| refused.1)?;
-            // No answer means, as for a page, that the reader's actor ended before it handled the request.
-            if let Ok(verdict) = answer.await {
-                return verdict;
-            }
-        }
-        Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
+        let verify = |scheduler: &Arc<ReadScheduler>, reply| {
+            scheduler.ask(&source, WakingRequest::Verify { rebuild, reply }).map_err(|refused| refused.1)
+        };
+        self.ask_actor(&source, verify).await
     }
 
     /// Returns a page of a source's own posts, as every user sees it.
@@ -357,37 +357,6 @@ impl Engine {
     /// Returns the state that all actors share: settings, world, counters.
     pub fn shared(&self) -> &Shared {
         &self.inner.shared
-    }
-
-    /// Returns the fill levels of the engine's queues.
-    pub fn queues(&self) -> Vec<QueueDepth> {
-        let shared = &self.inner.shared;
-        vec![
-            QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
-            QueueDepth { name: "scribe_bytes", depth: self.inner.commands.bytes(), limit: SCRIBE_QUEUE_BYTES_MAX },
-            QueueDepth {
-                name: "read_turns",
-                depth: self.inner.shards.iter().map(|shard| shard.read_scheduler.waiting()).sum(),
-                limit: self.inner.shards.len() * READS_WAITING_PER_SHARD_MAX,
-            },
-            QueueDepth {
-                name: "wake_up",
-                depth: self.inner.shards.iter().map(|shard| shard.read_scheduler.waking()).sum(),
-                limit: self.inner.shards.len() * WAKE_QUEUE_MAX,
-            },
-            QueueDepth { name: "archive", depth: shared.archive_readers.waiting(), limit: ARCHIVE_QUEUE_MAX },
-            QueueDepth {
-                name: "snapshot",
-                depth: self.inner.snapshotter.lock().as_ref().map_or(0, |snapshotter| snapshotter.requests.len()),
-                limit: SNAPSHOT_REQUESTS_MAX,
-            },
-            QueueDepth { name: "fanout", depth: shared.open_fanouts.len(), limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX },
-            QueueDepth {
-                name: "fanout_deliveries",
-                depth: shared.open_fanouts.deliveries(),
-                limit: shared.config.fanout_backlog_max(),
-            },
-        ]
     }
 
     /// Counts the contents of all inboxes. Iterates over every inbox, shard by shard.

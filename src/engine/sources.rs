@@ -47,19 +47,23 @@ impl Engine {
     /// # Errors
     /// Fails if the source is unknown.
     pub fn source(&self, id: &SourceId) -> Result<SourceInfo, Error> {
+        let source = self.inner.shared.world.sources.get(id).ok_or_else(|| Error::UnknownSource(id.clone()))?;
+        Ok(self.source_info(&source))
+    }
+
+    pub(super) fn source_info(&self, source: &Source) -> SourceInfo {
         let shared = &self.inner.shared;
-        let source = shared.world.sources.get(id).ok_or_else(|| Error::UnknownSource(id.clone()))?;
         let (followers, posts) = (source.followers().visible_len(), source.outbox().len());
-        Ok(SourceInfo {
+        SourceInfo {
             id: source.id.clone(),
             followers,
             following: source.following().visible_len(),
             posts,
-            celebrity: shared.world.route(&source) == Route::Pull,
-            cost: self.route_cost(&source),
+            celebrity: shared.world.route(source) == Route::Pull,
+            cost: self.route_cost(source),
             active: shared.directory.is_active(source.slot),
             last_seen: source.last_seen(),
-        })
+        }
     }
 
     /// Returns what the posts of a source cost by either route.

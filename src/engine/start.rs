@@ -1,7 +1,7 @@
 //! Starting an engine: its threads and actors, on an empty state or on a recovered one.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -102,6 +102,20 @@ impl StorageConfig {
 }
 
 impl Claimed {
+    /// Refuses a directory with files of another one, or of a node of a cluster. A start does that too; this is for programs that want to
+    /// know it before they serve anything. It reads the beginnings of files only, and the archive in the directory if there is one.
+    ///
+    /// # Errors
+    /// The error names the files and the directories that they are of.
+    pub fn refuse_foreign(&self) -> Result<(), StorageError> {
+        identity::refuse_of_cluster(&self.files)?;
+        let archive = self.files.place(archive::FILE);
+        match archive::identity_in(Path::new(&archive))? {
+            Some(of_archive) => identity::compare(&self.files, archive, of_archive),
+            None => Ok(()),
+        }
+    }
+
     /// Makes it the directory of a node of a cluster.
     pub fn for_node(self, snapshots: SnapshotOptions) -> NodeStorage {
         NodeStorage { files: Arc::new(self.files), lock: Some(self.lock), snapshots }
@@ -161,8 +175,10 @@ impl Engine {
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
         identity::refuse_of_cluster(&files)?;
-        let archive = Self::archive_in(storage, &files)?;
-        Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
+        let opened = Self::archive_in(storage, &files).and_then(|archive| {
+            Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
+        });
+        opened.map_err(StorageError::of_own_archive)
     }
 
     /// Starts an engine on a directory that was claimed before, whose archive is elsewhere.
@@ -288,6 +304,7 @@ impl Engine {
                 fanout_routes,
                 deliveries,
                 accepted_at: None,
+                record: None,
                 waiting: None,
             });
         }

@@ -21,6 +21,11 @@ pub enum Route {
     Pull,
 }
 
+impl Route {
+    /// Both routes, in the order of pairs by route.
+    pub const ALL: [Self; 2] = [Self::Push, Self::Pull];
+}
+
 /// The part of an outbox that a read requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
@@ -30,6 +35,17 @@ pub enum Part {
     Pulled,
     /// All posts of the outbox.
     Whole,
+}
+
+impl Part {
+    /// Returns the routes of the posts in this part.
+    pub fn routes(self) -> &'static [Route] {
+        match self {
+            Self::Pushed => &[Route::Push],
+            Self::Pulled => &[Route::Pull],
+            Self::Whole => &Route::ALL,
+        }
+    }
 }
 
 /// A read of an outbox.

@@ -229,6 +229,11 @@ impl<M: Copy, T> Schedule<M, T> {
         self.close_if_done(shard, progress.job)
     }
 
+    /// Returns the token of a job that is not complete.
+    pub fn token_mut(&mut self, job: JobId) -> Option<&mut T> {
+        self.jobs.get_mut(&job).map(|job| &mut job.token)
+    }
+
     /// Records that the recipients of a slice have received it. Returns the token if the job is complete.
     pub fn delivered(&mut self, shard: usize, job: JobId, recipients: usize) -> Option<T> {
         let (of, size) = (&mut self.shards[shard], self.jobs.get(&job)?.size);

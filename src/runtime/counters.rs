@@ -51,7 +51,7 @@ pub const SHEDDING: [&str; 15] = [
     "author_fanout",
     "author_fanout_deliveries",
     "post_bytes",
-    "read_turns",
+    "read_permits",
     "user_mailbox",
     "wake_up",
     "archive",

@@ -44,6 +44,7 @@ use crate::feed::stream::{Invalidation, StreamPosition};
 use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::fanout::courier::Courier;
+use crate::runtime::fanout::records::RecordId;
 use crate::runtime::reader::read_scheduler::{ReadPermit, Waking};
 use crate::state::feed_view::{Entry, PostLookup};
 use crate::state::reader::PageRequest;
@@ -172,8 +173,8 @@ pub enum Command {
     },
     /// Store the next ids that the archive contains.
     IdsListed {
-        /// The ids in ascending order. Fewer than requested if there are no more.
-        listed: Result<Vec<PostId>, Error>,
+        /// The ids in ascending order. Fewer than requested if there are no more, and none if the archive has no list.
+        listed: Result<Option<Vec<PostId>>, Error>,
     },
     /// Finish the accepted commands, then leave the cluster.
     Leave,
@@ -315,6 +316,8 @@ pub struct FanoutOrder {
     pub deliveries: usize,
     /// The time at which the post was accepted. None if it was delivered before.
     pub accepted_at: Option<UnixMicros>,
+    /// The record of the fan-out, if the post was not delivered before.
+    pub record: Option<RecordId>,
     /// The caller that waits for the delivery, and its answer.
     pub waiting: Option<(Reply<Published>, Published)>,
 }
@@ -351,8 +354,21 @@ pub struct Deliver {
 pub struct SlicesDelivered {
     /// The number of the shard.
     pub shard: usize,
-    /// For each slice the job that it belongs to, and the number of its recipients.
-    pub slices: Vec<(JobId, usize)>,
+    /// The slices, in the order in which they were delivered.
+    pub slices: Vec<DeliveredSlice>,
+}
+
+/// A slice that is delivered.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveredSlice {
+    /// The job that it belongs to.
+    pub job: JobId,
+    /// The number of its recipients.
+    pub recipients: usize,
+    /// The number of inboxes to which its post was added; zero for an invalidation.
+    pub added: u64,
+    /// True if the slice was one of a post to put into inboxes.
+    pub into_inboxes: bool,
 }
 
 /// Count the contents of the shard's inboxes.

@@ -190,6 +190,13 @@ impl MonotonicClock {
         PostId(self.last_id)
     }
 
+    /// Issues an id as of now, without an instant.
+    pub fn mint_now(&mut self) -> PostId {
+        let id = self.next_id();
+        self.last_id = id.0;
+        id
+    }
+
     /// Reads both clocks, and changes the lead if the system clock has jumped.
     fn look(&mut self) -> UnixMicros {
         let monotonic = self.clock.monotonic();

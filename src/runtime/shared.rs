@@ -14,9 +14,11 @@ use crate::feed::page::{Page, Reach};
 use crate::limits::ARCHIVE_QUEUE_MAX;
 use crate::live::watchers::Watchers;
 use crate::runtime::background::archiver::ArchiveReaders;
+use crate::runtime::change_readers::ChangeReaders;
 use crate::runtime::counters::Counters;
 use crate::runtime::fanout::latency::FanoutLatency;
 use crate::runtime::fanout::open_fanouts::OpenFanouts;
+use crate::runtime::fanout::records::FanoutRecords;
 use crate::runtime::message::{Reply, SnapshotTaken};
 use crate::runtime::monotonic_clock::ClockReport;
 use crate::runtime::reader::direct::DirectReads;
@@ -52,8 +54,12 @@ pub struct Shared {
     pub(crate) backed_up: AtomicU64,
     /// The event up to which the eraser wants a backup before it removes the journal.
     pub(crate) backup_wanted: AtomicU64,
+    /// The readers of changes, for whom an erasure keeps the journal a while.
+    pub(crate) change_readers: Arc<ChangeReaders>,
     /// Posts that are queued for fan-out and not yet delivered to all inboxes.
     pub open_fanouts: OpenFanouts,
+    /// How the last posts were delivered.
+    pub fanout_records: FanoutRecords,
     /// The readers that live connections watch.
     pub watchers: Watchers,
     /// The recent latencies of fan-out, by audience.
@@ -82,12 +88,14 @@ impl Shared {
             clock,
             clock_report: Arc::default(),
             open_fanouts: OpenFanouts::default(),
+            fanout_records: FanoutRecords::default(),
             watchers: Watchers::new(sharding),
             fanout_latency: Mutex::new(FanoutLatency::new(started)),
             started,
             snapshots: Mutex::default(),
             backed_up: AtomicU64::new(u64::MAX),
             backup_wanted: AtomicU64::default(),
+            change_readers: Arc::default(),
         }
     }
 

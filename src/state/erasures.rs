@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::state::sources::Source;
+use crate::storage::journal::Sequence;
 
 /// The erasure of one user.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub struct Erasures {
     /// before an erasure could store the erasure without the user's id, which is needed to replay the events between
     /// the two.
     snapshots: Mutex<()>,
+    journal_from: Mutex<Option<Sequence>>,
 }
 
 #[derive(Debug, Default)]
@@ -101,9 +103,15 @@ impl Erasures {
         self.any() && self.under_way.read().by_user.contains_key(user)
     }
 
-    /// Returns true if any erasure is scrubbed: a snapshot taken now makes all older files with the id unnecessary.
-    pub fn any_scrubbed(&self) -> bool {
-        self.any() && self.under_way.read().by_instant.values().any(|erasure| erasure.is_scrubbed())
+    /// Returns the first event of the journal that the next snapshot keeps, if that is to remove everything older, snapshots included: an
+    /// erasure is scrubbed, and no event from this one on names its user.
+    pub fn journal_from(&self) -> Option<Sequence> {
+        *self.journal_from.lock()
+    }
+
+    /// Sets what [`Erasures::journal_from`] returns.
+    pub fn set_journal_from(&self, from: Option<Sequence>) {
+        *self.journal_from.lock() = from;
     }
 
     /// Prevents erasures from being marked as scrubbed, or snapshots from being taken, while the guard exists. Blocks,

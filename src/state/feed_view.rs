@@ -130,10 +130,7 @@ impl<'a> Finder<'a> {
             },
             (None, Self::Archive(_)) => match world.archived(id) {
                 Ok(Some(Stored::Live(post))) => Ok(post),
-                Ok(None) if is_placed => {
-                    world.note_missing(id);
-                    Err(Visibility::Unreadable)
-                }
+                Ok(None) if is_placed && world.note_missing(id) => Err(Visibility::Unreadable),
                 Ok(_) => Err(Visibility::Gone),
                 Err(cause) => {
                     world.read_failures.note(&cause);

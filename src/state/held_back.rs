@@ -4,7 +4,7 @@
 //! - which sources these are, at most [`HELD_BACK_SOURCES_MAX`], and their number, for the metrics.
 //!
 //! Not responsible for:
-//! - finding them (`state::tiering::parts`), repairing the damage: a restart tries again.
+//! - finding them (`state::tiering::parts`, `runtime::background::archive_copier`), repairing the damage: a restart tries again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ pub struct HeldBack {
 
 impl HeldBack {
     /// Holds a source back. Returns false if there are too many already: then writing it is tried again in every round.
-    pub(super) fn insert(&self, slot: SourceSlot) -> bool {
+    pub(crate) fn insert(&self, slot: SourceSlot) -> bool {
         let mut slots = self.slots.lock();
         let has_capacity = slots.len() < HELD_BACK_SOURCES_MAX || slots.contains(&slot);
         if has_capacity {

@@ -111,7 +111,10 @@ impl Posts {
         reason = "rare: each shard is locked while its ids are copied, some milliseconds"
     )]
     pub(super) fn ids(&self) -> Vec<PostId> {
-        self.by_id.iter().map(|entry| *entry.key()).collect()
+        // Some are published meanwhile.
+        let mut ids = Vec::with_capacity(self.len() + 64);
+        ids.extend(self.by_id.iter().map(|entry| *entry.key()));
+        ids
     }
 
     /// Returns the ids of deleted posts, in no order. An id that is deleted meanwhile may or may not be included.

@@ -18,7 +18,7 @@ use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
 use crate::feed::page::{Feed, Page, Range, Reach, Visibility, WarmPart};
 use crate::feed::position::{Direction, Position, Span};
-use crate::feed::resume::Settled;
+use crate::feed::resume::{Resume, Settled};
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
 use crate::limits::PAGE_POSTS_MAX;
@@ -40,6 +40,21 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
+    /// The newest entries, at most `limit` of them.
+    pub const fn newest(limit: usize) -> Self {
+        Self { range: Range::Newest, limit }
+    }
+
+    /// The entries right below a position, as `next` of a page names it.
+    pub const fn before(position: Position, limit: usize) -> Self {
+        Self { range: Range::Before(position), limit }
+    }
+
+    /// The entries that came into the feed after a page, of which this is the `resume`.
+    pub const fn resume(page: Resume, limit: usize) -> Self {
+        Self { range: Range::Resume(page), limit }
+    }
+
     /// Returns the limit that is applied. It is bounded, because the memory of a page is allocated before the page is
     /// filled.
     pub(super) fn bounded_limit(self) -> usize {
@@ -105,6 +120,13 @@ impl Reader {
         // sources.
         inbox.note_late(world.arrivals.applied().through);
         sync(&self.source.following(), inbox, world);
+    }
+
+    /// Makes a reader follow a source that does not exist, so that its inbox cannot be filled.
+    #[cfg(test)]
+    pub(crate) fn follow_nothing(source: &Source, world: &World) {
+        let nothing = crate::id::SourceSlot::NONE;
+        world.sources.change_edges(source, |edges| edges.following_mut().insert(nothing, UnixMicros(1), false));
     }
 
     /// Synchronizes the inbox with the edges.

@@ -8,6 +8,7 @@
 //! - the thread that blocks on disk reads, retries (`runtime::background::resolver`), validating commands
 //!   (`runtime::writer`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -26,6 +27,8 @@ use crate::storage::archive::ArchiveError;
 #[derive(Debug, Default)]
 pub struct Needs {
     posts: Vec<PostId>,
+    /// Those of them that are to be issued if they are free.
+    ids: Vec<PostId>,
     /// For each outbox, how many of its newest posts are needed.
     newest: FxHashMap<SourceSlot, usize>,
 }
@@ -35,6 +38,8 @@ pub struct Needs {
 pub struct Resolved {
     posts: Vec<(PostId, Option<Stored>)>,
     newest: FxHashMap<SourceSlot, Newest>,
+    /// Ids that were looked up to be issued, the next one first.
+    ids: VecDeque<PostId>,
     holds: Vec<Hold>,
 }
 
@@ -63,6 +68,12 @@ impl Needs {
         }
     }
 
+    /// Adds an id that is to be issued if no post has it.
+    pub fn free_id(&mut self, id: PostId) {
+        self.posts.push(id);
+        self.ids.push(id);
+    }
+
     /// Adds at most `max` of the newest posts of an outbox, unless memory or `resolved` has them.
     pub fn newest_of(&mut self, source: &SourceId, max: usize, world: &World, resolved: &Resolved) {
         if let Some(source) = world.sources.get(source)
@@ -86,6 +97,7 @@ impl Resolved {
         for id in needs.posts {
             self.posts.push((id, world.find(id)?));
         }
+        self.ids.extend(needs.ids);
         for (slot, flag) in hold.outboxes() {
             let max = needs.newest.get(slot).copied().unwrap_or(0);
             let flag = Arc::clone(flag);
@@ -98,6 +110,21 @@ impl Resolved {
     /// Returns what was found for an id, if it was looked up.
     fn find(&self, id: PostId) -> Option<&Option<Stored>> {
         self.posts.iter().rev().find(|(found, _)| *found == id).map(|(_, stored)| stored)
+    }
+
+    /// Returns the number of ids to issue that were looked up and are free.
+    pub fn free_ids(&self, world: &World) -> usize {
+        self.ids.iter().filter(|id| self.stored(world, **id).is_none()).count()
+    }
+
+    /// Returns the next id to issue, and does not return it again.
+    pub fn next_free_id(&mut self, world: &World) -> Option<PostId> {
+        while let Some(id) = self.ids.pop_front() {
+            if self.stored(world, id).is_none() {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// Returns what is known for an id. If memory may not have it, the id must have been looked up: this function reads
@@ -148,7 +175,8 @@ impl Newest {
         let mut asked = max;
         loop {
             let mut positions = Vec::new();
-            archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut positions)?;
+            let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: asked };
+            archive.positions(&source.id, query, &mut positions)?;
             let is_all = positions.len() < asked;
             let floor = positions.last().filter(|_| !is_all).copied().unwrap_or(Position::MIN);
             // The archive has the entries of deleted posts until the next round of tiering.

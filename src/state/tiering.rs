@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::feed::outbox::{Part, Route};
+use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::Post;
 use crate::feed::record::PostRecord;
@@ -300,10 +300,9 @@ impl Writer {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn note_archived_counts(&mut self, lists_all: bool) -> Result<(), ArchiveError> {
-        let Some(archive) = self.world().archive().filter(|archive| lists_all || archive.counts_outboxes()) else {
-            return Ok(());
-        };
-        for (id, archived_counts) in archive.archived_counts()? {
+        let archive = self.world().archive().filter(|archive| lists_all || archive.counts_outboxes()).cloned();
+        let Some(archive) = archive else { return Ok(()) };
+        archive.each_outbox(&mut |id, archived_counts| {
             let source = self.world().sources.intern(&id);
             source.change_outbox(|outbox| outbox.set_archived_counts(archived_counts));
             for (part, newest) in
@@ -311,7 +310,8 @@ impl Writer {
             {
                 newest.into_iter().try_for_each(|newest| self.drop_archived(&source, part, newest))?;
             }
-        }
+            Ok(())
+        })?;
         self.world().renew_pulled_epoch();
         Ok(())
     }
@@ -426,15 +426,20 @@ pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
 }
 
 impl World {
-    /// Records that the archive lacks a post that is named by an outbox or inbox.
-    pub(super) fn note_missing(&self, id: PostId) {
+    /// Records that the archive lacks a post that is named by an outbox or inbox. Returns false if that is no damage, because the post may have
+    /// expired.
+    pub(super) fn note_missing(&self, id: PostId) -> bool {
         if let Some(archive) = self.archive() {
+            if archive.expires() {
+                return false;
+            }
             self.read_failures.note(&damaged(
                 archive.place(),
                 id,
                 "an outbox or inbox names it, but the archive does not contain it",
             ));
         }
+        true
     }
 
     /// Returns true if the archive may have something for an id. Does not block.
@@ -452,7 +457,8 @@ impl World {
         };
         let mut newest = Vec::with_capacity(1);
         let span = Span { below: position.next_up(), ..Span::ALL };
-        archive.copy(&source.id, part, span, Direction::Older, 1, &mut newest)?;
+        let query = OutboxQuery { part, span, direction: Direction::Older, max: 1 };
+        archive.positions(&source.id, query, &mut newest)?;
         Ok(newest == [position])
     }
 

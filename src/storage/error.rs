@@ -131,8 +131,8 @@ pub enum StorageError {
     },
     /// Events between two segments are in no segment.
     #[error(
-        "events {} to {} are in no journal segment before {place}; restore the missing segment, or start with --repair \
-         to continue without them", from, until.0 - 1
+        "events {} to {} are in no journal segment before {place}; restore the missing segment, or a snapshot of event {} or \
+         later, or start with --repair to continue without them", from, until.0 - 1, until.0 - 1
     )]
     Missing {
         /// Path of the segment before which the events are missing.
@@ -227,12 +227,23 @@ pub enum StorageError {
     /// The repaired state could not be written.
     #[error("repaired, but cannot write the result: {0}")]
     Repair(String),
+    /// The archive in the data directory is damaged.
+    #[error("{0}; put back the data directory and its archive from one backup, or start with --repair")]
+    DamagedArchive(ArchiveError),
     /// The archive failed.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
 }
 
 impl StorageError {
+    /// Says what to do about a damaged archive, if the archive is in the data directory. A repair does nothing for one that is elsewhere.
+    pub(crate) fn of_own_archive(self) -> Self {
+        match self {
+            Self::Archive(cause @ ArchiveError::Damaged { .. }) => Self::DamagedArchive(cause),
+            cause => cause,
+        }
+    }
+
     /// Returns true if the disk was full. The same operation may succeed once there is space.
     pub fn is_full(&self) -> bool {
         match self {

@@ -264,10 +264,15 @@ async fn a_post_that_an_outbox_names_and_the_archive_lacks_is_named_by_pages() {
 async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
     let failing = Failing::new().await;
     let request = PageRequest { range: Range::Newest, limit: 100 };
-    failing.archive.set_plan(Plan { fail_copies: 1..2, ..Plan::default() });
+    failing.archive.set_plan(Plan { fail_copies: 1..u64::MAX, ..Plan::default() });
+    // The last posts may still be leaving memory.
+    let before = failing.in_memory();
     let page = failing.engine.own_page(&id("bob"), request).await.unwrap();
-    assert_eq!((page.partial, page.page.items.len()), (vec![id("bob")], failing.in_memory()));
-    assert_eq!(failing.engine.shared().world.read_failures.count(), 1);
+    let shown = page.page.items.len();
+    assert_eq!(page.partial, [id("bob")]);
+    assert!((failing.in_memory()..=before).contains(&shown), "{shown} posts were shown, {before} were in memory");
+    assert!(failing.engine.shared().world.read_failures.count() >= 1);
+    failing.archive.set_plan(Plan::default());
     failing.all_are_read().await;
     failing.engine.shutdown();
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::outbox::Part;
+use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Span};
 use tidewire::recovery::RecoveryProgress;
@@ -80,7 +80,8 @@ fn damage(place: &Path) {
         fs::copy(&sums, copy.with_extension("sums")).unwrap();
         let Ok(archive) = RedbArchive::open(&copy, 1 << 20) else { continue };
         let read = |author: &str, max| {
-            archive.copy(&id(author), Part::Whole, Span::ALL, Direction::Older, max, &mut Vec::new())
+            let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
+            archive.positions(&id(author), query, &mut Vec::new())
         };
         if archive.archived_counts().is_ok()
             && read("carl", usize::MAX).is_ok()

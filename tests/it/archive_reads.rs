@@ -1,5 +1,6 @@
 //! The scribe reads no archive: what a command needs of it is looked up before, on other threads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -228,6 +229,43 @@ async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
         assert!(published.created && !given.contains(&published.post.id().0), "{after}");
     }
     assert_eq!(seen.by_scribe(), 0);
+    seen.engine.shutdown();
+}
+
+#[tokio::test]
+async fn ids_are_minted_beside_an_archive_without_a_list_of_its_ids() {
+    let start = 1_700_000_000_000_000;
+    let clock = Arc::new(ManualClock::new(UnixMicros(start)));
+    let mut seen = Observed::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    let ahead = |after: u64| (start as u64 + after) << 12;
+    let taken = (5_000..5_010).flat_map(|at| (0..3).map(move |nth| ahead(at) + nth));
+    let given: Vec<u64> = (0..LARGEST_IDS_MAX as u64 + 100).map(|nth| u64::MAX - 2 * nth).chain(taken).collect();
+    for id in &given {
+        let draft = Draft { id: Some(PostId(*id)), published_at: Some(UnixMicros(1)), ..draft("bob", "1") };
+        assert!(seen.engine.publish(draft, false).await.unwrap().created);
+    }
+    seen.settle().await;
+    seen.archive.archive.set_plan(Plan { lists_no_ids: true, ..Plan::default() });
+    seen.reopen();
+    let mut minted = Vec::new();
+    for after in 4_995..5_015 {
+        clock.set(UnixMicros(start + after));
+        minted.push(seen.engine.publish(draft("cas", "1"), false).await.unwrap());
+        let many = vec![draft("cas", "1"), draft("dan", "1"), draft("cas", "1")];
+        minted.extend(seen.engine.publish_many(many, false).await.into_iter().map(Result::unwrap));
+    }
+    assert!(minted.iter().all(|published| published.created && !given.contains(&published.post.id().0)));
+    let ids: BTreeSet<PostId> = minted.iter().map(|published| published.post.id()).collect();
+    assert_eq!((ids.len(), seen.by_scribe()), (80, 0));
+    // If it cannot be looked up either, the post is refused for now.
+    seen.archive.archive.set_plan(Plan {
+        lists_no_ids: true,
+        fail_posts: 1..u64::MAX,
+        is_temporary: true,
+        ..Plan::default()
+    });
+    let refused = seen.engine.publish(draft("cas", "1"), false).await.unwrap_err();
+    assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
     seen.engine.shutdown();
 }
 

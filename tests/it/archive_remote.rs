@@ -1,12 +1,13 @@
 //! An archive across a network: it may not answer for a while, it is not listed at a start, and no power loss takes back what it has.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::outbox::Part;
+use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
@@ -35,9 +36,20 @@ fn shared<A: Archive>(archive: &Arc<A>) -> Arc<dyn Archive> {
     Arc::clone(archive) as Arc<dyn Archive>
 }
 
+fn config() -> EngineConfig {
+    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..EngineConfig::default() }
+}
+
 fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>, durability: Durability) -> (Engine, u64) {
-    let config =
-        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..EngineConfig::default() };
+    open_with(config(), files, archive, durability)
+}
+
+fn open_with(
+    config: EngineConfig,
+    files: &MemoryFiles,
+    archive: &Arc<dyn Archive>,
+    durability: Durability,
+) -> (Engine, u64) {
     let storage: StorageConfig = storage(durability, 1 << 20);
     let (engine, report) = open_before(config, files.clone(), Some(archive), &storage, Arc::new(SystemClock)).unwrap();
     (engine, report.events)
@@ -114,7 +126,7 @@ impl Town {
 
     /// Checks that nothing was listed since the start.
     fn nothing_was_listed(&self) {
-        assert_eq!((self.archive.counts().archived_counts, self.archive.counts().ids), (0, 0));
+        assert_eq!((self.archive.counts().listings, self.archive.counts().ids), (0, 0));
     }
 }
 
@@ -148,6 +160,96 @@ async fn a_store_that_does_not_answer_writes_loses_nothing_and_is_tried_again() 
         town.nothing_was_listed();
         town.engine.shutdown();
     }
+}
+
+/// Replays all of a journal beside an empty store, after these posts were deleted. Returns whether the replay wrote to the store.
+async fn replay_writes(deleted: usize) -> bool {
+    let town = Town::new(Durability::Never).await;
+    town.archive.set_plan(Plan { fail_writes: 1..u64::MAX, fail_persists: 1..u64::MAX, ..temporary() });
+    let mut posts = Vec::new();
+    for nth in 0..2_000 {
+        let draft = draft(["bob", "cas"][nth % 2], &nth.to_string());
+        posts.push(town.engine.publish(draft, true).await.unwrap().post.id());
+    }
+    for post in &posts[..deleted] {
+        town.engine.delete(*post).await.unwrap();
+    }
+    let files = town.files.forked();
+    town.engine.shutdown();
+    let replays = std::thread::current().id();
+    let has_written = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&has_written);
+    let store = Remote::remote(MemoryArchive::default(), Plan::default());
+    let observed = Arc::new(ObservedArchive::new(store, move |read| {
+        if matches!(read, Read::Nothing(_)) && std::thread::current().id() == replays {
+            noted.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }));
+    let (engine, replayed) = open(&files, &shared(&observed), Durability::Never);
+    assert!(replayed > 2_000);
+    let town = Town { files, archive: town.archive, durability: Durability::Never, engine };
+    // Nobody sends a command that would remind it.
+    town.settle().await;
+    assert_eq!(town.feed().await.len(), 2_080 - deleted);
+    town.engine.shutdown();
+    has_written.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_start_does_not_wait_until_a_backlog_is_in_the_store_unless_it_has_many_changes_of_old_posts() {
+    for (deleted, writes) in [(0, false), (100, false), (1_100, true)] {
+        assert_eq!(replay_writes(deleted).await, writes, "{deleted} deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_leads_to_refusals_at_the_limit_of_bytes_and_to_no_loss() {
+    let (files, archive) = (MemoryFiles::default(), Arc::new(Remote::remote(MemoryArchive::default(), temporary())));
+    let config = EngineConfig { outbox_posts: some(4), store_bytes_max: 256 << 10, ..EngineConfig::default() };
+    let open = || {
+        let (dyn_archive, storage) = (shared(&archive), storage(Durability::Always, 1 << 20));
+        open_before(config.clone(), files.clone(), Some(&dyn_archive), &storage, Arc::new(SystemClock)).unwrap().0
+    };
+    let engine = open();
+    archive.set_plan(Plan { fail_writes: 1..u64::MAX, fail_persists: 1..u64::MAX, ..temporary() });
+    let body = format!("\"{}\"", "x".repeat(1_000));
+    let mut acknowledged = Vec::new();
+    let refused = loop {
+        match engine.publish(draft("bob", &body), false).await {
+            Ok(published) => acknowledged.push(published.post.id()),
+            Err(refused) => break refused,
+        }
+        assert!(acknowledged.len() < 1_000, "nothing is refused");
+    };
+    // A full store is temporary beside an archive: 503.
+    assert_eq!((refused.code(), refused.is_temporary()), ("overloaded", true), "{refused}");
+    assert!(acknowledged.len() > 50 && engine.shared().world.posts.bytes() < 300 << 10);
+    let all_are_there = async |engine: &Engine, acknowledged: &[PostId]| {
+        for id in acknowledged {
+            assert_eq!(engine.post(*id).await.unwrap().body(), body, "{id}");
+        }
+    };
+    all_are_there(&engine, &acknowledged).await;
+    archive.set_plan(Plan::default());
+    // Nobody has to do anything: publishing goes on once old posts have left memory.
+    for _ in 0..500 {
+        let began = Instant::now();
+        loop {
+            match engine.publish(draft("bob", &body), false).await {
+                Ok(published) => break acknowledged.push(published.post.id()),
+                Err(refused) => {
+                    assert!(refused.is_temporary() && began.elapsed() < Duration::from_secs(60), "{refused}");
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    all_are_there(&engine, &acknowledged).await;
+    engine.shutdown();
+    let engine = open();
+    all_are_there(&engine, &acknowledged).await;
+    engine.shutdown();
 }
 
 #[tokio::test]
@@ -186,6 +288,22 @@ async fn pages_are_partial_while_a_store_does_not_answer_and_whole_afterwards() 
         assert_eq!(town.feed().await, feed);
     }
     assert!(town.engine.edit(oldest, None, Some(true)).await.unwrap().hidden);
+    town.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_post_that_has_expired_is_left_out_and_one_that_is_lost_is_named() {
+    let town = Town::new(Durability::Always).await;
+    let whole = town.engine.feed(&id("ann"), PageRequest::newest(100)).await.unwrap().page;
+    let gone = whole.items.last().expect("it has 80 entries").0;
+    for expires in [true, false] {
+        town.archive.set_plan(Plan { lost_post: Some(gone.id), expires, ..Plan::default() });
+        let failures = town.engine.shared().world.read_failures.count();
+        let page = town.engine.feed(&id("ann"), PageRequest::newest(100)).await.unwrap().page;
+        assert_eq!(page.items.len(), whole.items.len() - 1);
+        assert_eq!(page.unreadable, if expires { vec![] } else { vec![gone] });
+        assert_eq!(town.engine.shared().world.read_failures.count() == failures, expires);
+    }
     town.engine.shutdown();
 }
 
@@ -246,14 +364,14 @@ async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_n
     for listed in [1, 1] {
         let engine = open(&files, &shared(&archive), Durability::Always).0;
         assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 50);
-        assert_eq!(archive.counts().archived_counts, listed);
+        assert_eq!(archive.counts().listings, listed);
         engine.snapshot().await.unwrap();
         engine.shutdown();
     }
     // Back: the counts of the snapshot are ignored.
     let here = Arc::new(FaultyArchive::new(archive.inner().survived(), Plan::default()));
     let engine = open(&files, &shared(&here), Durability::Always).0;
-    assert_eq!((whole_feed(&engine, "ann", 20).await.len(), here.counts().archived_counts), (50, 1));
+    assert_eq!((whole_feed(&engine, "ann", 20).await.len(), here.counts().listings), (50, 1));
     engine.shutdown();
 }
 
@@ -277,8 +395,9 @@ async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
         town.files = left;
         let replayed = town.open();
         assert!(replayed >= as_of.0, "{seed}: {replayed} events are left of {as_of}");
-        let (mut archived, span, part) = (Vec::<Position>::new(), Span::ALL, Part::Whole);
-        town.archive.copy(&id("bob"), part, span, Direction::Newer, usize::MAX, &mut archived).unwrap();
+        let mut archived = Vec::<Position>::new();
+        let all = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+        town.archive.positions(&id("bob"), all, &mut archived).unwrap();
         for position in archived {
             assert!(town.engine.post(position.id).await.is_ok());
         }
@@ -304,7 +423,9 @@ async fn a_power_loss_in_the_middle_of_a_replay_leaves_nothing_in_the_store_that
         }
         Ok(())
     });
-    open(&left, &shared(&Arc::new(observed)), Durability::Never).0.shutdown();
+    // Less than the posts take, so that the replay cannot leave all of them to the engine.
+    let config = EngineConfig { store_bytes_max: 4 << 10, ..config() };
+    open_with(config, &left, &shared(&Arc::new(observed)), Durability::Never).0.shutdown();
     let (lost, as_of) = at_first_write.lock().unwrap().take().expect("the replay has written");
     let (engine, replayed) = open(&lost, &shared(&Arc::new(MemoryArchive::default())), Durability::Never);
     assert!(replayed >= as_of.0, "{replayed} events are left of {as_of}");

@@ -1,9 +1,9 @@
 //! An archive that a test watches: it may count what is read, delay it or make it fail, and see what is about to be written.
 
-use tidewire::feed::outbox::Part;
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::outbox::OutboxQuery;
+use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
 use tidewire::storage::journal::Sequence;
 
 /// What is about to be read or written.
@@ -63,26 +63,18 @@ impl<A: Archive> Archive for ObservedArchive<A> {
         self.archive.post(id)
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
         (self.before)(&Read::Outbox(source))?;
-        self.archive.copy(source, part, span, direction, max, into)
+        self.archive.positions(source, query, into)
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         (self.before)(&Read::Ids)?;
         self.archive.ids_from(from, max)
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
-        self.archive.archived_counts()
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        self.archive.each_outbox(each)
     }
 
     fn close(&self) {}

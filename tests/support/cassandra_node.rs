@@ -1,6 +1,7 @@
 //! Cassandra nodes for tests and benchmarks, on ports and in a directory of their own. They end with the process that started them.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,32 +26,39 @@ pub struct Nodes {
 impl Nodes {
     /// Starts nodes. Returns none, and prints a line, if Cassandra is not installed; fails where all servers are required.
     pub fn start(count: usize) -> Option<Self> {
-        Self::installed(count, None)
+        Self::installed(count, &[])
     }
 
     /// Starts one node that demands TLS, and the user `cassandra` with the password `cassandra`. `certificate` is a file with a key and its
     /// certificate for 127.0.0.1.
     pub fn secure(certificate: &Path) -> Option<Self> {
-        Self::installed(1, Some(certificate))
+        Self::installed(1, &[("CASSANDRA_SECURE", certificate.as_os_str())])
     }
 
-    /// Returns a node that all tests of this process share: each uses a keyspace of its own, and none disturbs it.
+    /// Starts nodes in as many datacentres: the first is in dc1, the second in dc2, and so on.
+    pub fn in_datacentres(count: usize) -> Option<Self> {
+        Self::installed(count, &[("CASSANDRA_DATACENTRES", OsStr::new(&count.to_string()))])
+    }
+
+    /// Returns what all tests of this process share: each uses a keyspace of its own, and none disturbs the nodes. It is one node, or as many
+    /// as `TIDEWIRE_CASSANDRA_NODES` says.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Option<Nodes>> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(1)).as_ref()
+        let count = || std::env::var("TIDEWIRE_CASSANDRA_NODES").map_or(1, |count| count.parse().unwrap());
+        SHARED.get_or_init(|| Self::start(count())).as_ref()
     }
 
-    fn installed(count: usize, certificate: Option<&Path>) -> Option<Self> {
+    fn installed(count: usize, variables: &[(&str, &OsStr)]) -> Option<Self> {
         is_installed("Cassandra", SCRIPT)
-            .then(|| (1..=ATTEMPTS).find_map(|_| Self::start_at(count, certificate)).expect("Cassandra starts"))
+            .then(|| (1..=ATTEMPTS).find_map(|_| Self::start_at(count, variables)).expect("Cassandra starts"))
     }
 
-    fn start_at(count: usize, certificate: Option<&Path>) -> Option<Self> {
+    fn start_at(count: usize, variables: &[(&str, &OsStr)]) -> Option<Self> {
         let ports = Ports::reserve(2);
         // The script removes it.
         let directory = tempfile::Builder::new().prefix("tidewire-cassandra").tempdir().unwrap().keep();
         let mut run = command(&directory, ports.first, &["run", &count.to_string()]);
-        run.envs(certificate.map(|file| ("CASSANDRA_SECURE", file)));
+        run.envs(variables.iter().copied());
         let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut addresses = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut addresses).unwrap();
@@ -70,6 +78,11 @@ impl Nodes {
     /// Returns the URL of a keyspace, as the server takes it.
     pub fn url(&self, keyspace: &str) -> String {
         format!("cassandra://{}/{keyspace}", self.addresses)
+    }
+
+    /// Returns the number of copies of each row: one on every node.
+    pub fn copies(&self) -> u8 {
+        self.count.try_into().unwrap()
     }
 
     /// Kills a node. The first has number 1.

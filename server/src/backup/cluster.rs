@@ -7,14 +7,13 @@
 //! Not responsible for:
 //! - runs (`run`), restores (`restore`).
 
-use std::collections::HashSet;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::backup::BackupError;
-use crate::backup::manifest::{self, Manifest, Part};
-use crate::backup::store::{Listed, Store};
+use crate::backup::manifest::{self, Found, Manifest, Part};
+use crate::backup::store::Store;
 use crate::backup::{parts, restore};
 use tracing::warn;
 
@@ -65,13 +64,13 @@ pub(super) fn counted_event(
 /// # Errors
 /// Fails if the store cannot be read, or has no such records.
 pub fn newest_snapshot(store: Store, from: Sequence, directory: &Path) -> Result<Box<dyn Read + Send>, BackupError> {
-    let manifests = manifest::read_all(&store)?;
+    let Found { manifests, unreadable } = manifest::read_readable(&store)?;
+    unreadable.iter().for_each(|(_, cause)| warn!("{cause}"));
     let place = store.place("");
     let Some(newest) = manifests.last() else { return Err(BackupError::NoBackup { place }) };
     let of_cluster = || manifests.iter().rev().filter(|manifest| manifest.epoch.is_some());
-    let stored = store.list(parts::FOLDER)?.into_iter().map(|Listed { name, bytes, .. }| (name, bytes));
-    let stored: HashSet<(String, u64)> = stored.collect();
-    let is_there = |part: &Part| stored.contains(&(part.sha256.clone(), part.bytes));
+    let stored = parts::stored(&store)?;
+    let is_there = |part: &Part| stored.contains(part);
     let has_snapshot = |manifest: &&Manifest| manifest.sequence >= from.0 && manifest.snapshot.iter().all(is_there);
     if let Some(found) = of_cluster().find(has_snapshot) {
         let parts = found.snapshot.clone().into_iter();

@@ -32,14 +32,33 @@ pub enum BackupError {
         source: object_store::Error,
     },
     /// The place has backups of another data directory, or of another cluster.
-    #[error("{place} has backups of {}, and this is {}; name another place", owner(found), owner(expected))]
+    #[error(
+        "{place} has backups of {}, and this is {}; if that data was lost, restore it into an empty directory with \
+         `tidewire restore`, or else name another place",
+        owner(found),
+        owner(expected)
+    )]
     OtherIdentity {
-        /// The manifest that was found.
+        /// The place of the backups, or the manifest that was found.
         place: String,
         /// The identity in it.
         found: String,
         /// The identity of the data directory.
         expected: String,
+    },
+    /// The data directory is new, and the place has backups. The data may have been lost.
+    #[error(
+        "{place} has backups of {}, and the data directory {} is empty; if the data was lost, restore it with \
+         `tidewire restore --from {place} --data-dir {}`, or else name another place",
+        owner(found), directory.display(), directory.display()
+    )]
+    NewDirectory {
+        /// The place of the backups.
+        place: String,
+        /// The identity of the backups.
+        found: String,
+        /// The data directory of the server.
+        directory: PathBuf,
     },
     /// Another process writes to the same place.
     #[error("{place} was written by another process since the last run; let one server alone use this place")]
@@ -56,18 +75,41 @@ pub enum BackupError {
         max: usize,
     },
     /// An object of a backup does not exist.
-    #[error("the object {place} is missing; restore another backup, or an earlier event (--list shows them)")]
+    #[error(
+        "the object {place} is missing; restore another backup with --backup NAME, or an earlier event \
+         (`tidewire restore --list` shows names and events)"
+    )]
     Missing {
         /// The object that is missing.
         place: String,
     },
     /// An object does not have the content that the backup wrote.
-    #[error("the object {place} is damaged: {what}; restore another backup, or an earlier event (--list shows them)")]
+    #[error(
+        "the object {place} is damaged: {what}; restore another backup with --backup NAME, or an earlier event \
+         (`tidewire restore --list` shows names and events)"
+    )]
     Damaged {
         /// The object that is damaged.
         place: String,
         /// Description of the damage.
         what: String,
+    },
+    /// A manifest cannot be read, so what belongs to the backup is unknown.
+    #[error(
+        "the manifest {place} is damaged: {what}; this backup cannot be restored, and the server makes and removes no \
+         backups until the manifest is repaired or moved out of the store"
+    )]
+    DamagedManifest {
+        /// The manifest that is damaged.
+        place: String,
+        /// Description of the damage.
+        what: String,
+    },
+    /// There is no backup of the requested name.
+    #[error("there is no backup {place}; `tidewire restore --list` shows the names of all backups")]
+    NoSuchBackup {
+        /// The place where its manifest would be.
+        place: String,
     },
     /// A later version wrote the manifest.
     #[error("{place} has format {found}, and this version reads up to {known}; use the version that wrote it")]

@@ -1,5 +1,7 @@
 //! The manifest of a backup: which objects belong to it, and which events can be restored from it.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::backup::BackupError;
@@ -23,7 +25,7 @@ const BACKUPS_MAX: usize = 4_096;
 const FOLDER: &str = "backups";
 
 /// A part of a file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Part {
     /// SHA-256 of the content, as 64 hexadecimal digits: the name of the object.
@@ -102,7 +104,7 @@ impl Manifest {
     }
 
     /// Returns the name of its object.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let Self { begun_at, through, .. } = self;
         match self.epoch {
             None => format!("{begun_at:020}-{through:020}.json"),
@@ -135,6 +137,11 @@ impl Manifest {
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
         let of_journal = self.journal.iter().flat_map(|piece| &piece.parts);
         self.snapshot.iter().chain(self.archive.iter().flatten()).chain(of_journal)
+    }
+
+    /// Returns how many of its parts are not among those that are stored with their size.
+    pub(crate) fn missing(&self, stored: &HashSet<Part>) -> usize {
+        self.parts().filter(|part| !stored.contains(part)).collect::<HashSet<_>>().len()
     }
 
     /// Returns the bytes of the snapshot and of the archive.
@@ -182,10 +189,14 @@ impl Manifest {
         }
         let (name, known) = (format!("{FOLDER}/{name}"), MANIFEST_FORMAT);
         let place = store.place(&name);
-        let damaged =
-            |cause: serde_json::Error| BackupError::Damaged { place: store.place(&name), what: cause.to_string() };
-        let bytes =
-            store.get(&name, MANIFEST_BYTES_MAX)?.ok_or_else(|| BackupError::Missing { place: place.clone() })?;
+        let damaged = |cause: serde_json::Error| BackupError::DamagedManifest {
+            place: store.place(&name),
+            what: cause.to_string(),
+        };
+        let bytes = match store.get(&name, MANIFEST_BYTES_MAX) {
+            Err(BackupError::Damaged { place, what }) => return Err(BackupError::DamagedManifest { place, what }),
+            read => read?.ok_or_else(|| BackupError::Missing { place: place.clone() })?,
+        };
         let AnyFormat { format: found } = serde_json::from_slice(&bytes).map_err(damaged)?;
         if found > known {
             return Err(BackupError::NewerFormat { place, found, known });
@@ -205,28 +216,56 @@ pub(super) fn names(store: &Store) -> Result<Vec<String>, BackupError> {
     Ok(names)
 }
 
+/// The backups of a place.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The backups whose manifests can be read, oldest first.
+    pub(crate) manifests: Vec<Manifest>,
+    /// The names of the manifests that are damaged or of a later version, and what is wrong with them.
+    pub(crate) unreadable: Vec<(String, BackupError)>,
+}
+
 /// Reads all manifests, oldest first. They have to be of one data directory, or of one cluster.
 ///
 /// # Errors
-/// Fails if a manifest cannot be read, or two are of different data directories.
+/// Fails if a manifest cannot be read, or two are of different data directories. Whoever removes objects needs all manifests: an unreadable
+/// one may name any object.
 pub(crate) fn read_all(store: &Store) -> Result<Vec<Manifest>, BackupError> {
-    let mut all: Vec<Manifest> = Vec::new();
+    let Found { manifests, unreadable } = read_readable(store)?;
+    unreadable.into_iter().next().map_or(Ok(manifests), |(_, cause)| Err(cause))
+}
+
+/// Reads the manifests that can be read, for restores. They have to be of one data directory, or of one cluster.
+///
+/// # Errors
+/// Fails if the store does not answer, if there are manifests and none can be read, or if two are of different data directories.
+pub(crate) fn read_readable(store: &Store) -> Result<Found, BackupError> {
+    let (mut manifests, mut unreadable) = (Vec::<Manifest>::new(), Vec::new());
     for name in names(store)? {
         let manifest = match Manifest::read(store, &name) {
+            Ok(manifest) => manifest,
             // Another process has removed it since the names were read.
             Err(BackupError::Missing { .. }) => continue,
-            read => read?,
+            Err(cause @ (BackupError::DamagedManifest { .. } | BackupError::NewerFormat { .. })) => {
+                unreadable.push((name, cause));
+                continue;
+            }
+            Err(cause) => return Err(cause),
         };
-        if let Some(first) = all.first().filter(|first| first.identity != manifest.identity) {
+        if let Some(first) = manifests.first().filter(|first| first.identity != manifest.identity) {
             let (found, expected) = (manifest.identity, first.identity.clone());
-            return Err(BackupError::OtherIdentity {
-                place: store.place(&format!("{FOLDER}/{name}")),
-                found,
-                expected,
-            });
+            return Err(BackupError::OtherIdentity { place: place_of(store, &name), found, expected });
         }
-        all.push(manifest);
+        manifests.push(manifest);
     }
-    all.sort_by_key(Manifest::age_key);
-    Ok(all)
+    if manifests.is_empty() && !unreadable.is_empty() {
+        return Err(unreadable.remove(0).1);
+    }
+    manifests.sort_by_key(Manifest::age_key);
+    Ok(Found { manifests, unreadable })
+}
+
+/// Returns the place of the manifest of this name, for messages.
+pub(super) fn place_of(store: &Store, name: &str) -> String {
+    store.place(&format!("{FOLDER}/{name}"))
 }

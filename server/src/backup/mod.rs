@@ -3,6 +3,7 @@
 //! Responsible for:
 //! - copying snapshots, the archive and the journal of a running engine to a store, on a schedule (`run`, `schedule`);
 //! - removing backups that are too old, and what a broken upload left (`retention`);
+//! - refusing the start of a server whose store has the backups of another data directory (`start`);
 //! - restoring a data directory as it was after any event between a backup and the end of the copied journal (`restore`).
 //!
 //! Not responsible for:
@@ -42,7 +43,7 @@ pub mod figures;
 #[cfg(feature = "backup")]
 pub(crate) mod manifest;
 #[cfg(feature = "backup")]
-mod parts;
+pub(crate) mod parts;
 #[cfg(feature = "backup")]
 pub(crate) mod restore;
 #[cfg(feature = "backup")]
@@ -53,6 +54,8 @@ pub mod run;
 mod s3;
 #[cfg(feature = "backup")]
 pub mod schedule;
+#[cfg(feature = "backup")]
+pub(crate) mod start;
 #[cfg(feature = "backup")]
 pub mod store;
 pub mod url;

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::backup::BackupError;
 use crate::backup::figures::BackupFigures;
 use crate::backup::manifest::{MANIFEST_BYTES_MAX, Part};
-use crate::backup::store::Store;
+use crate::backup::store::{Listed, Store};
 
 /// Bytes of a part of a snapshot or of the journal. At least one is in memory at a time, and up to three with the buffers of the client.
 const PART_BYTES: usize = 16 << 20;
@@ -100,6 +100,12 @@ impl<'a> Uploads<'a> {
             parts.push(self.part(bytes)?);
         }
     }
+}
+
+/// Returns the parts that the store has, by the names and sizes of its objects.
+pub(crate) fn stored(store: &Store) -> Result<HashSet<Part>, BackupError> {
+    let listed = store.list(FOLDER)?.into_iter();
+    Ok(listed.map(|Listed { name, bytes, .. }| Part { sha256: name, bytes }).collect())
 }
 
 /// Reads a part, and compares it with its description.

@@ -10,14 +10,15 @@
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 use crate::backup::BackupError;
 use crate::backup::cluster::counted_event;
-use crate::backup::manifest::{self, Erased, JournalPiece, Manifest};
+use crate::backup::manifest::{self, Erased, Found, JournalPiece, Manifest};
 use crate::backup::parts;
 use crate::backup::store::Store;
-use tidewire::clock::{Taken, UnixMicros};
+use tidewire::clock::UnixMicros;
 use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
@@ -49,8 +50,26 @@ pub(crate) enum Moment {
     Newest,
     /// The state after this event.
     Event(u64),
-    /// The state at this time, as it was displayed.
+    /// The state at this time, as it was displayed: after the last event that has a time until then.
     Time(UnixMicros),
+}
+
+/// The end of a restore.
+struct End<'a> {
+    manifest: &'a Manifest,
+    /// The last event.
+    event: u64,
+    left_out: Option<LeftOut>,
+    snapshot_begun_at: Option<UnixMicros>,
+}
+
+/// Events directly after the last one, which have no time. They may be of before the requested time, or of after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeftOut {
+    /// The first of them.
+    pub(crate) first: u64,
+    /// The last of them.
+    pub(crate) last: u64,
 }
 
 /// The result of a restore.
@@ -72,12 +91,38 @@ pub(crate) struct Restored {
     pub(crate) visible_again: Vec<String>,
     /// Users who were erased between the snapshot and the last event: nobody sees them, but the files still contain their data.
     pub(crate) in_files: Vec<String>,
+    /// The events that were left out of a restore to a time, because they have none.
+    pub(crate) left_out: Option<LeftOut>,
+    /// When the snapshot was begun, if that was after the requested time: events without a time may be in it that are later than this time.
+    pub(crate) snapshot_begun_at: Option<UnixMicros>,
 }
 
-/// Restores `moment` into the directory, which is empty or does not exist.
-pub(crate) fn restore(store: &Store, moment: Moment, directory: &Path) -> Result<Restored, BackupError> {
-    let manifests = manifest::read_all(store)?;
-    let (manifest, event) = choose(store, &manifests, moment)?;
+impl Restored {
+    /// The result of a restore on one machine, without anything to warn of.
+    fn of(event: u64, at: UnixMicros, [posts, edges]: [usize; 2], archived: u64) -> Self {
+        let (visible_again, in_files) = (Vec::new(), Vec::new());
+        let (cluster, left_out, snapshot_begun_at) = (None, None, None);
+        Self { event, at, cluster, posts, archived, edges, visible_again, in_files, left_out, snapshot_begun_at }
+    }
+}
+
+/// What to restore.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    /// The event or time to restore.
+    pub(crate) moment: Moment,
+    /// The name of the backup to use, if the newest one that has the moment is not wanted.
+    pub(crate) backup: Option<String>,
+}
+
+/// Restores what is wanted from the backups of a store into the directory, which is empty or does not exist.
+pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &Path) -> Result<Restored, BackupError> {
+    let Found { manifests, unreadable } = found;
+    let (place, among) = match &wanted.backup {
+        None => (store.place(""), &manifests[..]),
+        Some(name) => (manifest::place_of(store, name), named(store, &manifests, unreadable, name)?),
+    };
+    let End { manifest, event, left_out, snapshot_begun_at } = choose(store, place, among, wanted.moment)?;
     let files =
         DiskFiles::open(directory).map_err(StorageError::io("use the directory", directory.display().to_string()))?;
     check_empty(&files, directory)?;
@@ -97,6 +142,8 @@ pub(crate) fn restore(store: &Store, moment: Moment, directory: &Path) -> Result
         visible_again: of_erased(&|erased| erased > event),
         // The snapshot of a cluster is written again, without data that is gone. What is not gone, a node removes.
         in_files: of_erased(&|erased| manifest.epoch.is_none() && erased > manifest.sequence && erased <= event),
+        left_out,
+        snapshot_begun_at,
         ..restored
     })
 }
@@ -137,23 +184,42 @@ fn users(manifests: &[Manifest], is_wanted: &dyn Fn(u64) -> bool) -> Vec<String>
     users
 }
 
-/// Returns the newest backup that has the moment, and the last event to restore.
-fn choose<'a>(store: &Store, manifests: &'a [Manifest], moment: Moment) -> Result<(&'a Manifest, u64), BackupError> {
-    let place = store.place("");
+/// Returns the backup of this name, alone.
+fn named<'a>(
+    store: &Store,
+    manifests: &'a [Manifest],
+    unreadable: Vec<(String, BackupError)>,
+    name: &str,
+) -> Result<&'a [Manifest], BackupError> {
+    if let Some((_, cause)) = unreadable.into_iter().find(|(unreadable, _)| unreadable == name) {
+        return Err(cause);
+    }
+    let found = manifests.iter().find(|manifest| manifest.name() == name);
+    found.map(slice::from_ref).ok_or_else(|| BackupError::NoSuchBackup { place: manifest::place_of(store, name) })
+}
+
+/// Returns the newest of the backups that has the moment, and where to end. Errors name the place.
+fn choose<'a>(store: &Store, place: String, manifests: &'a [Manifest], moment: Moment) -> Result<End<'a>, BackupError> {
     let Some(newest) = manifests.last() else { return Err(BackupError::NoBackup { place }) };
     let out_of_range =
         |wanted: String| BackupError::OutOfRange { wanted, place: place.clone(), ranges: ranges(manifests) };
+    let end = |manifest: &'a Manifest, event| End { manifest, event, left_out: None, snapshot_begun_at: None };
     match moment {
-        Moment::Newest => Ok((newest, newest.last())),
+        Moment::Newest => Ok(end(newest, newest.last())),
         Moment::Event(event) => {
             let has = |manifest: &&Manifest| (manifest.through..=manifest.last()).contains(&event);
             let found = manifests.iter().rev().find(has);
-            found.map(|manifest| (manifest, event)).ok_or_else(|| out_of_range(format!("event {event}")))
+            found.map(|manifest| end(manifest, event)).ok_or_else(|| out_of_range(format!("event {event}")))
         }
         Moment::Time(time) => {
             let has = |manifest: &&Manifest| (manifest.through_at..=manifest.copied_at).contains(&time.0);
-            let found = manifests.iter().rev().find(has).ok_or_else(|| out_of_range(format!("the time {time}")))?;
-            Ok((found, last_event_at(store, found, time)?))
+            let with_time = || manifests.iter().rev().filter(has);
+            // A later snapshot may have deletes that are later than the time, although no event with a time came between.
+            let found = with_time().find(|manifest| manifest.begun_at <= time.0).or_else(|| with_time().next());
+            let found = found.ok_or_else(|| out_of_range(format!("the time {time}")))?;
+            let (event, left_out) = last_event_at(store, found, time)?;
+            let begun_at = UnixMicros(found.begun_at);
+            Ok(End { manifest: found, event, left_out, snapshot_begun_at: (begun_at > time).then_some(begun_at) })
         }
     }
 }
@@ -167,9 +233,11 @@ fn ranges(manifests: &[Manifest]) -> String {
     manifests.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the last event of a backup that was not displayed with a later time. Events without a time belong to the one before.
-fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<u64, BackupError> {
+/// Returns the last event of a backup that was displayed with this time or an earlier one, and the events after it that have no time: those
+/// may be later than `time`. A mistake that is to be undone is often among them, because deletes and unfollows have no time.
+fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<(u64, Option<LeftOut>), BackupError> {
     let (mut last, mut lead_us, mut followed) = (manifest.through, manifest.lead_us, manifest.followed_from.clone());
+    let mut left_out: Option<LeftOut> = None;
     // The records of a cluster's log decide which later ones count.
     let is_read = |piece: &&JournalPiece| followed.is_some() || piece.last > manifest.through;
     let pieces: Vec<_> = manifest.journal.iter().filter(is_read).collect();
@@ -177,7 +245,7 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
         let segment = read_piece(store, piece)?;
         let mut is_later = false;
         segment.walk(|found| {
-            let is_after = found.sequence.0 > manifest.through;
+            let (sequence, is_after) = (found.sequence.0, found.sequence.0 > manifest.through);
             let damaged = |what| BackupError::Damaged { place: segment.place.clone(), what };
             let counted = match &mut followed {
                 _ if is_later => None,
@@ -188,10 +256,13 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
             if is_later || !is_after {
                 return Ok(());
             }
-            let taken: Option<Taken> = counted.and_then(|event| event.taken(lead_us));
-            is_later = taken.is_some_and(|taken| taken.shown() > time);
-            if !is_later {
-                (last, lead_us) = (found.sequence.0, taken.map_or(lead_us, |taken| taken.lead_us));
+            match counted.map(|event| event.taken(lead_us)) {
+                Some(Some(taken)) if taken.shown() > time => is_later = true,
+                Some(Some(taken)) => (last, lead_us, left_out) = (sequence, taken.lead_us, None),
+                Some(None) => left_out.get_or_insert(LeftOut { first: sequence, last: sequence }).last = sequence,
+                // A record that is no event changes nothing that anybody sees.
+                None if left_out.is_none() => last = sequence,
+                None => {}
             }
             Ok::<_, BackupError>(())
         })?;
@@ -199,7 +270,7 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
             break;
         }
     }
-    Ok(last)
+    Ok((last, left_out))
 }
 
 fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
@@ -288,8 +359,7 @@ fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
             archive::ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts
         }
     };
-    let (cluster, visible_again, in_files) = (None, Vec::new(), Vec::new());
-    Ok(Restored { event, at: last_instant.shown(), cluster, posts, archived, edges, visible_again, in_files })
+    Ok(Restored::of(event, last_instant.shown(), [posts, edges], archived))
 }
 
 /// Makes one snapshot of the snapshot of a node and the copied records after it: a node continues with the log from there.
@@ -312,8 +382,7 @@ fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restore
     }
     let (world, at) = (&rebuilt.state.world, rebuilt.state.last_instant.shown());
     let (posts, edges, cluster) = (world.posts.len(), world.edges(), rebuilt.followed.membership.cluster());
-    let (visible_again, in_files) = (Vec::new(), Vec::new());
-    Ok(Restored { event, at, cluster: Some(cluster.to_string()), posts, archived: 0, edges, visible_again, in_files })
+    Ok(Restored { cluster: Some(cluster.to_string()), ..Restored::of(event, at, [posts, edges], 0) })
 }
 
 /// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the

@@ -106,6 +106,11 @@ impl Backups {
         self
     }
 
+    /// Returns the identity of the data directory.
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// Returns the options.
     pub fn options(&self) -> &BackupOptions {
         &self.options

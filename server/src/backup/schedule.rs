@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tracing::{info, warn};
 
-use crate::backup::BackupError;
-use crate::backup::BackupOptions;
 use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 use crate::backup::run::Backups;
+use crate::backup::{BackupError, BackupOptions, start};
 use tidewire::engine::Engine;
 use tidewire::storage::journal::Sequence;
 
@@ -60,6 +59,10 @@ impl BackupThread {
         }
         let stopping = Arc::<AtomicBool>::default();
         let mut backups = Backups::new(engine.clone(), options, Arc::clone(figures), Arc::clone(&stopping))?;
+        if cluster.is_some() {
+            // The check of a server on one machine came before its directory was written.
+            start::check_owner(&backups.options().to, backups.identity())?;
+        }
         backups.cluster = cluster;
         figures.begin(backups.options().every, engine.shared().clock.now());
         let (stop, stopped) = crossbeam_channel::bounded(0);

@@ -65,6 +65,9 @@ impl Store {
                     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
                     builder.recursive(true).create(path).map_err(|cause| unusable(&cause))?;
                 }
+                if !path.exists() {
+                    return Err(unusable(&"the directory does not exist"));
+                }
                 let files = LocalFileSystem::new_with_prefix(path).map_err(|cause| unusable(&cause))?;
                 (Arc::new(files.with_fsync(true)), String::new())
             }

@@ -14,11 +14,12 @@ mod copy;
 mod remote;
 
 #[cfg(all(feature = "cassandra", feature = "cluster"))]
-pub(super) use remote::OfCluster;
+pub(super) use remote::ClusterArchive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use serde_json::json;
 
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::outbox::{ArchivedCounts, OutboxQuery, Part};
@@ -48,6 +49,10 @@ pub(crate) enum ArchiveTool {
 pub(crate) struct ArchivePath {
     /// A data directory, or its archive.redb; no server may have it open
     path: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Maximum number of positions per read.
@@ -59,8 +64,10 @@ const NAMED_MAX: usize = 20;
 impl ArchiveTool {
     pub(crate) fn run(self) -> Outcome {
         match self {
-            Self::Inspect(ArchivePath { path }) => on(path, inspect),
-            Self::Verify(ArchivePath { path }) => on(path, verify),
+            Self::Inspect(ArchivePath { path, json }) => on(path, |archive| inspect(archive, json)),
+            Self::Verify(ArchivePath { path, json }) => {
+                terminal::verdict(json, on(path, |archive| verify(archive, json)))
+            }
             #[cfg(feature = "cassandra")]
             Self::Init(init) => init.run(),
             #[cfg(feature = "cassandra")]
@@ -81,8 +88,20 @@ fn file_in(path: PathBuf) -> PathBuf {
     if path.is_dir() { path.join(archive::FILE) } else { path }
 }
 
-fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
+fn inspect(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveError> {
     let (totals, archived_counts) = (archive.totals()?, archive.archived_counts()?);
+    if json {
+        terminal::print_json(&json!({
+            "format": totals.format,
+            "identity": archive.identity()?.map(|identity| identity.to_string()),
+            "through": totals.through.0,
+            "posts": totals.posts,
+            "outboxes": archived_counts.len(),
+            "entries": totals.entries,
+            "checksums": archive.has_checksums(),
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
     terminal::print_line(&format!("format:     {}", totals.format));
     let identity = archive.identity()?.map_or("none yet".to_owned(), |identity| identity.to_string());
     terminal::print_line(&format!("identity:   {identity}"));
@@ -94,35 +113,46 @@ fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
+fn verify(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveError> {
     let (totals, archived_counts) = (archive.totals()?, archive.archived_counts()?);
     let counted: u64 = archived_counts.iter().map(|(_, archived_counts)| entries(archived_counts)).sum();
-    let mut is_good = counted == totals.entries;
-    if !is_good {
-        terminal::print_line(&format!(
-            "bad: {counted} entries of outboxes are counted, and {} are there",
-            totals.entries
-        ));
+    let mut findings = Vec::new();
+    if counted != totals.entries {
+        findings.push(format!("{counted} entries of outboxes are counted, and {} are there", totals.entries));
     }
+    let report = |findings: &mut Vec<String>| {
+        // A damaged archive may have very many: they are printed as they are found.
+        findings.drain(..).fold(true, |_, finding| {
+            match json {
+                true => terminal::print_json(&json!({"bad": finding})),
+                false => terminal::print_line(&format!("bad: {finding}")),
+            }
+            false
+        })
+    };
+    let mut is_good = report(&mut findings);
     for (source, counts) in &archived_counts {
-        is_good &= Outbox::read(archive, source).report(source, entries(counts));
+        Outbox::read(archive, source).report(source, entries(counts), &mut findings);
+        is_good &= report(&mut findings);
     }
     // Also reads the tombstones, which are in no outbox.
     if let Err(cause) = archive.each(|_, kept| whole(&kept)) {
-        is_good = false;
-        terminal::print_line(&format!("bad: not all posts and tombstones can be read: {}", cause.with_sources()));
+        findings.push(format!("not all posts and tombstones can be read: {}", cause.with_sources()));
+        is_good &= report(&mut findings);
     }
-    if !is_good {
-        return Ok(ExitCode::FAILURE);
+    let (Totals { posts, through, .. }, outboxes) = (totals, archived_counts.len());
+    if json {
+        let (through, checksums) = (through.0, archive.has_checksums());
+        let figures = json!({"good": is_good, "outboxes": outboxes, "entries": counted, "posts": posts, "through": through, "checksums": checksums});
+        terminal::print_json(&figures);
+    } else if is_good {
+        let unchecked =
+            if archive.has_checksums() { "" } else { "; its pages have no checksums, so that not all damage shows" };
+        terminal::print_line(&format!(
+            "good: {outboxes} outboxes, {counted} entries, {posts} posts, event {through}{unchecked}"
+        ));
     }
-    let Totals { posts, through, .. } = totals;
-    let unchecked =
-        if archive.has_checksums() { "" } else { "; its pages have no checksums, so that not all damage shows" };
-    terminal::print_line(&format!(
-        "good: {} outboxes, {counted} entries, {posts} posts, event {through}{unchecked}",
-        archived_counts.len()
-    ));
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn entries(archived_counts: &ArchivedCounts) -> u64 {
@@ -169,7 +199,7 @@ impl Outbox {
         let mut max = STEP;
         loop {
             let ask = OutboxQuery { part: Part::Whole, span, direction, max };
-            let positions = match archive.copy(source, ask) {
+            let positions = match archive.positions(source, ask) {
                 Ok(positions) => positions,
                 // A read of many positions fails if it touches a damaged page: smaller reads get closer to the damage.
                 Err(_) if max > 1 => {
@@ -206,27 +236,22 @@ impl Outbox {
         }
     }
 
-    /// Prints what is missing. Returns true if nothing is missing.
-    fn report(&self, source: &SourceId, counted: u64) -> bool {
+    /// Adds what is missing to the findings.
+    fn report(&self, source: &SourceId, counted: u64, findings: &mut Vec<String>) {
         let Self { listed, hole, gone, named } = self;
         if let Some((above, below, cause)) = hole {
             let between = format!("between posts {} and {}", above.id, below.id);
-            terminal::print_line(&format!(
-                "bad: {source}: {} of {counted} entries cannot be listed, {between}: {cause}",
-                counted.saturating_sub(*listed)
-            ));
+            let lost = counted.saturating_sub(*listed);
+            findings.push(format!("{source}: {lost} of {counted} entries cannot be listed, {between}: {cause}"));
         } else if *listed != counted {
-            terminal::print_line(&format!("bad: {source}: {listed} entries are there, and {counted} are counted"));
+            findings.push(format!("{source}: {listed} entries are there, and {counted} are counted"));
         }
         if *gone > 0 {
-            terminal::print_line(&format!("bad: {source}: {gone} of {listed} posts cannot be read"));
+            findings.push(format!("{source}: {gone} of {listed} posts cannot be read"));
         }
-        for (id, why) in named {
-            terminal::print_line(&format!("bad: {source}: post {id}: {why}"));
-        }
+        findings.extend(named.iter().map(|(id, why)| format!("{source}: post {id}: {why}")));
         if *gone > named.len() as u64 {
-            terminal::print_line(&format!("bad: {source}: and {} others", gone - named.len() as u64));
+            findings.push(format!("{source}: and {} others", gone - named.len() as u64));
         }
-        hole.is_none() && *listed == counted && *gone == 0
     }
 }

@@ -1,16 +1,26 @@
-//! An HTTP client of a running server, used by imports.
+//! An HTTP client of a running server, for imports and for the commands that call a server.
+//!
+//! Responsible for:
+//! - requests with timeouts, sent again while the server is overloaded; streams of events; the credential.
+//!
+//! Not responsible for:
+//! - which certificates of servers are accepted (`cli::trust`), what an answer means (`cli::calls`, `cli::import_posts`).
 
+use std::io::Read;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::ClientConfig;
 use serde::Deserialize;
 use ureq::Agent;
-use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use ureq::config::Config;
+use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{Method, Request};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::transport::{Connector as _, DefaultConnector};
+
+use crate::cli::sent_mark::{self, MarkSent};
+use crate::cli::{resolver, tls_connector};
 
 /// Maximum attempts for one request while the server answers that it is overloaded.
 const ATTEMPTS_MAX: u32 = 60;
@@ -18,32 +28,73 @@ const ATTEMPTS_MAX: u32 = 60;
 /// Longest wait between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Longest time for one request with its answer.
+const REQUEST_MAX: Duration = Duration::from_secs(60);
+
+/// Longest silence of a stream of events, which has a beat every 30 s.
+const SILENCE_MAX: Duration = Duration::from_secs(75);
+
+/// The codes of refusals for load, with status 429 or 503. Others with a `Retry-After` have a reason of their own, as a full disk.
+const OVERLOAD_CODES: [&str; 4] = ["overloaded", "rate_limited", "too_many_connections", "too_many_denials"];
+
+/// The detail of a refusal for want of a key. The server names a header in its place, which the command line has no option for.
+const KEY_MISSING: &str =
+    "the server wants a key or a token: --key-file FILE names a file with one, or TIDEWIRE_KEY has it";
+
 /// A client that sends JSON to a server.
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
     server: String,
     authorization: Option<String>,
+    /// True if `--ca-file` names the certificates to trust.
+    has_ca_file: bool,
+    /// Time for a request with all its attempts. None means that only their number is limited.
+    gives_up_after: Option<Duration>,
 }
 
 /// Why there is no usable answer from a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no connection to the server.
-    #[error("no answer from {server}: {cause}; is `tidewire serve` running there?")]
+    /// There is no connection to the server, or no answer in time. The request may be sent again: it was not sent, or it does the same if
+    /// it is done twice.
+    #[error("no answer from {server}: {cause}{advice}")]
     Unreachable {
         /// The address of the server.
         server: String,
         /// The error of the HTTP client.
         cause: Box<ureq::Error>,
+        /// What to do then, or an empty text.
+        advice: &'static str,
     },
-    /// The server is still busy after all attempts.
-    #[error("{server} is still overloaded after {ATTEMPTS_MAX} attempts: {detail}")]
-    Overloaded {
+    /// A request that must not be done twice was sent, and there is no answer.
+    #[error(
+        "no answer from {server}: {cause}; nobody knows whether it was done, so look before you try again; with --id, a post that is \
+         sent twice is published once"
+    )]
+    OutcomeUnknown {
         /// The address of the server.
         server: String,
-        /// The detail of the last answer.
-        detail: String,
+        /// The error of the HTTP client.
+        cause: Box<ureq::Error>,
+    },
+    /// The server has accepted a stream of events, and sends none.
+    #[error("no answer from {server}: timeout, since no event has come for {time:?}")]
+    Silent {
+        /// The address of the server.
+        server: String,
+        /// How long the first event was waited for.
+        time: Duration,
+    },
+    /// The server still refuses for a temporary reason after all attempts: it is overloaded, or its disk is full.
+    #[error("{server} {} after {attempts} {}: {refused}, status {}", how(refused), if *attempts == 1 { "attempt" } else { "attempts" }, refused.status)]
+    StillRefused {
+        /// The address of the server.
+        server: String,
+        /// Number of requests that were sent.
+        attempts: u32,
+        /// The last refusal.
+        refused: Box<Refused>,
     },
     /// The answer is not one of a Tidewire server.
     #[error("{server} answered {status}, which is no answer of a Tidewire server: {text}")]
@@ -57,9 +108,57 @@ pub enum ClientError {
     },
 }
 
-/// A problem document, with the fields that an import needs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Returns how a server still refuses, as the beginning of a sentence.
+fn how(refused: &Refused) -> &'static str {
+    let is_for_load = OVERLOAD_CODES.contains(&refused.code.as_str());
+    if is_for_load { "is still overloaded" } else { "still refuses" }
+}
+
+/// Returns what to do after there was no answer, as the end of a sentence.
+fn advice(server: &str, cause: &ureq::Error, has_ca_file: bool) -> &'static str {
+    if let Some(advice) = advice_of_tls(server, cause) {
+        return advice;
+    }
+    let cause = cause.to_string();
+    if !cause.contains("invalid peer certificate") {
+        return "; is `tidewire serve` running there?";
+    }
+    // The certificate of an authority that is shown by a server itself is what `openssl req -x509` makes.
+    let is_self_signed = cause.contains("CaUsedAsEndEntity");
+    match (is_self_signed, cause.contains("UnknownIssuer"), has_ca_file) {
+        (true, _, false) => "; the certificate is self-signed: --ca-file names the certificates to trust",
+        (true, _, true) => "; the certificate is self-signed and not in the file of --ca-file",
+        (_, true, false) => "; --ca-file names the certificates to trust",
+        (_, true, true) => "; its signer is not in the file of --ca-file",
+        (false, false, _) => "",
+    }
+}
+
+/// Returns what to do if a server has answered something else than its URL says: HTTP in plain text, or TLS.
+pub(super) fn advice_of_tls(server: &str, cause: &ureq::Error) -> Option<&'static str> {
+    let text = cause.to_string();
+    let is_no_http = matches!(cause, ureq::Error::Protocol(_)) && text.contains("http parse fail");
+    let is_no_tls = text.contains("InvalidContentType");
+    match server.split_once("://") {
+        // A server of TLS answers with a TLS alert.
+        Some(("http", _)) if is_no_http => Some("; does it serve TLS? then use https://"),
+        Some(("https", _)) if is_no_tls => Some("; does it serve without TLS? then use http://"),
+        _ => None,
+    }
+}
+
+/// Creates an agent whose connections mark that a request was sent.
+fn agent(config: Config) -> Agent {
+    resolver::agent(config, DefaultConnector::default().chain(MarkSent))
+}
+
+/// A problem document, with the fields that the command line needs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
+#[error("{detail} ({code})")]
 pub struct Refused {
+    /// The HTTP status.
+    #[serde(default)]
+    pub status: u16,
     /// The stable problem code.
     pub code: String,
     /// The description of the problem, for people.
@@ -87,60 +186,43 @@ pub enum ServerResponse {
     Refused(Refused),
 }
 
-/// Why the file of trusted certificates cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TrustError {
-    /// The file cannot be read, or it is not valid PEM.
-    #[error("{}: {cause}", file.display())]
-    Unreadable {
-        /// The path of the file.
-        file: PathBuf,
-        /// The error of the PEM parser.
-        cause: pem::Error,
-    },
-    /// The file has no certificate.
-    #[error("{}: no certificate in it", file.display())]
-    Empty {
-        /// The path of the file.
-        file: PathBuf,
-    },
-}
+/// A stream of events, or why there is none, with the time after which the server wants another attempt.
+pub type EventStream = Result<Box<dyn Read + Send>, (Refused, Option<Duration>)>;
 
-/// Reads the certificates of a PEM file, which become the only trusted roots.
-///
-/// # Errors
-/// Every error names the file.
-pub fn trusted(file: &Path) -> Result<RootCerts, TrustError> {
-    let unreadable = |cause| TrustError::Unreadable { file: file.to_owned(), cause };
-    let certificates = CertificateDer::pem_file_iter(file).map_err(unreadable)?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
-    if certificates.is_empty() {
-        return Err(TrustError::Empty { file: file.to_owned() });
-    }
-    let certificates = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
-    Ok(RootCerts::new_with_certs(&certificates.collect::<Vec<_>>()))
-}
+/// The code of a refusal after which nobody knows whether the write was done.
+pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 impl Client {
-    /// Creates a client of the server at this URL. If it is an `https` URL, one of `roots` must have signed its certificate.
-    pub fn new(server: &str, roots: RootCerts) -> Self {
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_secs(60)))
-            .tls_config(TlsConfig::builder().root_certs(roots).build());
-        Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned(), authorization: None }
+    /// Creates a client of the server at this URL. For an `https` URL, `trusted` verifies its certificate; without it, a public authority
+    /// must have signed that.
+    pub fn new(server: &str, trusted: Option<Arc<ClientConfig>>) -> Self {
+        let config = Agent::config_builder().http_status_as_error(false).build();
+        let has_ca_file = trusted.is_some();
+        let agent = match trusted {
+            Some(trusted) => tls_connector::agent(config, trusted),
+            None => agent(config),
+        };
+        let server = server.trim_end_matches('/').to_owned();
+        Self { agent, server, authorization: None, has_ca_file, gives_up_after: None }
     }
 
-    /// Returns the same client, which sends this key with every request.
+    /// Returns the same client, which sends this key or token with every request.
     #[must_use]
     pub fn with_key(self, key: &str) -> Self {
         Self { authorization: Some(format!("Bearer {key}")), ..self }
     }
 
+    /// Returns the same client, which gives up after this time, also while the server is overloaded.
+    #[must_use]
+    pub fn giving_up_after(self, time: Duration) -> Self {
+        Self { gives_up_after: Some(time), ..self }
+    }
+
     /// Creates a client of a server inside this process. It ignores any configured proxy.
     pub fn within(address: SocketAddr) -> Self {
-        let agent = Agent::config_builder().http_status_as_error(false).proxy(None);
-        Self { agent: agent.build().new_agent(), server: format!("http://{address}"), authorization: None }
+        let agent = agent(Agent::config_builder().http_status_as_error(false).proxy(None).build());
+        let server = format!("http://{address}");
+        Self { agent, server, authorization: None, has_ca_file: false, gives_up_after: None }
     }
 
     /// Creates the error for an answer that is not one of a Tidewire server.
@@ -151,7 +233,7 @@ impl Client {
     /// Posts `json` to `path`, and repeats the request while the server is overloaded.
     ///
     /// # Errors
-    /// If the server is unreachable, stays overloaded, or is not a Tidewire server.
+    /// If the server is unreachable, refuses for a temporary reason until the end, or is not a Tidewire server.
     pub fn post(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
         self.send(&Method::POST, path, json)
     }
@@ -172,38 +254,149 @@ impl Client {
         self.send(&Method::PATCH, path, json)
     }
 
+    /// Posts `json` to `path`. It is not sent again if nobody knows whether the server has done it.
+    ///
+    /// # Errors
+    /// The same as for [`Client::post`], and [`ClientError::OutcomeUnknown`] if there is no answer after it was sent.
+    pub fn post_once(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
+        self.send_if(&Method::POST, path, json, false)
+    }
+
+    /// Sends a PUT request to `path` in the same way as [`Client::post`].
+    ///
+    /// # Errors
+    /// The same as for [`Client::post`].
+    pub fn put(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
+        self.send(&Method::PUT, path, json)
+    }
+
+    /// Sends a DELETE request to `path` in the same way as [`Client::post`].
+    ///
+    /// # Errors
+    /// The same as for [`Client::post`].
+    pub fn delete(&self, path: &str) -> Result<ServerResponse, ClientError> {
+        self.send(&Method::DELETE, path, "")
+    }
+
+    /// Opens a stream of server-sent events. Reading from it fails after a silence that is longer than the time between two beats.
+    ///
+    /// # Errors
+    /// If the server is unreachable, or the answer is no stream of events. A refusal is returned with the seconds of its `Retry-After`.
+    pub fn events(&self, path: &str) -> Result<EventStream, ClientError> {
+        let time = Some(self.patience());
+        let request = self.request(&Method::GET, path).header(ACCEPT, "text/event-stream");
+        let request = request.body(()).map_err(|cause| self.unreachable(cause.into()))?;
+        let limits = self.agent.configure_request(request);
+        let request =
+            limits.timeout_connect(time).timeout_recv_response(time).timeout_per_read(Some(SILENCE_MAX)).build();
+        let mut response = self.agent.run(request).map_err(|cause| self.unreachable(cause))?;
+        let status = response.status().as_u16();
+        if status == 200 {
+            let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+            if !kind.starts_with("text/event-stream") {
+                return Err(self.foreign(status, &format!("{kind:?} is no stream of events")));
+            }
+            return Ok(Ok(Box::new(response.into_body().into_reader())));
+        }
+        let wait = retry_after(&response);
+        let text = response.body_mut().read_to_string().map_err(|cause| self.unreachable(cause))?;
+        Ok(Err((self.refused(status, &text)?, wait)))
+    }
+
     fn send(&self, method: &Method, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
-        let uri = format!("{}{path}", self.server);
-        let mut detail = String::new();
-        for _ in 0..ATTEMPTS_MAX {
-            let unreachable = |cause| ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause) };
-            let request = Request::builder().method(method).uri(&uri).header(CONTENT_TYPE, "application/json");
-            let request = match &self.authorization {
-                Some(authorization) => request.header(AUTHORIZATION, authorization),
-                None => request,
-            };
-            let request = request.body(json).map_err(|cause| unreachable(cause.into()))?;
-            let mut response = self.agent.run(request).map_err(unreachable)?;
-            let status = response.status().as_u16();
-            let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
-            let text = response.body_mut().read_to_string().map_err(unreachable)?;
+        self.send_if(method, path, json, true)
+    }
+
+    /// Sends a request, and sends it again as long as the answer has a `Retry-After`. Only one that `is_repeatable` is sent again if nobody
+    /// knows whether it was done.
+    fn send_if(
+        &self,
+        method: &Method,
+        path: &str,
+        json: &str,
+        is_repeatable: bool,
+    ) -> Result<ServerResponse, ClientError> {
+        let began = Instant::now();
+        let left = || self.gives_up_after.map_or(REQUEST_MAX, |time| time.saturating_sub(began.elapsed()));
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let request = self.request(method, path);
+            let request = if json.is_empty() { request } else { request.header(CONTENT_TYPE, "application/json") };
+            let request = request.body(json).map_err(|cause| self.unreachable(cause.into()))?;
+            // Never zero: that would be no limit.
+            let time = left().clamp(Duration::from_millis(1), REQUEST_MAX);
+            let request = self.agent.configure_request(request).timeout_global(Some(time)).build();
+            sent_mark::clear();
+            let mut response = self.agent.run(request).map_err(|cause| self.unanswered(cause, is_repeatable))?;
+            let (status, wait) = (response.status().as_u16(), retry_after(&response));
+            let text = response.body_mut().read_to_string();
+            let text = text.map_err(|cause| self.unanswered(cause, is_repeatable))?;
             if status < 300 {
                 return Ok(ServerResponse::Done(status, text));
             }
-            let Ok(refused) = serde_json::from_str::<Refused>(&text) else {
-                return Err(self.foreign(status, &text));
+            let refused = self.refused(status, &text)?;
+            let Some(wait) = wait.filter(|_| is_repeatable || refused.code != OUTCOME_UNKNOWN) else {
+                return Ok(ServerResponse::Refused(refused));
             };
-            match wait.map(Duration::from_secs) {
-                None => return Ok(ServerResponse::Refused(refused)),
-                Some(wait) => {
-                    detail = refused.detail;
-                    #[expect(clippy::disallowed_methods, reason = "this is an import thread, not an actor")]
-                    std::thread::sleep(wait.min(WAIT_MAX));
-                }
+            let wait = wait.min(WAIT_MAX);
+            if attempts == ATTEMPTS_MAX || (self.gives_up_after.is_some() && wait >= left()) {
+                return Err(self.still_refused(attempts, refused));
             }
+            #[expect(clippy::disallowed_methods, reason = "this is a thread of a tool, not an actor")]
+            std::thread::sleep(wait);
         }
-        Err(ClientError::Overloaded { server: self.server.clone(), detail })
     }
+
+    fn request(&self, method: &Method, path: &str) -> ureq::http::request::Builder {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.server));
+        match &self.authorization {
+            Some(authorization) => request.header(AUTHORIZATION, authorization),
+            None => request,
+        }
+    }
+
+    fn unreachable(&self, cause: ureq::Error) -> ClientError {
+        let advice = advice(&self.server, &cause, self.has_ca_file);
+        ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause), advice }
+    }
+
+    /// Creates the error for a request of this thread that has no answer.
+    fn unanswered(&self, cause: ureq::Error, is_repeatable: bool) -> ClientError {
+        if is_repeatable || !sent_mark::is_set() {
+            return self.unreachable(cause);
+        }
+        ClientError::OutcomeUnknown { server: self.server.clone(), cause: Box::new(cause) }
+    }
+
+    /// Creates the error for a stream that the server sends nothing on.
+    pub(super) fn silent(&self) -> ClientError {
+        ClientError::Silent { server: self.server.clone(), time: self.patience() }
+    }
+
+    /// Returns the time after which a command gives up.
+    pub(super) fn patience(&self) -> Duration {
+        self.gives_up_after.unwrap_or(REQUEST_MAX)
+    }
+
+    /// Creates the error for a server that has refused for all this time.
+    pub(super) fn still_refused(&self, attempts: u32, refused: Refused) -> ClientError {
+        ClientError::StillRefused { server: self.server.clone(), attempts, refused: Box::new(refused) }
+    }
+
+    /// Parses a problem document.
+    fn refused(&self, status: u16, text: &str) -> Result<Refused, ClientError> {
+        let mut refused = serde_json::from_str::<Refused>(text).map_err(|_| self.foreign(status, text))?;
+        if status == 401 && self.authorization.is_none() {
+            KEY_MISSING.clone_into(&mut refused.detail);
+        }
+        Ok(Refused { status, ..refused })
+    }
+}
+
+fn retry_after<T>(response: &ureq::http::Response<T>) -> Option<Duration> {
+    let wait = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    wait.parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -234,7 +427,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        Client::new(&server, RootCerts::WebPki)
+        Client::new(&server, None)
     }
 
     #[test]
@@ -244,6 +437,18 @@ mod tests {
             "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
         ]);
         assert!(matches!(client.post("/x", "{}").unwrap(), ServerResponse::Done(200, _)));
+    }
+
+    #[test]
+    fn what_must_not_be_done_twice_is_not_called_unreachable_after_it_was_sent() {
+        const CUT: &str = "HTTP/1.1 201 x\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{";
+        for answer in [&[""], &[CUT]] {
+            let client = scripted(answer);
+            assert!(matches!(client.post_once("/x", "{}"), Err(ClientError::OutcomeUnknown { .. })), "{answer:?}");
+            // Its listener is closed by now: this request was never sent.
+            assert!(matches!(client.post_once("/x", "{}"), Err(ClientError::Unreachable { .. })), "{answer:?}");
+            assert!(matches!(scripted(answer).post("/x", "{}"), Err(ClientError::Unreachable { .. })), "{answer:?}");
+        }
     }
 
     #[test]

@@ -1,24 +1,22 @@
-//! The options of a node of a cluster, and `tidewire cluster`: creates the log of a cluster, and shows its nodes.
+//! The options of a node of a cluster, and `tidewire cluster init`: creates the log of a cluster.
 
 use std::env::VarError;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde::Deserialize;
 use tracing::warn;
 
 use crate::backup::BackupOptions;
 #[cfg(feature = "cassandra")]
-use crate::cli::archive::OfCluster;
-use crate::cli::client::ServerResponse;
+use crate::cli::archive::ClusterArchive;
+use crate::cli::calls::cluster_status::ClusterStatus;
 use crate::cli::founded_state::FoundedState;
 use crate::cli::node::{HttpPeers, NodeStart};
 use crate::cli::settings::{OldPosts, Span};
-use crate::cli::{Outcome, import};
+use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::{NodeOptions, SESSION, append_first, found, found_with_archive, refuse_used};
@@ -212,7 +210,7 @@ pub(crate) enum ClusterTool {
     /// Create the log of a new cluster in Kafka
     Init(Init),
     /// Show the nodes of a cluster, as one of them sees it
-    Status(Status),
+    Status(ClusterStatus),
 }
 
 /// Arguments of `tidewire cluster init`.
@@ -239,7 +237,7 @@ pub(crate) struct Init {
 
     #[cfg(feature = "cassandra")]
     #[command(flatten)]
-    archive: OfCluster,
+    archive: ClusterArchive,
 
     /// Begin with the state in this directory, which `tidewire restore` has made, or which was that of a node: for a cluster whose log is lost
     #[arg(long, value_name = "DIR", requires = "data_dir")]
@@ -248,40 +246,6 @@ pub(crate) struct Init {
     /// Data directory to create for the first node, with --from-snapshot; it must be empty or not exist
     #[arg(long, value_name = "DIR", requires = "from_snapshot")]
     data_dir: Option<PathBuf>,
-}
-
-/// Arguments of `tidewire cluster status`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Status {
-    /// A node of the cluster [env: TIDEWIRE_SERVER] [default: http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
-    server: Option<String>,
-
-    /// File with a key of that server, if the server requires one
-    #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
-    key_file: Option<PathBuf>,
-
-    /// PEM file with the root certificates that are trusted for an https server [default: those of public authorities]
-    #[arg(long, env = "TIDEWIRE_CA_FILE", value_name = "FILE")]
-    ca_file: Option<PathBuf>,
-}
-
-/// The answer of `GET /v1/cluster`.
-#[derive(Debug, Deserialize)]
-struct Shown {
-    node: String,
-    epoch: u64,
-    sequencer: Option<String>,
-    applied: u64,
-    partitions: u32,
-    nodes: Vec<ShownNode>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ShownNode {
-    name: String,
-    address: String,
-    partitions: Vec<u32>,
 }
 
 impl ClusterTool {
@@ -319,14 +283,10 @@ impl Init {
                 appended.map_err(|cause| with_advice(cause, self.data_dir.as_deref()))?;
             }
         }
-        let mut out = std::io::stdout().lock();
-        writeln!(
-            out,
-            "created cluster {} ({id}): its log is the topic {0}.log, with {} copies",
-            self.cluster, self.replicas
-        )?;
+        let created = format!("created cluster {} ({id}): its log is the topic {0}.log", self.cluster);
+        terminal::print_line(&format!("{created}, with {} copies", self.replicas));
         if let Some(state) = state {
-            writeln!(out, "{state}")?;
+            terminal::print_line(&state.to_string());
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -351,31 +311,6 @@ fn long_enough(kept: Duration) -> Result<Duration, String> {
         format!("--log-retention {kept:?} is too short: keep records for a day or more, at least for {RETENTION_MIN:?}")
     };
     if kept < RETENTION_MIN { Err(refused()) } else { Ok(kept) }
-}
-
-impl Status {
-    fn run(self) -> Outcome {
-        let client = import::client(self.server, self.key_file, self.ca_file.as_deref())?;
-        let text = match client.get("/v1/cluster")? {
-            ServerResponse::Done(_, text) => text,
-            ServerResponse::Refused(refused) => return Err(refused.detail.into()),
-        };
-        let shown: Shown =
-            serde_json::from_str(&text).map_err(|cause| format!("not the state of a cluster: {cause}"))?;
-        let mut out = std::io::stdout().lock();
-        let sequencer = shown.sequencer.as_deref().unwrap_or("no node");
-        writeln!(
-            out,
-            "epoch {}: {sequencer} takes writes; {} has applied record {}",
-            shown.epoch, shown.node, shown.applied
-        )?;
-        for node in &shown.nodes {
-            let owned = node.partitions.len();
-            writeln!(out, "{}  {}  owns {owned} of {} partitions", node.name, node.address, shown.partitions)?;
-        }
-        // For scripts: a cluster that takes no writes is not well.
-        Ok(if shown.sequencer.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
 }
 
 #[cfg(test)]

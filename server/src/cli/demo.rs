@@ -1,4 +1,4 @@
-//! `tidewire demo`: a server with a small generated data set in which users keep publishing.
+//! `tidewire demo`: a server with a small generated data set, whose users publish, read, follow, mute and watch.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -7,13 +7,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::rt::{self, System};
+use actix_web::rt::System;
 use tokio::sync::oneshot;
 
-use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
+use crate::cli::demo_load::DemoLoad;
+use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld, PEOPLE};
 use crate::cli::serve::raise_open_files;
+use crate::cli::settings::{listen_address, reachable};
 use crate::cli::{Outcome, terminal};
-use crate::http::auth::{Access, AccessOptions};
+use crate::http::auth::cors::Origins;
+use crate::http::auth::{Access, AccessOptions, mint};
 use crate::http::serve;
 use crate::http::state::HttpState;
 use tidewire::clock::{Clock as _, SystemClock};
@@ -25,19 +28,23 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 /// Number of posts at the start, one for each minute before the start.
 const POSTS_BEFORE: u64 = 400;
 
-/// Interval between two posts after the start.
-const PERIOD: Duration = Duration::from_millis(500);
+/// Time after its last read at which a reader falls asleep. Short, so that one sees readers sleep and wake.
+const ACTIVE_WINDOW: Duration = Duration::from_secs(90);
 
 /// Arguments of `tidewire demo`.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// Address and port to serve on
-    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
     /// TOML file with the keys that requests need [default: none; then only on loopback]
     #[arg(long, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
     access: Option<PathBuf>,
+
+    /// Other origins whose pages may use the server, separated by commas [default: none]
+    #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
+    cors_origins: Option<Origins>,
 
     /// Stop after so many seconds [default: run until Ctrl-C]
     #[arg(long, value_name = "SECONDS")]
@@ -51,16 +58,23 @@ impl Demo {
             return Ok(terminal::refuse(&refusal));
         }
         raise_open_files();
-        let access = Arc::new(Access::open(AccessOptions { file: self.access, ..AccessOptions::default() })?);
+        let has_keys = self.access.is_some();
+        let origins = self.cors_origins.unwrap_or_default();
+        let access = Access::open(AccessOptions { file: self.access, origins, ..AccessOptions::default() })?;
+        // The users of the demo need a key where there are keys.
+        let key = if has_keys { Some(mint::server_key()?) } else { None };
+        let access = Arc::new(key.iter().fold(access, |access, key| access.with_own_key(key)));
         let listener = serve::bind(self.listen)?;
         let listen = listener.local_addr()?;
         let celebrity = NonZeroU64::new(CELEBRITY_FOLLOWERS).map_or(CelebrityPolicy::PushAll, CelebrityPolicy::Above);
-        let engine = Engine::start(EngineConfig { celebrity, ..EngineConfig::default() });
+        let config = EngineConfig { celebrity, active_window: ACTIVE_WINDOW, ..EngineConfig::default() };
+        let engine = Engine::start(config);
         System::new().block_on(async move {
             let mut world = DemoWorld::new(1);
             populate(&engine, &mut world).await?;
-            introduce(&world, listen);
-            rt::spawn(keep_publishing(engine.clone(), world));
+            introduce(&world, reachable(listen));
+            // Its first requests wait in the queue of the listener until the server takes connections.
+            let _load = DemoLoad::start(&world, format!("http://{}", reachable(listen)), key.as_deref())?;
             let (_alive, failed) = oneshot::channel();
             let state = HttpState { access, ..HttpState::from(engine) };
             serve::run_on(state, listener, self.seconds.map(Duration::from_secs), failed).await?;
@@ -79,26 +93,23 @@ async fn populate(engine: &Engine, world: &mut DemoWorld) -> Result<(), Error> {
     Ok(())
 }
 
-async fn keep_publishing(engine: Engine, mut world: DemoWorld) {
-    loop {
-        rt::time::sleep(PERIOD).await;
-        match engine.publish(world.post(), false).await {
-            Ok(_) => {}
-            Err(busy) if busy.is_temporary() && busy != Error::ShuttingDown => {}
-            Err(_) => return,
-        }
-    }
-}
-
 fn introduce(world: &DemoWorld, listen: SocketAddr) {
     let (reader, celebrity) = (world.reader(), world.celebrity());
+    let requests = [
+        (format!("users/{reader}/feed?limit=5"), "somebody's feed"),
+        (format!("users/{celebrity}/posts?limit=5"), "the page of a celebrity, whose posts are pulled"),
+        ("stats".to_owned(), "what the server is doing"),
+    ]
+    .map(|(path, what)| format!("  http://{listen}/v1/{path:<30} {what}"))
+    .join("\n");
     terminal::print_line(&format!(
         "\
-A small world is being served, and somebody in it publishes twice a second. Try:
+The console: http://{listen}/console
 
-  http://{listen}/v1/users/{reader}/feed?limit=5      somebody's feed
-  http://{listen}/v1/users/{celebrity}/posts?limit=5   the page of a celebrity, whose posts are pulled
-  http://{listen}/v1/stats                           what the server is doing
+It shows a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity; a third of the people never
+read, so nothing is pushed to them; about once a minute many repost the same post. Three requests to try:
+
+{requests}
 
 Publish something yourself:
 

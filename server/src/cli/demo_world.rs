@@ -1,6 +1,8 @@
 //! The generated data of `tidewire demo`: users who follow each other and publish. It is deterministic: the same seed gives the same
 //! data.
 
+use std::ops::Range;
+
 use fastrand::Rng;
 
 use tidewire::feed::event::NewEdge;
@@ -8,7 +10,11 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 
 /// Number of generated users.
-const PEOPLE: usize = 300;
+pub const PEOPLE: usize = 300;
+
+/// The users who read often, and those who come seldom. The others never read: they sleep.
+const FREQUENT: Range<usize> = 1..120;
+const SELDOM: Range<usize> = 120..200;
 
 /// The follower count above which the demo's server treats a source as a celebrity.
 pub const CELEBRITY_FOLLOWERS: u64 = 150;
@@ -26,7 +32,7 @@ const OPENINGS: [&str; 6] =
     ["Thinking about", "Just finished reading on", "Can anyone recommend", "A note on", "Today:", "Unpopular view of"];
 
 /// A generator of users, follow edges and posts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DemoWorld {
     draw: Rng,
     people: Vec<SourceId>,
@@ -40,6 +46,12 @@ impl DemoWorld {
         Self { draw: Rng::with_seed(seed), people }
     }
 
+    /// Returns a generator with the same users that draws by another seed.
+    #[must_use]
+    pub fn reseeded(&self, seed: u64) -> Self {
+        Self { draw: Rng::with_seed(seed), ..self.clone() }
+    }
+
     /// Returns the user that nearly everyone follows.
     pub fn celebrity(&self) -> &SourceId {
         &self.people[0]
@@ -48,6 +60,35 @@ impl DemoWorld {
     /// Returns a user who follows many others, including the celebrity.
     pub fn reader(&self) -> &SourceId {
         &self.people[7]
+    }
+
+    /// Draws any user but the celebrity.
+    pub fn somebody(&mut self) -> SourceId {
+        self.one_of(1..PEOPLE)
+    }
+
+    /// Draws one of the users who read often.
+    pub fn frequent_reader(&mut self) -> SourceId {
+        self.one_of(FREQUENT)
+    }
+
+    /// Draws so many different users who read often.
+    pub fn frequent_readers(&mut self, count: usize) -> Vec<SourceId> {
+        self.draw.choose_multiple(&self.people[FREQUENT], count).into_iter().cloned().collect()
+    }
+
+    /// Draws one of the users who come seldom.
+    pub fn seldom_reader(&mut self) -> SourceId {
+        self.one_of(SELDOM)
+    }
+
+    /// Draws a number.
+    pub fn number(&mut self, of: Range<u64>) -> u64 {
+        self.draw.u64(of)
+    }
+
+    fn one_of(&mut self, people: Range<usize>) -> SourceId {
+        self.people[self.draw.usize(people)].clone()
     }
 
     /// Generates the follow edges: mostly to users with many followers (a skewed distribution), plus one tag for each user.
@@ -69,9 +110,9 @@ impl DemoWorld {
         edges
     }
 
-    /// Generates the next post of a random author.
+    /// Generates the next post: more often of an author whom many follow.
     pub fn post(&mut self) -> Draft {
-        let author = if self.draw.u8(..8) == 0 { 0 } else { self.draw.usize(..PEOPLE) };
+        let author = if self.draw.u8(..8) == 0 { 0 } else { (self.draw.f64().powi(2) * PEOPLE as f64) as usize };
         let tag = TAGS[self.draw.usize(..TAGS.len())];
         let text = format!("{} {tag}, number {}", OPENINGS[self.draw.usize(..OPENINGS.len())], self.draw.u16(1..1_000));
         let body = Body::new(&serde_json::json!({ "text": text }).to_string()).expect("the text is small JSON");
@@ -109,5 +150,6 @@ mod tests {
         let celebrities: Vec<_> =
             one.people.iter().filter(|person| followers(person) as u64 > CELEBRITY_FOLLOWERS).collect();
         assert_eq!(celebrities, [one.celebrity()]);
+        const { assert!(FREQUENT.end <= SELDOM.start && SELDOM.end < PEOPLE, "some never read") };
     }
 }

@@ -14,24 +14,23 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use actix_web::dev::ServerHandle;
 use actix_web::rt::System;
-use ureq::tls::RootCerts;
+use serde_json::json;
 
-use crate::cli::client::{self, Client, ClientError};
+use crate::cli::client::{Client, ClientError, Refused};
 use crate::cli::lines::{Lines, ReadError};
-use crate::cli::report::Report;
+use crate::cli::report::{Form, Report};
+use crate::cli::server_access::{ServerAccess, ServerUrl};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, keys, terminal};
+use crate::cli::{Outcome, opening, terminal};
 use crate::http::serve;
-use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
+use tidewire::runtime::message::SnapshotTaken;
 use tidewire::storage::journal::Durability;
 
 /// Worker threads of the server inside this process.
@@ -42,15 +41,10 @@ const WORKERS: usize = 2;
 pub struct Target {
     /// Running server to import into [env: TIDEWIRE_SERVER] [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
-    server: Option<String>,
+    server: Option<ServerUrl>,
 
-    /// File with a key of that server, if the server requires one
-    #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
-    key_file: Option<PathBuf>,
-
-    /// PEM file with the root certificates that are trusted for an https server [default: those of public authorities]
-    #[arg(long, env = "TIDEWIRE_CA_FILE", value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    access: ServerAccess,
 
     /// Data directory to import into, without a server; created if missing, refused while in use
     #[arg(long, value_name = "DIR")]
@@ -59,10 +53,57 @@ pub struct Target {
     /// TOML file with the options of the data directory's server, for its limits
     #[arg(long, value_name = "FILE", requires = "data_dir")]
     config: Option<PathBuf>,
+
+    /// Exit with 1 if any line was refused [default: only if all were]
+    #[arg(long)]
+    strict: bool,
+
+    /// Print refused lines and the summary as lines of JSON
+    #[arg(long)]
+    json: bool,
 }
 
+/// The error of an import that stopped before the end of its file.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}{place}")]
+pub(crate) struct Stopped {
+    /// Why it stopped. The exit code is that of this error.
+    pub(crate) cause: StopCause,
+    /// Where to go on, as the end of a sentence, or an empty text if the whole file can be imported again.
+    pub(crate) place: String,
+}
+
+/// Why an import stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StopCause {
+    /// There was no usable answer.
+    #[error(transparent)]
+    NoAnswer(#[from] ClientError),
+    /// The server refused the key, which it would do with every other line as well.
+    #[error(transparent)]
+    Denied(#[from] Refused),
+}
+
+impl From<StopCause> for Stopped {
+    fn from(cause: StopCause) -> Self {
+        Self { cause, place: String::new() }
+    }
+}
+
+/// The code of a refusal with status 403 that is about one follow, and not about who asks.
+const BLOCKED: &str = "blocked";
+
+/// Returns the refusal of a line, or stops the import if the refusal is for want of a sufficient key: every other line would get the same.
+pub(crate) fn of_one_line(refused: Refused) -> Result<Refused, StopCause> {
+    let is_denial = matches!(refused.status, 401 | 403) && refused.code != BLOCKED;
+    if is_denial { Err(refused.into()) } else { Ok(refused) }
+}
+
+/// What a part of the import has done, and why it ended before the end of the file, if it did.
+pub(crate) type Part<E> = (Report, Option<E>);
+
 /// The result of reading the file, and of each sender.
-pub(crate) type Sent = (Result<Report, ReadError>, Vec<thread::Result<Result<Report, ClientError>>>);
+pub(crate) type Sent = (Part<ReadError>, Vec<thread::Result<Part<Stopped>>>);
 
 /// Runs an import of `what` from `file`: `send` reads the lines and sends them through the client.
 pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mut Lines, &Client) -> Sent) -> Outcome {
@@ -73,52 +114,37 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
     };
     let client = match &local {
         Some(local) => Client::within(local.address),
-        None => client(target.server, target.key_file, target.ca_file.as_deref())?,
+        None => target.access.client(target.server)?,
     };
     let bar = lines.bar.clone();
     let (read, sent) = send(&mut lines, &client);
     bar.finish_and_clear();
-    let reported = report(read, sent, file, what);
-    let closed = local.map_or(Ok(()), Local::close);
-    let code = reported?;
+    let (report, stopped) = together(read, sent);
+    let code =
+        report.print(what, file, &Form { is_strict: target.strict, is_json: target.json, is_whole: stopped.is_none() });
+    let closed = local.map_or(Ok(()), |local| local.close(target.json));
+    if let Some(cause) = stopped {
+        return Err(cause);
+    }
     closed?;
     Ok(code)
 }
 
-fn report(
-    read: Result<Report, ReadError>,
-    sent: Vec<thread::Result<Result<Report, ClientError>>>,
-    file: &Path,
-    what: &str,
-) -> Outcome {
-    let mut report = read?;
+/// Adds up all parts. Returns the first error of a sender, or else that of reading the file.
+fn together(read: Part<ReadError>, sent: Vec<thread::Result<Part<Stopped>>>) -> (Report, Option<Box<dyn Error>>) {
+    let (mut report, unread) = read;
+    let mut stopped: Option<Box<dyn Error>> = None;
     for sender in sent {
-        report.add(sender.map_err(|_| "a sender crashed")??);
+        let Ok((part, cause)) = sender else {
+            stopped.get_or_insert_with(|| "a sender crashed".into());
+            continue;
+        };
+        report.add(part);
+        if let Some(cause) = cause {
+            stopped.get_or_insert_with(|| cause.into());
+        }
     }
-    if report.created + report.existing + report.refused() == 0 {
-        terminal::warn(&format!("{} has no {what}", file.display()));
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(report.print(what))
-}
-
-/// Creates a client of a running server, or of the default one.
-pub(crate) fn client(
-    server: Option<String>,
-    key_file: Option<PathBuf>,
-    ca_file: Option<&Path>,
-) -> Result<Client, Box<dyn Error>> {
-    let roots = ca_file.map_or(Ok(RootCerts::WebPki), client::trusted)?;
-    let client = Client::new(&server.unwrap_or_else(default_server), roots);
-    let Some(file) = key_file else { return Ok(client) };
-    let secret = keys::secret(&file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;
-    Ok(client.with_key(&secret))
-}
-
-/// Returns the default server. This is not a default of clap, because the environment variable must not conflict with `--data-dir`.
-fn default_server() -> String {
-    let set = std::env::var("TIDEWIRE_SERVER").ok().filter(|server| !server.is_empty());
-    set.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned())
+    (report, stopped.or(unread.map(Into::into)))
 }
 
 /// An engine on a data directory, with a server inside this process.
@@ -137,8 +163,9 @@ impl Local {
         storage.journal.durability = Durability::EverySecond;
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
-        let (engine, _) =
-            Engine::open(settings.engine()?, &storage, Arc::new(SystemClock), &RecoveryProgress::default())?;
+        let (directory, old_posts) = (storage.claim()?, settings.old_posts()?);
+        let opened = opening::engine(settings.engine()?, &storage, directory, &old_posts, &RecoveryProgress::default());
+        let (engine, _) = opened.map_err(|cause| -> Box<dyn Error> { cause })?;
         let (handle_tx, handle_rx) = mpsc::channel();
         let served = engine.clone();
         let thread = thread::spawn(move || {
@@ -160,7 +187,7 @@ impl Local {
     }
 
     /// Takes a snapshot and shuts the engine down.
-    fn close(self) -> Result<(), Box<dyn Error>> {
+    fn close(self, json: bool) -> Result<(), Box<dyn Error>> {
         let Self { engine, handle, thread, .. } = self;
         let taken = System::new().block_on(async {
             handle.stop(true).await;
@@ -170,7 +197,11 @@ impl Local {
         engine.shutdown();
         served.map_err(|_| "the server inside the import crashed")??;
         let taken = taken.map_err(|cause| format!("imported, and kept in the journal; but {cause}"))?;
-        terminal::print_line(&format!("snapshot {} at event {}, {} bytes", taken.file, taken.sequence, taken.bytes));
+        let SnapshotTaken { file, sequence, bytes, .. } = taken;
+        match json {
+            true => terminal::print_json(&json!({"snapshot": {"file": file, "sequence": sequence, "bytes": bytes}})),
+            false => terminal::print_line(&format!("snapshot {file} at event {sequence}, {bytes} bytes")),
+        }
         Ok(())
     }
 }

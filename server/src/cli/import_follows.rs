@@ -4,13 +4,14 @@
 //! without those.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Outcome;
-use crate::cli::client::{Client, ClientError, ServerResponse};
-use crate::cli::import::{self, Sent, Target};
+use crate::cli::client::{Client, ServerResponse};
+use crate::cli::import::{self, Part, Sent, StopCause, Target};
 use crate::cli::lines::{InputLine, Lines, ReadError};
 use crate::cli::progress::Progress;
 use crate::cli::report::Report;
@@ -26,7 +27,7 @@ const READ_AHEAD: usize = 4;
 /// Arguments of `tidewire import follows`.
 #[derive(Debug, clap::Args)]
 pub struct ImportFollows {
-    /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a virtual follow; # begins a
+    /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a hidden follow; # begins a
     /// comment; .gz too; - is the standard input
     file: PathBuf,
 
@@ -79,7 +80,8 @@ impl ImportFollows {
 
 fn send_all(lines: &mut Lines, client: &Client) -> Sent {
     let (batches, taken) = crossbeam_channel::bounded::<Batch>(READ_AHEAD);
-    let progress = Progress::new(lines.bar.clone(), "edges");
+    let (progress, has_stopped) = (Progress::new(lines.bar.clone(), "edges"), AtomicBool::new(false));
+    let has_stopped = &has_stopped;
     thread::scope(|scope| {
         let start = || {
             let (taken, client, progress) = (taken.clone(), client.clone(), &progress);
@@ -87,26 +89,36 @@ fn send_all(lines: &mut Lines, client: &Client) -> Sent {
                 let mut report = Report::begin();
                 for Batch { edges, bytes } in taken {
                     let before = report.done();
-                    send(&client, edges, &mut report)?;
+                    if let Err(cause) = send(&client, edges, &mut report) {
+                        has_stopped.store(true, Ordering::Relaxed);
+                        return (report, Some(cause.into()));
+                    }
                     progress.add(report.done() - before, bytes);
                 }
-                Ok::<_, ClientError>(report)
+                (report, None)
             })
         };
         let senders: Vec<_> = (0..SENDERS).map(|_| start()).collect();
         drop(taken);
-        let read = read(lines, |batch| batches.send(batch).is_ok());
+        let read = read(lines, |batch| batches.send(batch).is_ok() && !has_stopped.load(Ordering::Relaxed));
         drop(batches);
         (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
     })
 }
 
 /// Reads all edges and passes them to `queue` in batches until it returns false.
-fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Result<Report, ReadError> {
+fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Part<ReadError> {
     let mut report = Report::begin();
     let mut batch = Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX);
+    let mut unread = None;
     while let Some(line) = lines.next() {
-        let line = line?;
+        let line = match line {
+            Ok(line) => line,
+            Err(cause) => {
+                unread = Some(cause);
+                break;
+            }
+        };
         match parse(&line) {
             Ok(None) => {}
             Ok(Some(edge)) => batch.push(edge),
@@ -115,12 +127,12 @@ fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Result<Report, Read
         if batch.len() == FOLLOWS_PER_REQUEST_MAX {
             let full = std::mem::replace(&mut batch, Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX));
             if !queue(Batch { edges: full, bytes: lines.taken() }) {
-                return Ok(report);
+                return (report, None);
             }
         }
     }
     queue(Batch { edges: batch, bytes: lines.taken() });
-    Ok(report)
+    (report, unread)
 }
 
 /// Parses the edge of a line. Returns `None` for an empty line or a comment.
@@ -145,7 +157,7 @@ fn parse(line: &InputLine) -> Result<Option<NumberedEdge>, String> {
 }
 
 /// Sends a batch, and sends it again without the edges that the server refused.
-fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), ClientError> {
+fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), StopCause> {
     while !batch.is_empty() {
         let follows = batch.iter().map(|edge| BulkEdge {
             follower: edge.follower.as_str(),
@@ -156,7 +168,7 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
         let refused = match client.post("/v1/follows", &json)? {
             ServerResponse::Done(status, text) => {
                 let Ok(followed) = serde_json::from_str::<Followed>(&text) else {
-                    return Err(client.foreign(status, &text));
+                    return Err(client.foreign(status, &text).into());
                 };
                 report.created += followed.created;
                 report.existing += followed.existing;
@@ -166,6 +178,7 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
         };
         if refused.errors.is_empty() {
             // The server refused the request as a whole.
+            let refused = import::of_one_line(refused)?;
             batch.iter().for_each(|edge| report.refuse(edge.line, format!("{}: {}", refused.code, refused.detail)));
             return Ok(());
         }

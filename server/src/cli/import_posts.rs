@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::cli::Outcome;
 use crate::cli::client::{Client, ClientError, ServerResponse};
-use crate::cli::import::{self, Sent, Target};
+use crate::cli::import::{self, Part, Sent, StopCause, Stopped, Target};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::progress::Progress;
 use crate::cli::report::Report;
@@ -40,6 +41,7 @@ struct SentLine {
     number: u64,
     /// The body of the `POST /v1/posts` request.
     json: String,
+    has_id: bool,
     hidden: bool,
     /// Bytes of the file that were read for this line.
     bytes: u64,
@@ -49,6 +51,7 @@ struct SentLine {
 #[derive(Default, Deserialize)]
 struct SenderFields {
     author: Option<serde_json::Value>,
+    id: Option<serde_json::Value>,
     hidden: Option<bool>,
 }
 
@@ -60,26 +63,69 @@ impl ImportPosts {
 }
 
 fn send_all(lines: &mut Lines, client: &Client) -> Sent {
-    let progress = Progress::new(lines.bar.clone(), "posts");
-    thread::scope(|scope| {
+    let (progress, reached) = (Progress::new(lines.bar.clone(), "posts"), Reached::default());
+    let (read, sent) = thread::scope(|scope| {
+        let reached = &reached;
         let (queues, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
             .map(|_| {
                 let (queue, lines_of_sender) = crossbeam_channel::bounded(READ_AHEAD);
                 let (client, progress) = (client.clone(), &progress);
-                (queue, scope.spawn(move || send(&client, &lines_of_sender, progress)))
+                (queue, scope.spawn(move || send(&client, &lines_of_sender, progress, reached)))
             })
             .unzip();
-        let read = read(lines, &queues);
+        let read = read(lines, &queues, reached);
         drop(queues);
-        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
-    })
+        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>())
+    });
+    let stopped = |cause| Stopped { cause, place: reached.advice() };
+    let sent = sent.into_iter().map(|sender| sender.map(|(report, cause)| (report, cause.map(stopped))));
+    (read, sent.collect())
 }
 
-fn read(lines: &mut Lines, queues: &[Sender<SentLine>]) -> Result<Report, ReadError> {
+/// How far all senders have come together, for an import that stops.
+struct Reached {
+    has_answers: AtomicBool,
+    /// The smallest number of a line at which a sender stopped.
+    stopped_at: AtomicU64,
+    last_sent: AtomicU64,
+}
+
+impl Default for Reached {
+    fn default() -> Self {
+        Self { has_answers: AtomicBool::new(false), stopped_at: AtomicU64::new(u64::MAX), last_sent: AtomicU64::new(0) }
+    }
+}
+
+impl Reached {
+    fn stop_at(&self, line: u64) {
+        self.stopped_at.fetch_min(line, Ordering::Relaxed);
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.stopped_at.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Returns where to go on, as the end of a sentence; nothing if no line was answered.
+    fn advice(&self) -> String {
+        if !self.has_answers.load(Ordering::Relaxed) {
+            return String::new();
+        }
+        let [first, last] = [&self.stopped_at, &self.last_sent].map(|number| number.load(Ordering::Relaxed));
+        format!(
+            "; line {first} is the first that is not done, and line {last} the last that was sent; to go on, import again from line {first} \
+             on: posts with an `id` are not published twice, but those without one that were published already are"
+        )
+    }
+}
+
+fn read(lines: &mut Lines, queues: &[Sender<SentLine>], reached: &Reached) -> Part<ReadError> {
     let mut report = Report::begin();
     let hash = RandomState::new();
     while let Some(line) = lines.next() {
-        let line = line?;
+        let line = match line {
+            Ok(line) => line,
+            Err(cause) => return (report, Some(cause)),
+        };
         let text = match line.text {
             Ok(text) if text.trim().is_empty() => continue,
             Ok(text) => text,
@@ -88,16 +134,22 @@ fn read(lines: &mut Lines, queues: &[Sender<SentLine>]) -> Result<Report, ReadEr
                 continue;
             }
         };
-        let SenderFields { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
+        let SenderFields { author, id, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let queue = hash.hash_one(author.map(|author| author.to_string())) as usize % queues.len();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-        let line = SentLine { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };
-        if queues[queue].send(line).is_err() {
-            // The sender failed. Its own result has the error.
+        let line = SentLine {
+            number: line.number,
+            json,
+            has_id: id.is_some(),
+            hidden: hidden == Some(true),
+            bytes: lines.taken(),
+        };
+        if queues[queue].send(line).is_err() || reached.has_stopped() {
+            // A sender failed. Its own result has the error.
             break;
         }
     }
-    Ok(report)
+    (report, None)
 }
 
 /// Returns the same document without the field `hidden`, which the server does not accept. The other fields are unchanged.
@@ -107,23 +159,51 @@ fn without_hidden(json: &str) -> Option<String> {
     serde_json::to_string(&fields).ok()
 }
 
-fn send(client: &Client, lines_of_sender: &Receiver<SentLine>, progress: &Progress) -> Result<Report, ClientError> {
+/// Sends the lines of one queue until it ends, or until the import has to stop.
+fn send(
+    client: &Client,
+    lines_of_sender: &Receiver<SentLine>,
+    progress: &Progress,
+    reached: &Reached,
+) -> Part<StopCause> {
     let mut report = Report::begin();
-    for SentLine { number, json, hidden, bytes } in lines_of_sender {
+    for line in lines_of_sender {
         let before = report.done();
-        let mut response = client.post("/v1/posts", &json)?;
-        let created = matches!(response, ServerResponse::Done(201, _));
-        if hidden && let ServerResponse::Done(status, text) = &response {
-            response = hide(client, *status, text)?;
+        reached.last_sent.fetch_max(line.number, Ordering::Relaxed);
+        if let Err(cause) = send_line(client, &line, &mut report) {
+            reached.stop_at(line.number);
+            return (report, Some(cause));
         }
-        match response {
-            ServerResponse::Done(..) if created => report.created += 1,
-            ServerResponse::Done(..) => report.existing += 1,
-            ServerResponse::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
-        }
-        progress.add(report.done() - before, bytes);
+        reached.has_answers.store(true, Ordering::Relaxed);
+        progress.add(report.done() - before, line.bytes);
     }
-    Ok(report)
+    (report, None)
+}
+
+fn send_line(client: &Client, line: &SentLine, report: &mut Report) -> Result<(), StopCause> {
+    match publish(client, line)? {
+        (ServerResponse::Done(..), true) => report.created += 1,
+        (ServerResponse::Done(..), false) => report.existing += 1,
+        (ServerResponse::Refused(refused), _) => {
+            let refused = import::of_one_line(refused)?;
+            report.refuse(line.number, format!("{}: {}", refused.code, refused.detail));
+        }
+    }
+    Ok(())
+}
+
+/// Publishes the post of a line, and hides it if it is to be hidden. Returns the last answer, and true if the post was not there before.
+fn publish(client: &Client, line: &SentLine) -> Result<(ServerResponse, bool), ClientError> {
+    // Without an id of its own, a post that is sent twice is published twice.
+    let published = match line.has_id {
+        true => client.post("/v1/posts", &line.json),
+        false => client.post_once("/v1/posts", &line.json),
+    }?;
+    let created = matches!(published, ServerResponse::Done(201, _));
+    match &published {
+        ServerResponse::Done(status, text) if line.hidden => Ok((hide(client, *status, text)?, created)),
+        _ => Ok((published, created)),
+    }
 }
 
 /// Hides a post that was just published. `answer` is the response to the publish request, which has the post's id.

@@ -2,12 +2,14 @@
 //!
 //! Secrets are read from files, because every user of the machine can see the arguments of a command.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::bounded::read_text;
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
 use crate::http::auth::access_file::check_name;
@@ -46,6 +48,10 @@ pub(crate) struct Token {
     /// Id of the signing key, if the access file names one by `kid`
     #[arg(long, value_name = "KID")]
     kid: Option<String>,
+
+    /// Print a JSON document with the token
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +68,9 @@ struct SignedBy {
 
 /// Arguments of `tidewire key`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The key goes to the standard error, its entry to the standard output:\n  (umask 077; tidewire key backend >> access.toml 2> backend.key)\nNames in an access file must differ, so the key that replaces another one gets a name of its own."
+)]
 pub(crate) struct Key {
     /// Name of the key in the access file
     name: String,
@@ -69,11 +78,15 @@ pub(crate) struct Key {
     /// Scope of the key
     #[arg(long, default_value = "all")]
     scope: KeyScope,
+
+    /// Print key and entry as one JSON document to the standard output
+    #[arg(long)]
+    json: bool,
 }
 
 impl Token {
     pub(crate) fn run(self) -> Outcome {
-        let Self { user, signer, expires: Span(lasts), scope, audience, kid } = self;
+        let Self { user, signer, expires: Span(lasts), scope, audience, kid, json } = self;
         if !user.is_user() {
             return Ok(terminal::refuse(&format!("{} is a tag or a topic: tokens are for users", user.as_str())));
         }
@@ -81,8 +94,7 @@ impl Token {
             return Ok(terminal::refuse("--expires: from 1s to 10 years"));
         }
         let signer_from = |file: &Path, signer: fn(&str) -> Result<Signer, String>| {
-            let secret = secret(file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;
-            signer(&secret).map_err(|cause| format!("{}: {cause}", file.display()))
+            signer(&secret(file)?).map_err(|cause| format!("{}: {cause}", file.display()))
         };
         let signer = match (&signer.secret_file, &signer.private_key) {
             (Some(file), _) => signer_from(file, Signer::hs256)?,
@@ -91,7 +103,13 @@ impl Token {
         };
         let (audience, kid) = (audience.as_deref(), kid.as_deref());
         let wanted = Wanted { user: &user, scope, audience, kid, from: SystemClock.now(), lasts };
-        terminal::print_line(&signer.token(wanted)?);
+        let token = signer.token(wanted)?;
+        match json {
+            true => terminal::print_json(
+                &json!({"user": user.as_str(), "token": token, "expires_in_seconds": lasts.as_secs()}),
+            ),
+            false => terminal::print_line(&token),
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -102,18 +120,46 @@ impl Key {
             return Ok(terminal::refuse(&wrong));
         }
         let key = mint::server_key()?;
-        // Printed to standard error, because standard output is often redirected to a file.
-        terminal::warn("The key, which is kept nowhere and not shown again:");
+        let entry = mint::server_key_entry(&self.name, &key, self.scope);
+        if self.json {
+            terminal::print_json(&json!({"name": self.name, "key": key, "entry": entry}));
+            return Ok(ExitCode::SUCCESS);
+        }
+        // The key goes to the other stream, so that `>> access.toml` does not write it, and `2> backend.key` writes nothing else.
+        let is_seen = stderr().is_terminal();
+        if is_seen {
+            terminal::warn("The key, which is kept nowhere and not shown again:");
+        }
         terminal::warn(&key);
-        terminal::warn("What the access file has of it, on the standard output:");
-        terminal::print_line(&format!("\n{}", mint::server_key_entry(&self.name, &key, self.scope)));
+        if is_seen && stdout().is_terminal() {
+            terminal::warn("\nIts entry for the access file:");
+        }
+        terminal::print_line(&format!("\n{entry}"));
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Reads the secret in a file, without surrounding white space.
-pub(crate) fn secret(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(SECRET_FILE_BYTES_MAX).read_to_string(&mut text)?;
+///
+/// # Errors
+/// If the file cannot be read, or is larger than [`SECRET_FILE_BYTES_MAX`]: a part of a secret is another one.
+pub(crate) fn secret(file: &Path) -> Result<String, String> {
+    let text =
+        read_text(file, SECRET_FILE_BYTES_MAX).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;
     Ok(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_whole_file_or_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (bytes, is_read) in [(8, true), (SECRET_FILE_BYTES_MAX, true), (SECRET_FILE_BYTES_MAX + 1, false)] {
+            let text = format!("{}\n", "k".repeat(bytes as usize - 1));
+            std::fs::write(file.path(), &text).unwrap();
+            assert_eq!(secret(file.path()).ok().as_deref(), is_read.then_some(text.trim()), "{bytes} bytes");
+        }
+    }
 }

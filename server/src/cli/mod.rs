@@ -1,7 +1,7 @@
 //! The command line interface of `tidewire`.
 //!
 //! Responsible for:
-//! - parsing arguments and settings, printing to the terminal, exit codes: 0 for success, 1 for a failure, 2 for a usage error.
+//! - parsing arguments and settings, printing to the terminal, exit codes (`exit`).
 //!
 //! Not responsible for:
 //! - anything that a program which embeds the engine also needs.
@@ -9,39 +9,51 @@
 pub(crate) mod archive;
 #[cfg(feature = "backup")]
 pub(crate) mod backup;
+mod calls;
 pub mod client;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+mod config;
 pub mod demo;
+mod demo_load;
 pub mod demo_world;
+mod exit;
 #[cfg(feature = "cluster")]
 mod founded_state;
+pub(crate) mod health;
 pub mod import;
 pub mod import_follows;
 pub mod import_posts;
+pub(crate) mod init;
 pub(crate) mod journal;
 pub(crate) mod keys;
 pub mod lines;
+mod manual;
 #[cfg(feature = "cluster")]
 mod node;
+mod opening;
 pub(crate) mod post_line;
 pub(crate) mod progress;
 pub(crate) mod read_only;
 mod recovering;
 pub mod report;
+mod resolver;
 #[cfg(feature = "backup")]
 pub(crate) mod restore;
+mod sent_mark;
 pub mod serve;
+pub mod server_access;
 pub mod settings;
 pub(crate) mod snapshot;
 pub mod terminal;
+mod tls_connector;
+pub mod trust;
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -64,9 +76,30 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Serve a small generated world that keeps publishing
     Demo(demo::Demo),
+    /// Write a first configuration with keys; replaces no file
+    Init(init::Init),
+    /// Ask a server whether it is ready; exits with 0 if it is
+    Health(health::Health),
+    /// Print the newest entries of a feed
+    Feed(calls::feed::Feed),
+    /// Publish a post
+    Publish(calls::publish::Publish),
+    /// Follow users, tags and topics
+    Follow(calls::follow::Follow),
+    /// Stop following users, tags and topics
+    Unfollow(calls::follow::Unfollow),
+    /// Say why a post is, or is not, in a feed
+    Explain(calls::explain::Explain),
+    /// Print the changes of a feed as they happen
+    Watch(calls::watch::Watch),
+    /// Print the figures of a server
+    Stats(calls::stats::Stats),
     /// Import data into a running server or a data directory
     #[command(subcommand)]
     Import(Import),
+    /// Check the settings of a server
+    #[command(subcommand)]
+    Config(config::ConfigTool),
     /// Create a token that gives access to the data of one user
     Token(keys::Token),
     /// Create a server key; its scope defaults to full access
@@ -90,6 +123,10 @@ enum Command {
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Cluster(cluster::ClusterTool),
+    /// Print the script that completes commands in a shell
+    Completions(manual::Completions),
+    /// Write the manual pages into a directory
+    Man(manual::Man),
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,7 +147,8 @@ pub fn run() -> ExitCode {
 
 /// Runs a command line, the program's name first.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = Cli::parse_from(arguments);
+    let matches = Cli::command().get_matches_from(arguments);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|cause| cause.exit());
     // `serve` starts the log itself, because its settings choose the log format.
     if !matches!(cli.command, Command::Serve(_)) {
         begin_log(LogFormat::Text);
@@ -118,8 +156,18 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Init(init) => init.run(),
+        Command::Health(health) => health.run(),
+        Command::Feed(feed) => feed.run(),
+        Command::Publish(publish) => publish.run(),
+        Command::Follow(follow) => follow.run(),
+        Command::Unfollow(unfollow) => unfollow.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Stats(stats) => stats.run(),
         Command::Import(Import::Follows(import)) => import.run(),
         Command::Import(Import::Posts(import)) => import.run(),
+        Command::Config(tool) => tool.run(&matches),
         Command::Token(token) => token.run(),
         Command::Key(key) => key.run(),
         Command::Snapshot(tool) => reword_foreign_file(tool.run()),
@@ -131,18 +179,19 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Restore(restore) => restore.run(),
         #[cfg(feature = "cluster")]
         Command::Cluster(tool) => tool.run(),
+        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Man(man) => man.run(Cli::command()),
     };
     outcome.unwrap_or_else(|cause| {
         terminal::fail(&*cause);
-        ExitCode::FAILURE
+        exit::code_of(&*cause)
     })
 }
 
 /// Starts logging to standard error. The variable `TIDEWIRE_LOG` sets the filter.
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    // Use colours only on a terminal, and only if `NO_COLOR` is not set: in a file they are noise.
-    let is_coloured = std::io::stderr().is_terminal() && !anstyle_query::no_color();
+    let is_coloured = terminal::is_coloured(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(is_coloured);
     let (log, filter) = (tracing_subscriber::registry(), WithoutPeerErrors(filter));
     match format {

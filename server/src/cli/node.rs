@@ -17,10 +17,11 @@ use crate::backup::cluster::newest_snapshot;
 #[cfg(feature = "backup")]
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
-use crate::cli::client::{Refused, TrustError, trusted};
+use crate::cli::client::Refused;
 use crate::cli::recovering;
 use crate::cli::serve::{Backups, start_backups};
 use crate::cli::settings::{OldPosts, Settings, SettingsError};
+use crate::cli::trust::{self, TrustError};
 use crate::http::cluster::{ClusterKey, KEY_HEADER};
 use crate::http::engine_cell::EngineCell;
 use tidewire::StorageError;
@@ -151,7 +152,7 @@ impl NodeStart {
                         let cluster = (Arc::clone(&log) as Arc<dyn SharedLog>, Arc::clone(&joined));
                         if let Err(cause) = start_backups(&engine, Some(cluster), options, &figures) {
                             engine.shutdown();
-                            return Err(cause);
+                            return Err(cause.into());
                         }
                     }
                     cell.set_recovered(engine.clone(), report);
@@ -203,7 +204,7 @@ pub(super) struct HttpPeers {
 impl HttpPeers {
     /// Creates the way to other nodes. Certificates of those with `https` addresses must be signed by one of `authorities`.
     pub(super) fn new(key: &ClusterKey, authorities: Option<&Path>) -> Result<Self, TrustError> {
-        let roots = authorities.map(trusted).transpose()?.unwrap_or_else(|| RootCerts::new_with_certs(&[]));
+        let roots = authorities.map(trust::roots).transpose()?.unwrap_or_else(|| RootCerts::new_with_certs(&[]));
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)

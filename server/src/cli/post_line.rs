@@ -1,11 +1,9 @@
 //! A post as one line of JSON, in the format that `tidewire import posts` reads.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use tidewire::clock::UnixMicros;
+use crate::one_line::on_one_line;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Kind;
 use tidewire::id::{PostId, SourceId};
@@ -50,7 +48,8 @@ fn is_false(flag: &bool) -> bool {
 
 impl<'a> PostLine<'a> {
     /// Converts the fields of a post.
-    /// // # Errors
+    ///
+    /// # Errors
     /// If the body is not valid JSON.
     pub(crate) fn new(parts: &PostFields<'a>) -> Result<Self, String> {
         let Position { published_at, id } = parts.position;
@@ -58,7 +57,7 @@ impl<'a> PostLine<'a> {
         Ok(Self {
             id: id.to_string(),
             author: parts.sources.first().map_or("", |author| author.as_str()),
-            published_at: time(published_at),
+            published_at: published_at.to_string(),
             kind: parts.kind,
             body: body(parts.body).map_err(|cause| format!("the body of post {id} is no JSON: {cause}"))?,
             tags: members.iter().filter_map(|source| source.tag_name()).collect(),
@@ -78,14 +77,4 @@ impl<'a> PostLine<'a> {
 /// Returns a body as JSON on one line.
 pub(crate) fn body(json: &str) -> Result<Box<RawValue>, serde_json::Error> {
     RawValue::from_string(on_one_line(json).into_owned())
-}
-
-/// Replaces the line breaks of a JSON text by spaces. They only occur between tokens: inside strings they are escaped.
-pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
-    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
-}
-
-/// Formats a timestamp as the API does.
-pub(crate) fn time(at: UnixMicros) -> String {
-    at.to_string()
 }

@@ -1,12 +1,25 @@
 //! The summary of an import: what was created, and which lines were refused.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
+
+use serde_json::json;
 
 use crate::cli::terminal;
 
 /// Maximum number of refused lines that are listed.
 const LISTED_MAX: usize = 100;
+
+/// How a report is printed and judged.
+pub(crate) struct Form {
+    /// True if any refused line makes the exit code a failure.
+    pub(crate) is_strict: bool,
+    /// True for lines of JSON.
+    pub(crate) is_json: bool,
+    /// False if the import stopped before the end of the file.
+    pub(crate) is_whole: bool,
+}
 
 /// The counters of an import and its refused lines.
 #[derive(Debug)]
@@ -58,10 +71,25 @@ impl Report {
         self.refused += unlisted;
     }
 
-    /// Prints the summary. The exit code is a failure if a line was refused.
-    pub fn print(mut self, what: &str) -> ExitCode {
+    /// Prints the refused lines and the summary. The exit code is a failure if all lines were refused, if the form is strict and any was, or
+    /// if there were none.
+    pub(crate) fn print(mut self, what: &str, file: &Path, form: &Form) -> ExitCode {
         self.listed.sort_unstable();
         self.listed.truncate(LISTED_MAX);
+        let done = self.done();
+        if done + self.refused == 0 && form.is_whole {
+            terminal::warn(&format!("{} has no {what}", file.display()));
+        }
+        if form.is_json {
+            self.print_json(what, form.is_whole);
+        } else if done + self.refused > 0 {
+            self.print_text(what, form.is_whole);
+        }
+        let is_failure = done == 0 || (form.is_strict && self.refused > 0);
+        if is_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    fn print_text(&self, what: &str, is_whole: bool) {
         for (line, why) in &self.listed {
             terminal::warn(&format!("line {line}: {why}"));
         }
@@ -69,15 +97,26 @@ impl Report {
             terminal::warn(&format!("… and {} more refused lines", self.refused - self.listed.len()));
         }
         let seconds = self.began.elapsed().as_secs_f64();
-        let done = self.done();
         terminal::print_line(&format!(
-            "{} {what} created, {} existing, {} lines refused, in {seconds:.1} s ({:.0}/s)",
+            "{}{} {what} created, {} existing, {} lines refused, in {seconds:.1} s ({:.0}/s)",
+            if is_whole { "" } else { "stopped early: " },
             self.created,
             self.existing,
             self.refused,
-            done as f64 / seconds.max(0.001),
+            self.done() as f64 / seconds.max(0.001),
         ));
-        if self.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn print_json(&self, what: &str, is_whole: bool) {
+        self.listed.iter().for_each(|(line, why)| terminal::print_json(&json!({"line": line, "refused": why})));
+        terminal::print_json(&json!({
+            "imported": what,
+            "complete": is_whole,
+            "created": self.created,
+            "existing": self.existing,
+            "refused": self.refused,
+            "seconds": (self.began.elapsed().as_secs_f64() * 1_000.0).round() / 1_000.0,
+        }));
     }
 }
 

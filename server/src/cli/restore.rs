@@ -9,8 +9,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::backup::manifest::read_all;
-use crate::backup::restore::{Moment, Restored, restore};
+use crate::backup::manifest::{Manifest, read_readable};
+use crate::backup::parts;
+use crate::backup::restore::{LeftOut, Moment, Restored, Wanted, restore};
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::cli::{Outcome, terminal};
@@ -28,25 +29,32 @@ pub(crate) struct Restore {
     /// Restore the state after this event [default: the newest]
     #[arg(long, value_name = "N", conflicts_with = "to_time")]
     to_sequence: Option<u64>,
-    /// Restore the state at this time, in UTC as 2026-11-20T10:00:00Z
+    /// Restore the state at this time, in UTC as 2026-11-20T10:00:00Z; deletes after the last event that has a time are left out and named
     #[arg(long, value_name = "TIME")]
     to_time: Option<UnixMicros>,
-    /// List the backups and what can be restored from them, and restore nothing
-    #[arg(long)]
+    /// Restore from the backup of this name, which --list shows [default: the newest one that has the event or time]
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+    /// List the backups, their names and what can be restored from them, and restore nothing
+    #[arg(long, conflicts_with_all = ["data_dir", "to_sequence", "to_time", "backup"])]
     list: bool,
 }
 
 impl Restore {
     pub(crate) fn run(self) -> Outcome {
         let store = Store::open(&self.from, false)?;
-        let Some(directory) = self.data_dir.filter(|_| !self.list) else { return list(&store) };
+        let found = read_readable(&store)?;
+        for (_, cause) in &found.unreadable {
+            terminal::warn(&format!("warning: {cause}"));
+        }
+        let Some(directory) = self.data_dir else { return list(&store, &found.manifests) };
         let moment = match (self.to_sequence, self.to_time) {
             (Some(event), _) => Moment::Event(event),
             (None, Some(time)) => Moment::Time(time),
             (None, None) => Moment::Newest,
         };
-        let Restored { event, at, cluster, posts, archived, edges, visible_again, in_files } =
-            restore(&store, moment, &directory)?;
+        let restored = restore(&store, found, &Wanted { moment, backup: self.backup }, &directory)?;
+        let Restored { event, at, cluster, posts, archived, edges, visible_again, in_files, .. } = &restored;
         terminal::print_line(&format!("restored: {}, verified by loading it", directory.display()));
         terminal::print_line(&format!("event:    {event}"));
         terminal::print_line(&format!("time:     {at}"));
@@ -57,6 +65,7 @@ impl Restore {
                 ("a node of this cluster reads the log after this record", "tidewire cluster init --from-snapshot");
             terminal::print_line(&format!("cluster:  {cluster}; {own}. If the log is lost, or must end here: {new}"));
         }
+        warn_of_untimed(&restored);
         for user in visible_again.iter().map(|user| user.escape_debug()) {
             terminal::warn(&format!(
                 "warning: {user} was erased after this event and is visible again: erase this user"
@@ -71,12 +80,35 @@ impl Restore {
     }
 }
 
-fn list(store: &Store) -> Outcome {
-    let manifests = read_all(store)?;
-    for manifest in &manifests {
+/// Names the events without a time that a restore to a time has left out, or that it may have too many of.
+fn warn_of_untimed(restored: &Restored) {
+    if let Some(LeftOut { first, last }) = restored.left_out {
+        let what = match last - first {
+            0 => format!("event {first} has no time and is left out; --to-sequence {last} restores it, too"),
+            _ => format!(
+                "events {first} to {last} have no time and are left out; --to-sequence {last} restores them, too"
+            ),
+        };
+        terminal::warn(&format!("warning: {what}"));
+    }
+    if let Some(begun_at) = restored.snapshot_begun_at {
+        terminal::warn(&format!(
+            "warning: the snapshot was begun at {begun_at}, so deletes and unfollows until then may be in the restored state"
+        ));
+    }
+}
+
+fn list(store: &Store, manifests: &[Manifest]) -> Outcome {
+    let stored = parts::stored(store)?;
+    for manifest in manifests {
         let (from, to) = (manifest.begins(), manifest.copied_at());
         let (first, last, bytes) = (manifest.through, manifest.last(), manifest.bytes());
-        terminal::print_line(&format!("events {first} to {last}, {from} to {to}: {bytes} bytes"));
+        let state = match manifest.missing(&stored) {
+            0 => String::new(),
+            missing => format!(", incomplete: {missing} of its objects are missing or have another size"),
+        };
+        let name = manifest.name();
+        terminal::print_line(&format!("events {first} to {last}, {from} to {to}: {bytes} bytes, backup {name}{state}"));
     }
     if manifests.is_empty() {
         terminal::print_line(&format!("{} has no complete backup", store.place("")));

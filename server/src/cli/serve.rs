@@ -1,34 +1,35 @@
 //! `tidewire serve`: runs the server.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+#[cfg(feature = "backup")]
+use crate::backup::BackupError;
 use crate::backup::BackupOptions;
 #[cfg(feature = "backup")]
 use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
+use crate::backup::url::BackupUrl;
 #[cfg(feature = "cluster")]
 use crate::cli::node::{self, NodeStart};
-use crate::cli::settings::{OldPosts, Settings, SettingsError};
-use crate::cli::{Outcome, begin_log, recovering, terminal};
+use crate::cli::settings::{LogFormat, OldPosts, Settings, SettingsError};
+use crate::cli::{Outcome, begin_log, exit, opening, recovering, terminal};
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
 use crate::http::serve;
 use crate::http::sockets::open_files;
 use crate::http::state::HttpState;
-use tidewire::clock::SystemClock;
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
-#[cfg(feature = "cassandra")]
-use tidewire::storage::archive::{Archive, cassandra::CassandraArchive};
 use tidewire::storage::log::SharedLog;
 
 /// Arguments of `tidewire serve`.
@@ -62,6 +63,9 @@ impl Source {
     fn directory(storage: StorageConfig, settings: &Settings) -> Result<Self, Box<dyn Error>> {
         let old_posts = settings.old_posts()?;
         let claimed = storage.claim()?;
+        if matches!(old_posts, OldPosts::Directory) {
+            claimed.refuse_foreign()?;
+        }
         Ok(Self::Directory(storage, claimed, old_posts))
     }
 
@@ -94,15 +98,33 @@ impl Source {
 impl Serve {
     /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
-        let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        // If the file cannot be used, its own `log-format` is unknown: flags and environment choose how the error is reported.
+        let (file, unusable) = match self.config.as_deref().map(Settings::read).transpose() {
+            Ok(file) => (file.unwrap_or_default(), None),
+            Err(cause) => (Settings::default(), Some(cause)),
+        };
+        let this = Self { settings: self.settings.or(&file), ..self };
+        let format = this.settings.log_format.unwrap_or_default();
+        begin_log(format);
+        let outcome = unusable.map_or_else(|| this.serve(), |cause| Err(cause.into()));
+        match (format, outcome) {
+            // Whoever collects the log in JSON gets the cause from there only.
+            (LogFormat::Json, Err(cause)) => {
+                error!("{}", terminal::message_of(&*cause));
+                Ok(exit::code_of(&*cause))
+            }
+            (_, outcome) => outcome,
+        }
+    }
+
+    fn serve(self) -> Outcome {
+        let settings = self.settings;
         #[cfg(feature = "cluster")]
         let of_node = self.node;
-        let settings = self.settings.or(&file);
-        begin_log(settings.log_format.unwrap_or_default());
         raise_open_files();
         let (mut config, storage) = (settings.engine()?, settings.storage()?);
         if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
-            return Ok(terminal::refuse(&refusal));
+            return Ok(refuse(settings.log_format.unwrap_or_default(), &refusal));
         }
         let access = Arc::new(Access::open(settings.access()?)?);
         #[cfg(feature = "cluster")]
@@ -133,30 +155,23 @@ impl Serve {
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
-        let mut state = HttpState::new(EngineCell::default(), settings.admission()?).with_connections(limits);
-        state.access = access;
-        state.certificate = settings.certificate()?;
+        let state = state(&settings, access)?.with_connections(limits);
         #[cfg(feature = "cluster")]
-        state.cluster.clone_from(&cluster);
-        let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
-        if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
-            warn!("{warning}");
-        }
-        state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
-        state.compress_from = settings.compress_from;
+        let state = HttpState { cluster, ..state };
         #[cfg(feature = "otel")]
         let spans = crate::http::middleware::spans::Spans::by_environment()?;
         #[cfg(feature = "otel")]
-        state.spans.clone_from(&spans);
+        let state = HttpState { spans: spans.clone(), ..state };
         let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
         // Recovery runs on its own thread, so that the server can report its progress.
         let opened = state.engine_cell.clone();
         let backups = source.backups(&settings)?.map(|options| (options, Arc::clone(&state.backups)));
         thread::spawn(move || {
             if let Err(cause) = source.open(config, &opened, backups) {
+                let reason = reason(&*cause);
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
                 let _ = report.send(cause);
-                let _ = fail.send(());
+                let _ = fail.send(reason);
             }
         });
         System::new().block_on(serve::run_on(state, listener, None, failed))?;
@@ -166,6 +181,31 @@ impl Serve {
             Ok(cause) => Err(cause),
             // The server ran until its end, or it was stopped during recovery.
             Err(_) => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Returns the state of a server that has no engine yet. Logs a warning if keys may be read on their way.
+fn state(settings: &Settings, access: Arc<Access>) -> Result<HttpState, SettingsError> {
+    let mut state = HttpState::new(EngineCell::default(), settings.admission()?);
+    state.access = access;
+    state.certificate = settings.certificate()?;
+    let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
+    if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
+        warn!("{warning}");
+    }
+    state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
+    state.compress_from = settings.compress_from.and_then(|bytes| NonZeroUsize::new(bytes.in_memory()));
+    Ok(state)
+}
+
+/// Reports in the format of the log that the server must not be started like this. Returns exit code 2.
+fn refuse(format: LogFormat, why: &str) -> ExitCode {
+    match format {
+        LogFormat::Text => terminal::refuse(why),
+        LogFormat::Json => {
+            error!("{why}");
+            ExitCode::from(2)
         }
     }
 }
@@ -185,34 +225,69 @@ fn open(
     engine_cell: &EngineCell,
     backups: Option<Backups>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let clock = Arc::new(SystemClock);
-    let open = || match old_posts {
-        OldPosts::Directory => Engine::open_claimed(config, storage, directory, clock, engine_cell.progress()),
-        #[cfg(feature = "cassandra")]
-        OldPosts::Cassandra(options) => {
-            let archive: Arc<dyn Archive> = Arc::new(CassandraArchive::open(&options)?);
-            Engine::open_claimed_with(config, storage, directory, &archive, clock, engine_cell.progress())
-        }
-    };
+    if let Some((options, _)) = &backups {
+        check_store(&options.to, &storage.directory)?;
+    }
+    let open = || opening::engine(config, storage, directory, &old_posts, engine_cell.progress());
     let (engine, report) = recovering::reported(engine_cell, open)??;
     if let Some((options, figures)) = backups
         && let Err(cause) = start_backups(&engine, None, options, &figures)
     {
         engine.shutdown();
-        return Err(cause);
+        return Err(cause.into());
     }
     engine_cell.set_recovered(engine, report);
     Ok(())
 }
 
 /// The log of a cluster and the view of its node. None on one machine.
-pub(super) type OfCluster = Option<(Arc<dyn SharedLog>, Arc<ClusterView>)>;
+pub(super) type LogAndView = Option<(Arc<dyn SharedLog>, Arc<ClusterView>)>;
+
+/// No backups can be made, so the server does not start.
+#[derive(Debug, thiserror::Error)]
+#[error("the backup store {store} (--backup-to) cannot be used")]
+pub(super) struct StoreUnusable {
+    store: BackupUrl,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+/// Returns why there is no engine, for the log.
+fn reason(cause: &(dyn Error + Send + Sync + 'static)) -> String {
+    match cause.downcast_ref::<StoreUnusable>() {
+        Some(unusable) => unusable.to_string(),
+        None => "the state cannot be recovered".to_owned(),
+    }
+}
+
+/// Starts backups of an engine.
+pub(super) fn start_backups(
+    engine: &Engine,
+    cluster: LogAndView,
+    options: BackupOptions,
+    figures: &Arc<BackupFigures>,
+) -> Result<(), StoreUnusable> {
+    let store = options.to.clone();
+    start_thread(engine, cluster, options, figures).map_err(|source| StoreUnusable { store, source })
+}
+
+/// Fails if the store of the backups cannot be used, or has those of another data directory. Writes nothing to this one.
+#[cfg(feature = "backup")]
+fn check_store(store: &BackupUrl, directory: &Path) -> Result<(), StoreUnusable> {
+    let unusable = |cause: BackupError| StoreUnusable { store: store.clone(), source: cause.into() };
+    crate::backup::start::check(store, directory).map_err(unusable)
+}
+
+/// Never called: without the feature, the settings of backups are refused.
+#[cfg(not(feature = "backup"))]
+fn check_store(_: &BackupUrl, _: &Path) -> Result<(), StoreUnusable> {
+    Ok(())
+}
 
 /// Starts the thread that makes backups.
 #[cfg(feature = "backup")]
-pub(super) fn start_backups(
+fn start_thread(
     engine: &Engine,
-    cluster: OfCluster,
+    cluster: LogAndView,
     options: BackupOptions,
     figures: &Arc<BackupFigures>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -224,9 +299,9 @@ pub(super) fn start_backups(
 
 /// Never called: without the feature, the settings of backups are refused.
 #[cfg(not(feature = "backup"))]
-pub(super) fn start_backups(
+fn start_thread(
     _: &Engine,
-    _: OfCluster,
+    _: LogAndView,
     _: BackupOptions,
     _: &Arc<BackupFigures>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {

@@ -10,21 +10,22 @@ mod archive;
 mod backups;
 #[cfg(feature = "cassandra")]
 mod cassandra;
+mod engine;
 mod error;
+pub(crate) mod names;
 mod reference;
 mod values;
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::backup::url::BackupUrl;
 use crate::bounded::read_text;
-use crate::http::admission::AdmissionLimits;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
@@ -32,38 +33,30 @@ use crate::http::auth::{AccessOptions, TokenPostIds};
 use crate::http::proxies::Proxies;
 use crate::http::sockets::connection_slots::ConnectionLimits;
 use crate::http::tls::Certificate;
-use tidewire::config::EngineConfig;
-use tidewire::engine::StorageConfig;
-use tidewire::limits::BULK_REQUEST_BYTES_MAX;
-use tidewire::runtime::background::snapshotter::SnapshotOptions;
-use tidewire::storage::journal::writer::JournalOptions;
 
 pub use archive::{OldPosts, RemoteAccess};
 pub use error::SettingsError;
-pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy};
+use values::listen_address_in_toml;
+pub(crate) use values::reachable;
+pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy, listen_address};
 
 /// Maximum bytes of a settings file.
 const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
-
-/// Upper bound of the setting for edges of one follower: 12 bytes each, all in one record of a snapshot.
-const FOLLOWING_MAX: usize = 4_000_000;
-
-/// Maximum number of shards.
-const SHARDS_MAX: usize = 256;
 
 /// Raw settings: only the values that were set. The keys of the TOML file are the names of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
-    /// Address and port to serve on [default: 127.0.0.1:8080]
-    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT")]
+    /// Address and port to serve on; without an address, or with localhost, on this machine only [default: 127.0.0.1:8080]
+    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    #[serde(deserialize_with = "listen_address_in_toml")]
     pub listen: Option<SocketAddr>,
 
-    /// Posts an inbox holds; scrolling goes on below by pull [posts, default: 300]
+    /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
     #[arg(long, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS")]
     pub inbox_posts: Option<NonZeroUsize>,
 
-    /// Age at which posts leave inboxes; they can still be scrolled to [duration, default: none]
+    /// Age at which posts leave inboxes; they stay in the feed [duration, default: none]
     #[arg(long, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
     pub inbox_age: Option<Span>,
 
@@ -87,7 +80,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
     pub following_max: Option<NonZeroUsize>,
 
-    /// Deliveries that posts on their way into inboxes may need yet; beyond it publishing is refused [deliveries, default:
+    /// Deliveries that may be pending; beyond it publishing is refused [deliveries, default:
     /// 2097152 for each shard]
     #[arg(long, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
     pub fanout_backlog_max: Option<NonZeroUsize>,
@@ -96,9 +89,9 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
     pub outbox_posts: Option<NonZeroUsize>,
 
-    /// Memory that posts may take; close to it older ones go to the archive [bytes, default: 8589934592]
-    #[arg(long, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "BYTES")]
-    pub store_bytes_max: Option<NonZeroUsize>,
+    /// Memory that posts may take; close to it older ones go to the archive [size, default: 8GiB]
+    #[arg(long, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "SIZE")]
+    pub store_bytes_max: Option<Bytes>,
 
     /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
     #[arg(long, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
@@ -106,9 +99,9 @@ pub struct Settings {
     /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
     #[arg(long, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
     pub edges_max: Option<NonZeroUsize>,
-    /// Memory that sources and follow edges may take; beyond it new ones are refused [bytes, default: 17179869184]
-    #[arg(long, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "BYTES")]
-    pub graph_bytes_max: Option<NonZeroUsize>,
+    /// Memory that sources and follow edges may take; beyond it new ones are refused [size, default: 16GiB]
+    #[arg(long, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
+    pub graph_bytes_max: Option<Bytes>,
     /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
     #[arg(long, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
     pub reposts_max: Option<NonZeroUsize>,
@@ -120,7 +113,7 @@ pub struct Settings {
     /// Store for posts that are too old for memory, prepared by `tidewire archive init`; all nodes of a cluster share one [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory, or none in a cluster]
     #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
     pub archive: Option<String>,
-    /// Time after which what is archived there expires [duration, default: never]
+    /// Time after which posts in that store expire [duration, default: never]
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
     pub archive_ttl: Option<Span>,
     /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
@@ -129,9 +122,12 @@ pub struct Settings {
     /// File with the password of that user
     #[arg(long, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
     pub archive_password_file: Option<PathBuf>,
-    /// Connect to that store over TLS: certificates by which those of its nodes are signed, as PEM [default: no TLS]
+    /// Connect to that store over TLS, and trust the authorities with these certificates, as PEM [default: no TLS]
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
     pub archive_tls_ca: Option<PathBuf>,
+    /// Datacentre of that store to use, the same on all nodes of a cluster; needed if the keyspace is in several [default: the only one]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
+    pub archive_datacenter: Option<String>,
 
     /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
     #[arg(long, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
@@ -141,9 +137,9 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
     pub snapshot_interval: Option<Span>,
 
-    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [bytes, default: 268435456]
-    #[arg(long, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "BYTES")]
-    pub snapshot_journal_bytes: Option<NonZeroU64>,
+    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
+    #[arg(long, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
+    pub snapshot_journal_bytes: Option<Bytes>,
 
     /// Inboxes in snapshots: of readers that are awake, so that they are warm after a restart, or none [default: resident]
     #[arg(long, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "resident|none")]
@@ -180,11 +176,15 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
     pub live_max: Option<NonZeroUsize>,
 
-    /// How long what a reader's live connections were told is remembered after the last has gone [duration, default: 2m]
+    /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
     #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
     pub live_linger: Option<Span>,
 
-    /// Serve over TLS with this certificate and what it is signed by, as PEM; read again when it changes
+    /// How long an erasure waits for readers of changes that are behind, before it removes the journal; only if there was one within the last hour; at most a day [duration, default: 1m]
+    #[arg(long, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
+    pub erasure_grace: Option<Span>,
+
+    /// Serve over TLS with this chain of certificates, as PEM; read again when it changes
     #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
@@ -192,7 +192,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Requests that take so long are told of in the log [duration, default: 1s]
+    /// Log requests that take at least so long [duration, default: 1s]
     #[arg(long, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
     pub slow_log: Option<Span>,
 
@@ -208,9 +208,9 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
     pub writes_max: Option<NonZeroUsize>,
 
-    /// Bytes of their bodies, at the same time; more are refused [bytes, at least 3520000, default: 268435456]
-    #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "BYTES")]
-    pub write_bytes_max: Option<NonZeroUsize>,
+    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3520000, default: 256MiB]
+    #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "SIZE")]
+    pub write_bytes_max: Option<Bytes>,
 
     /// TOML file with the keys that requests need; read again when it changes [default: none; then only on loopback]
     #[arg(long, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
@@ -220,7 +220,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
     pub cors_origins: Option<Origins>,
 
-    /// Names that the server goes by without keys, beside addresses and localhost, separated by commas [default: none]
+    /// Host names of a server without keys, beside addresses and localhost, separated by commas [default: none]
     #[arg(long, env = "TIDEWIRE_HOSTS", value_name = "NAMES")]
     pub hosts: Option<Hosts>,
 
@@ -232,21 +232,41 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
     pub token_post_ids: Option<TokenPostIds>,
 
-    /// How long a user's token may be good, from its iat to its exp; others are refused, and those without iat [duration, default: any time]
+    /// Longest validity of a user's token, from its iat to its exp; longer ones are refused, and those without iat [duration, default: any time]
     #[arg(long, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
     pub token_lifetime_max: Option<Span>,
 
-    /// Connections of one address (of IPv6: of one network of 64 bits); past it a new one ends the longest idle, or is refused [connections, default: a quarter of all]
+    /// Connections of one address (of IPv6: of one network of 64 bits); beyond it, a new connection closes the one that has been idle longest; if none is idle, it is refused [connections, default: a quarter of all]
     #[arg(long, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
     pub connections_per_address_max: Option<NonZeroUsize>,
 
-    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [bytes, default: none are]
-    #[arg(long, env = "TIDEWIRE_COMPRESS_FROM", value_name = "BYTES")]
-    pub compress_from: Option<NonZeroUsize>,
+    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: none are]
+    #[arg(long, env = "TIDEWIRE_COMPRESS_FROM", value_name = "SIZE")]
+    pub compress_from: Option<Bytes>,
 
-    /// Addresses of proxies, separated by commas: what comes from there comes for many, and has no share [default: loopback]
+    /// Addresses of proxies, separated by commas: these forward many clients, so the limit per address does not apply to them [default: loopback]
     #[arg(long, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
     pub proxies: Option<Proxies>,
+}
+
+/// The settings of the lines of a file that are not wrong, and the text of these lines.
+pub type GoodLines = (Settings, String);
+
+/// Maximum number of wrong lines that are listed.
+const WRONG_LINES_MAX: usize = 100;
+
+fn wrong_in(file: &Path, text: &str, cause: toml::de::Error) -> SettingsError {
+    names::unknown_key(file, text, &cause).unwrap_or(SettingsError::Malformed { file: file.to_owned(), cause })
+}
+
+/// Returns the bytes of the line with this byte, without its end.
+fn line_at(text: &str, at: usize) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let at = at.min(bytes.len());
+    let is_end = |byte: &u8| *byte == b'\n';
+    let start = bytes[..at].iter().rposition(is_end).map_or(0, |end| end + 1);
+    let end = bytes[at..].iter().position(is_end).map_or(bytes.len(), |length| at + length);
+    start..end
 }
 
 impl Settings {
@@ -257,7 +277,32 @@ impl Settings {
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
         let text = read_text(file, SETTINGS_FILE_BYTES_MAX)
             .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
-        toml::from_str(&text).map_err(|cause| SettingsError::Malformed { file: file.to_owned(), cause })
+        toml::from_str(&text).map_err(|cause| wrong_in(file, &text, cause))
+    }
+
+    /// Reads the settings from a TOML file, without the lines that are wrong. Returns the settings with the text that they were read from,
+    /// or none if no line can be named, and what is wrong.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read_all(file: &Path) -> Result<(Option<GoodLines>, Vec<SettingsError>), SettingsError> {
+        let mut text = read_text(file, SETTINGS_FILE_BYTES_MAX)
+            .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
+        let mut wrong = Vec::new();
+        while wrong.len() < WRONG_LINES_MAX {
+            let cause: toml::de::Error = match toml::from_str(&text) {
+                Ok(settings) => return Ok((Some((settings, text)), wrong)),
+                Err(cause) => cause,
+            };
+            let line = cause.span().map(|span| line_at(&text, span.start));
+            wrong.push(wrong_in(file, &text, cause));
+            // Blanks in its place keep the numbers of the other lines.
+            match line.filter(|line| !text[line.clone()].trim().is_empty()) {
+                Some(line) => text.replace_range(line.clone(), &" ".repeat(line.len())),
+                None => break,
+            }
+        }
+        Ok((None, wrong))
     }
 }
 
@@ -279,6 +324,7 @@ impl Settings {
             archive_budget: self.archive_budget.or(other.archive_budget),
             live_max: self.live_max.or(other.live_max),
             live_linger: self.live_linger.or(other.live_linger),
+            erasure_grace: self.erasure_grace.or(other.erasure_grace),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
             edges_max: self.edges_max.or(other.edges_max),
@@ -290,6 +336,7 @@ impl Settings {
             archive_user: self.archive_user.or_else(|| other.archive_user.clone()),
             archive_password_file: self.archive_password_file.or_else(|| other.archive_password_file.clone()),
             archive_tls_ca: self.archive_tls_ca.or_else(|| other.archive_tls_ca.clone()),
+            archive_datacenter: self.archive_datacenter.or_else(|| other.archive_datacenter.clone()),
             durability: self.durability.or(other.durability),
             snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),
             snapshot_journal_bytes: self.snapshot_journal_bytes.or(other.snapshot_journal_bytes),
@@ -375,121 +422,7 @@ impl Settings {
             ..default
         }
     }
-
-    /// Returns the admission limits: these settings over the defaults.
-    ///
-    /// # Errors
-    /// If the limit on body bytes is smaller than one bulk request.
-    pub fn admission(&self) -> Result<AdmissionLimits, SettingsError> {
-        let default = AdmissionLimits::default();
-        let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
-        let reads = number(self.reads_max, default.reads);
-        let limits = AdmissionLimits {
-            reads,
-            wake_ups: default.wake_ups.min(reads.div_ceil(2)),
-            writes: number(self.writes_max, default.writes),
-            write_bytes: number(self.write_bytes_max, default.write_bytes),
-            ..default
-        };
-        if limits.write_bytes < BULK_REQUEST_BYTES_MAX {
-            let what = format!(
-                "{} is too small: one request that follows many may have {BULK_REQUEST_BYTES_MAX}",
-                limits.write_bytes
-            );
-            return Err(SettingsError::Nonsense { option: "write-bytes-max", what });
-        }
-        Ok(limits)
-    }
-
-    /// Returns the configuration of the engine: these settings over the defaults.
-    ///
-    /// # Errors
-    /// The error names the option whose value is invalid.
-    pub fn engine(&self) -> Result<EngineConfig, SettingsError> {
-        let default = EngineConfig::default();
-        let span = |span: Option<Span>, default| span.map_or(default, |span| span.0);
-        let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
-        let config = EngineConfig {
-            inbox_posts: self.inbox_posts.unwrap_or(default.inbox_posts),
-            inbox_age: self.inbox_age.map(|age| age.0),
-            celebrity: self.celebrity_followers.map_or(default.celebrity, |celebrity| celebrity.0),
-            active_window: span(self.active_window, default.active_window),
-            active_readers_max: self.active_readers_max.unwrap_or(default.active_readers_max),
-            shards: self.shards.unwrap_or(default.shards),
-            following_max: number(self.following_max, default.following_max),
-            fanout_backlog_max: self.fanout_backlog_max,
-            outbox_posts: self.outbox_posts.unwrap_or(default.outbox_posts),
-            archive_budget: span(self.archive_budget, default.archive_budget),
-            store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
-            sources_max: number(self.sources_max, default.sources_max),
-            edges_max: number(self.edges_max, default.edges_max),
-            graph_bytes_max: number(self.graph_bytes_max, default.graph_bytes_max),
-            reposts_max: number(self.reposts_max, default.reposts_max),
-            pull_budget: span(self.pull_budget, default.pull_budget),
-            live_max: number(self.live_max, default.live_max),
-            live: default.live,
-            live_heartbeat: default.live_heartbeat,
-            live_linger: span(self.live_linger, default.live_linger),
-        };
-        check(&config)?;
-        Ok(config)
-    }
 }
-
-impl Settings {
-    /// Returns the configuration of the storage: these settings over the defaults.
-    ///
-    /// # Errors
-    /// The error names the option whose value is invalid.
-    pub fn storage(&self) -> Result<StorageConfig, SettingsError> {
-        let default = StorageConfig::default();
-        let interval = self.snapshot_interval.map_or(default.snapshots.interval, |span| span.0);
-        if interval.is_zero() {
-            let what = "must be longer than nothing".to_owned();
-            return Err(SettingsError::Nonsense { option: "snapshot-interval", what });
-        }
-        let durability = self.durability.map_or(default.journal.durability, |SyncPolicy(durability)| durability);
-        Ok(StorageConfig {
-            directory: self.data_dir.clone().unwrap_or(default.directory),
-            journal: JournalOptions { durability, ..default.journal },
-            snapshots: SnapshotOptions {
-                interval,
-                journal_bytes: self.snapshot_journal_bytes.map_or(default.snapshots.journal_bytes, NonZeroU64::get),
-                inboxes: self.snapshot_inboxes.unwrap_or(Inboxes(default.snapshots.inboxes)).0,
-                compress: self.snapshot_compression.unwrap_or(Compression(default.snapshots.compress)).0,
-            },
-            repair: self.repair,
-        })
-    }
-}
-
-/// Rejects values that parse but are out of range.
-fn check(config: &EngineConfig) -> Result<(), SettingsError> {
-    let refuse = |option, what: String| Err(SettingsError::Nonsense { option, what });
-    if config.inbox_posts.get() > INBOX_POSTS_MAX {
-        return refuse("inbox-posts", format!("{} is more than the {INBOX_POSTS_MAX} allowed", config.inbox_posts));
-    }
-    if config.shards.get() > SHARDS_MAX {
-        return refuse("shards", format!("{} is more than the {SHARDS_MAX} allowed", config.shards));
-    }
-    if config.following_max > FOLLOWING_MAX {
-        return refuse("following-max", format!("{} is more than the {FOLLOWING_MAX} allowed", config.following_max));
-    }
-    let durations = [
-        ("inbox-age", config.inbox_age.unwrap_or(Duration::MAX)),
-        ("active-window", config.active_window),
-        ("pull-budget", config.pull_budget),
-        ("archive-budget", config.archive_budget),
-        ("live-linger", config.live_linger),
-    ];
-    match durations.iter().find(|(_, duration)| duration.is_zero()) {
-        Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),
-        None => Ok(()),
-    }
-}
-
-/// The upper limit of `inbox-posts`: with more posts, waking a reader up would take longer than a page by pull.
-const INBOX_POSTS_MAX: usize = 100_000;
 
 #[cfg(test)]
 mod tests;

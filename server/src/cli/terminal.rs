@@ -2,16 +2,54 @@
 #![expect(clippy::print_stderr, reason = "this is what the module is for")]
 
 use std::error::Error;
-use std::io::{self, BufWriter, IsTerminal as _, Write, stderr, stdout};
+use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+/// The text of an error with all causes in the chain.
+pub use tidewire::error_text::error_text as message_of;
 
 /// Prints a line of the result to standard output.
 pub fn print_line(line: &str) {
     // The reader of a pipe may have closed it: `println!` would panic.
     let _ = writeln!(stdout(), "{line}");
+}
+
+/// Prints a line of the result at once. Returns false if nobody reads it any more.
+pub fn try_print_line(line: &str) -> bool {
+    let mut out = stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Prints a JSON document as a line of the result.
+pub fn print_json(document: &Value) {
+    print_line(&document.to_string());
+}
+
+/// Prints the error of a check as a JSON document, where one is wanted: it is the result of the check. The exit code is 1.
+///
+/// # Errors
+/// Returns the error if no JSON is wanted.
+pub fn verdict(json: bool, outcome: Result<ExitCode, Box<dyn Error>>) -> Result<ExitCode, Box<dyn Error>> {
+    match outcome {
+        Err(cause) if json => {
+            print_json(&json!({"good": false, "error": message_of(&*cause)}));
+            Ok(ExitCode::FAILURE)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Returns true if text of this stream may have colours: on a terminal, unless `NO_COLOR` is set, or `CLICOLOR` to 0. `CLICOLOR_FORCE`
+/// wants them also in files and pipes.
+pub fn is_coloured(stream: &impl IsTerminal) -> bool {
+    use anstyle_query::{clicolor, clicolor_force, no_color, term_supports_color};
+    let is_wanted =
+        clicolor().unwrap_or(true) && stream.is_terminal() && (clicolor() == Some(true) || term_supports_color());
+    !no_color() && (clicolor_force() || is_wanted)
 }
 
 /// Returns a buffered standard output, for results of many lines.
@@ -31,17 +69,7 @@ pub fn warn(line: &str) {
 
 /// Prints why a command failed, with all causes in the chain.
 pub fn fail(error: &dyn Error) {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        // Skip a cause that the message already contains.
-        let inner_message = inner.to_string();
-        if !message.contains(&inner_message) {
-            message = format!("{message}: {inner_message}");
-        }
-        cause = inner.source();
-    }
-    eprintln!("error: {message}");
+    eprintln!("error: {}", message_of(error));
 }
 
 /// Reports a usage error. Returns exit code 2.

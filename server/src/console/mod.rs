@@ -29,27 +29,52 @@ macro_rules! asset {
     };
 }
 
+/// The path of the console.
+pub const PATH: &str = "/console";
+
+/// Other people's code, built by `vendor/generate.mjs` from pinned packages, with its licence in front.
+macro_rules! vendored {
+    ($path:literal, $content_type:ident, $file:literal) => {
+        Asset { path: $path, content_type: $content_type, text: include_str!(concat!("vendor/", $file)) }
+    };
+}
+
 /// All static assets of the server.
 pub const ASSETS: &[Asset] = &[
     asset!("/console", HTML, "console.html"),
     asset!("/console/base.css", CSS, "base.css"),
     asset!("/console/console.css", CSS, "console.css"),
+    asset!("/console/overview.css", CSS, "overview.css"),
+    asset!("/console/reader.css", CSS, "reader.css"),
     asset!("/console/main.js", JAVASCRIPT, "main.js"),
     asset!("/console/api.js", JAVASCRIPT, "api.js"),
     asset!("/console/dom.js", JAVASCRIPT, "dom.js"),
     asset!("/console/words.js", JAVASCRIPT, "words.js"),
-    asset!("/console/sparkline.js", JAVASCRIPT, "sparkline.js"),
-    asset!("/console/figures.js", JAVASCRIPT, "figures.js"),
+    asset!("/console/poll.js", JAVASCRIPT, "poll.js"),
+    asset!("/console/tabs.js", JAVASCRIPT, "tabs.js"),
+    asset!("/console/status.js", JAVASCRIPT, "status.js"),
+    asset!("/console/overview.js", JAVASCRIPT, "overview.js"),
+    asset!("/console/history.js", JAVASCRIPT, "history.js"),
+    asset!("/console/chart.js", JAVASCRIPT, "chart.js"),
     asset!("/console/cluster.js", JAVASCRIPT, "cluster.js"),
+    asset!("/console/picker.js", JAVASCRIPT, "picker.js"),
     asset!("/console/feed.js", JAVASCRIPT, "feed.js"),
     asset!("/console/post.js", JAVASCRIPT, "post.js"),
+    asset!("/console/explain.js", JAVASCRIPT, "explain.js"),
     asset!("/console/publish.js", JAVASCRIPT, "publish.js"),
     asset!("/console/inspect.js", JAVASCRIPT, "inspect.js"),
+    asset!("/console/preferences.js", JAVASCRIPT, "preferences.js"),
+    asset!("/console/postview.js", JAVASCRIPT, "postview.js"),
+    asset!("/console/fanout.js", JAVASCRIPT, "fanout.js"),
+    asset!("/console/operations.js", JAVASCRIPT, "operations.js"),
+    vendored!("/console/uplot.js", JAVASCRIPT, "uplot.js"),
+    vendored!("/console/uplot.css", CSS, "uplot.css"),
     asset!("/docs", HTML, "docs.html"),
     asset!("/docs/docs.css", CSS, "docs.css"),
     asset!("/docs/docs.js", JAVASCRIPT, "docs.js"),
     asset!("/docs/schemas.js", JAVASCRIPT, "schemas.js"),
     asset!("/docs/try.js", JAVASCRIPT, "try.js"),
+    asset!("/docs/snippets.js", JAVASCRIPT, "snippets.js"),
     asset!("/tidewire.js", JAVASCRIPT, "tidewire.js"),
 ];
 

@@ -11,23 +11,20 @@
 //!
 //! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+mod gate;
 
-use actix_web::http::StatusCode;
+use std::sync::Arc;
+
 use actix_web::web::Data;
 use actix_web::{HttpMessage as _, HttpRequest};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use tokio::sync::Semaphore;
 
+pub(in crate::http) use crate::http::admission::gate::Gate;
+use crate::http::admission::gate::SharedGate;
 use crate::http::client::Client;
 use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
-use tidewire::limits::{
-    BULK_REQUEST_BYTES_MAX, FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX,
-    SCRIBE_BATCH_MAX,
-};
+use tidewire::limits::{FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX, SCRIBE_BATCH_MAX};
 
 /// Maximum number of unread counts for live connections in progress. Few, so that the pages that clients ask for come soon.
 const UNREAD_COUNTS_MAX: usize = 32;
@@ -44,10 +41,6 @@ const BULK_WRITES_MAX: usize = 16;
 /// Limit on pages of requests for many readers, as a multiple of the limit on reads: such a request counts each of its pages, but builds
 /// most of them one after the other.
 const BULK_READS_PER_READ: usize = 4;
-
-/// Number of clients that can fill a byte limit together: one client may reserve at most this fraction of the limit. It is small, so that a
-/// single client is not slowed down.
-const CLIENTS_PER_GATE: usize = 16;
 
 /// Maximum bytes of responses that clients have not received yet: some forty of the largest pages.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
@@ -88,121 +81,6 @@ impl Default for AdmissionLimits {
     }
 }
 
-/// One limit with its current use and the number of refusals.
-#[derive(Debug)]
-pub(in crate::http) struct Gate {
-    /// The name in metrics and statistics.
-    pub(in crate::http) name: &'static str,
-    pub(in crate::http) limit: usize,
-    taken: AtomicUsize,
-    refused: AtomicU64,
-}
-
-impl Gate {
-    const fn new(name: &'static str, limit: usize) -> Self {
-        Self { name, limit, taken: AtomicUsize::new(0), refused: AtomicU64::new(0) }
-    }
-
-    /// Returns the current use.
-    pub(in crate::http) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of refusals since the start.
-    pub(in crate::http) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    fn enter(&self, much: usize) -> Result<(), Problem> {
-        let enter = |taken: usize| taken.checked_add(much).filter(|taken| *taken <= self.limit);
-        let entered = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
-        entered.map(drop).map_err(|_| self.refuse(&format!("{} may be under way", self.limit)))
-    }
-
-    /// Checks that the limit is not reached, without taking anything.
-    fn check(&self) -> Result<(), Problem> {
-        if self.taken() < self.limit { Ok(()) } else { Err(self.refuse(&format!("{} may be under way", self.limit))) }
-    }
-
-    fn refuse(&self, why: &str) -> Problem {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        let detail = format!("no room for more {}: {why}", self.name);
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_soon()
-    }
-
-    fn leave(&self, much: usize) {
-        self.taken.fetch_sub(much, Ordering::Relaxed);
-    }
-}
-
-/// A limit on bytes, of which one client may use no more than a share.
-#[derive(Debug)]
-struct SharedGate {
-    gate: Gate,
-    share: usize,
-    /// The bytes in use by client. Clients that use none have no entry.
-    by_client: Mutex<FxHashMap<u64, usize>>,
-}
-
-impl SharedGate {
-    fn new(name: &'static str, limit: usize) -> Self {
-        // The share is at least the largest request body allowed.
-        let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
-        Self { gate: Gate::new(name, limit), share, by_client: Mutex::default() }
-    }
-
-    /// Checks that the limit and the client's share are not used up.
-    fn check(&self, client: Client) -> Result<(), Problem> {
-        self.gate.check()?;
-        let Client::One(name) = client else { return Ok(()) };
-        let is_over = self.by_client.lock().get(&name).is_some_and(|taken| *taken >= self.share);
-        if is_over { Err(self.refuse_share()) } else { Ok(()) }
-    }
-
-    fn enter(&self, client: Client, bytes: usize) -> Result<(), Problem> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let Client::One(name) = client else { return self.gate.enter(bytes) };
-        let mut by_client = self.by_client.lock();
-        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(bytes);
-        if of_client > self.share {
-            drop(by_client);
-            return Err(self.refuse_share());
-        }
-        self.gate.enter(bytes)?;
-        by_client.insert(name, of_client);
-        Ok(())
-    }
-
-    /// Takes the bytes even above the limit, for responses to completed work, which must be sent.
-    fn enter_anyway(&self, client: Client, bytes: usize) {
-        self.gate.taken.fetch_add(bytes, Ordering::Relaxed);
-        if let Client::One(name) = client {
-            *self.by_client.lock().entry(name).or_default() += bytes;
-        }
-    }
-
-    fn leave(&self, client: Client, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        self.gate.leave(bytes);
-        let Client::One(name) = client else { return };
-        let mut by_client = self.by_client.lock();
-        if let Some(taken) = by_client.get_mut(&name) {
-            *taken -= bytes;
-            if *taken == 0 {
-                by_client.remove(&name);
-            }
-        }
-    }
-
-    fn refuse_share(&self) -> Problem {
-        self.gate.refuse(&format!("{} may be one client's", self.share))
-    }
-}
-
 /// The gates of all kinds of work.
 #[derive(Debug)]
 pub struct Admission {
@@ -213,7 +91,7 @@ pub struct Admission {
     write_bytes: SharedGate,
     bulk_writes: Gate,
     joins: Gate,
-    handshakes: Gate,
+    unauthenticated: Gate,
     operations: Gate,
     metrics: Gate,
     response_bytes: SharedGate,
@@ -238,21 +116,26 @@ impl Admission {
     /// Creates the gates with these limits.
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
-            reads: Gate::new("reads", limits.reads),
+            reads: Gate::of_count("reads", "reads", limits.reads),
             // One request of any valid size is admitted.
-            bulk_reads: Gate::new(
+            bulk_reads: Gate::of_count(
                 "bulk_reads",
+                "pages of requests for many readers",
                 limits.reads.saturating_mul(BULK_READS_PER_READ).max(FEEDS_PER_REQUEST_MAX),
             ),
-            wakes: Gate::new("wake_ups", limits.wake_ups),
-            writes: Gate::new("writes", limits.writes),
-            write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
-            bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
-            joins: Gate::new("live_joins", JOINS_MAX),
-            handshakes: Gate::new("live_strangers", LIVE_UNAUTHENTICATED_MAX),
-            operations: Gate::new("operations", OPERATIONS_MAX),
-            metrics: Gate::new("metrics", METRICS_MAX),
-            response_bytes: SharedGate::new("response_bytes", limits.response_bytes),
+            wakes: Gate::of_count("wake_ups", "reads of sleeping readers", limits.wake_ups),
+            writes: Gate::of_count("writes", "writes", limits.writes),
+            write_bytes: SharedGate::new("write_bytes", "bytes of request bodies", limits.write_bytes),
+            bulk_writes: Gate::of_count("bulk_writes", "writes of many changes", BULK_WRITES_MAX),
+            joins: Gate::of_count("live_joins", "admissions of live connections", JOINS_MAX),
+            unauthenticated: Gate::of_count(
+                "live_unauthenticated",
+                "unauthenticated live connections",
+                LIVE_UNAUTHENTICATED_MAX,
+            ),
+            operations: Gate::of_count("operations", "operator requests", OPERATIONS_MAX),
+            metrics: Gate::of_count("metrics", "metrics requests", METRICS_MAX),
+            response_bytes: SharedGate::new("response_bytes", "bytes of responses", limits.response_bytes),
             unread_counts: Arc::new(Semaphore::new(UNREAD_COUNTS_MAX)),
         })
     }
@@ -272,7 +155,7 @@ impl Admission {
             &self.write_bytes.gate,
             &self.bulk_writes,
             &self.joins,
-            &self.handshakes,
+            &self.unauthenticated,
             &self.operations,
             &self.metrics,
             &self.response_bytes.gate,
@@ -307,7 +190,9 @@ impl Admission {
             WorkKind::Read | WorkKind::BulkRead | WorkKind::Write | WorkKind::BulkWrite | WorkKind::Operation => {
                 self.response_bytes.check(client)
             }
-            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake | WorkKind::Metrics => Ok(()),
+            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Unauthenticated | WorkKind::Metrics => {
+                Ok(())
+            }
         }
     }
 
@@ -320,7 +205,7 @@ impl Admission {
         bytes: usize,
     ) -> Result<Option<ByteReservation>, Problem> {
         match work {
-            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake => return Ok(None),
+            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Unauthenticated => return Ok(None),
             WorkKind::Read | WorkKind::BulkRead | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
             WorkKind::Write | WorkKind::BulkWrite | WorkKind::Metrics => {
                 self.response_bytes.enter_anyway(client, bytes);
@@ -343,7 +228,7 @@ impl Admission {
             WorkKind::Write => Some(&self.writes),
             WorkKind::BulkWrite => Some(&self.bulk_writes),
             WorkKind::Live => Some(&self.joins),
-            WorkKind::Handshake => Some(&self.handshakes),
+            WorkKind::Unauthenticated => Some(&self.unauthenticated),
             WorkKind::Operation => Some(&self.operations),
             WorkKind::Metrics => Some(&self.metrics),
         }
@@ -384,6 +269,7 @@ impl Drop for ByteReservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::admission::gate::CLIENTS_PER_GATE;
 
     const LIMITS: AdmissionLimits =
         AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
@@ -441,6 +327,30 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_says_what_there_is_too_much_of_and_the_limit_with_its_unit() {
+        let admission = Admission::new(AdmissionLimits { write_bytes: 256 << 20, ..LIMITS });
+        let _taken =
+            (admission.enter(WorkKind::WakeUp).unwrap(), admission.receive(Client::Trusted, 240 << 20).unwrap());
+        for (refused, expected) in [
+            (admission.enter(WorkKind::WakeUp).map(drop), "too many reads of sleeping readers in progress: at most 1"),
+            (
+                admission.receive(Client::Trusted, 17 << 20).map(drop),
+                "too many bytes of request bodies in progress: at most 256 MiB",
+            ),
+            (
+                admission.receive(Client::One(7), 17 << 20).map(drop),
+                "too many bytes of request bodies in progress for one client: at most 16 MiB",
+            ),
+            (
+                admission.answer(WorkKind::Read, Client::Trusted, 1_001).map(drop),
+                "too many bytes of responses in progress: at most 1000 bytes",
+            ),
+        ] {
+            assert_eq!(refused.unwrap_err().to_string(), format!("503 overloaded: {expected}"));
+        }
+    }
+
+    #[test]
     fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
         let admission = Admission::new(LIMITS);
         let responses = [600, 600].map(|bytes| admission.answer(WorkKind::Write, Client::One(7), bytes).unwrap());
@@ -456,11 +366,11 @@ mod tests {
     #[test]
     fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
         let admission = Admission::new(LIMITS);
-        let handshakes: Vec<_> =
-            (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(WorkKind::Handshake).unwrap()).collect();
-        assert!(admission.enter(WorkKind::Handshake).is_err());
+        let connections: Vec<_> =
+            (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(WorkKind::Unauthenticated).unwrap()).collect();
+        assert!(admission.enter(WorkKind::Unauthenticated).is_err());
         assert!(admission.enter(WorkKind::Live).is_ok(), "who is known comes in");
-        drop(handshakes);
-        assert!(admission.enter(WorkKind::Handshake).is_ok());
+        drop(connections);
+        assert!(admission.enter(WorkKind::Unauthenticated).is_ok());
     }
 }

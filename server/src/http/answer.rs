@@ -1,5 +1,7 @@
 //! Responses that several handlers share.
 
+use std::fmt::Write as _;
+
 use actix_web::HttpResponse;
 use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
@@ -11,6 +13,7 @@ use tidewire::engine::{Listed, RouteCost};
 use tidewire::feed::celebrity::RouteBasis;
 use tidewire::feed::cursor;
 use tidewire::feed::rules::Rules;
+use tidewire::id::PostId;
 
 /// Answers a `PUT` request: 201 if the item was created, 200 if it existed before.
 pub(super) fn put(created: bool) -> HttpResponse {
@@ -29,6 +32,28 @@ pub(super) fn json_text(json: String) -> HttpResponse {
     HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(json)
 }
 
+/// Appends an array to a JSON text that is written piece by piece. `push` appends one element.
+pub(super) fn push_array<T>(
+    json: &mut String,
+    elements: impl IntoIterator<Item = T>,
+    mut push: impl FnMut(&mut String, T),
+) {
+    json.push('[');
+    for (nth, element) in elements.into_iter().enumerate() {
+        json.push_str(if nth > 0 { "," } else { "" });
+        push(json, element);
+    }
+    json.push(']');
+}
+
+/// Appends an array of post ids, which contain no character that JSON escapes.
+pub(super) fn push_ids<'a>(json: &mut String, ids: impl IntoIterator<Item = &'a PostId>) {
+    push_array(json, ids, |json, id| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(json, r#""{id}""#);
+    });
+}
+
 /// Returns all rules of a reader.
 pub(super) fn rules(rules: &Rules) -> Value {
     let mut all = json!(rules);
@@ -43,12 +68,17 @@ pub(super) fn route_cost(cost: RouteCost) -> Value {
     json!({
         "push_us_per_hour": rounded(cost.push_us_per_hour),
         "pull_us_per_hour": rounded(cost.pull_us_per_hour),
-        "decided_by": match cost.decided_by {
-            RouteBasis::Setting => "setting",
-            RouteBasis::Followers => "followers",
-            RouteBasis::Cost => "cost",
-        },
+        "decided_by": decided_by(cost.decided_by),
     })
+}
+
+/// Returns the name of that on which the route of a source depends.
+pub(super) fn decided_by(basis: RouteBasis) -> &'static str {
+    match basis {
+        RouteBasis::Setting => "setting",
+        RouteBasis::Followers => "followers",
+        RouteBasis::Cost => "cost",
+    }
 }
 
 /// Answers with one page of a list. `found` has one item more than `limit` if there is a next page; `cursor` encodes the position of the

@@ -1,7 +1,7 @@
 //! The cell that holds the engine of the server: it is empty while the state is recovered.
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
@@ -16,6 +16,16 @@ use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 #[derive(Clone, Default)]
 pub struct EngineCell(Arc<Inner>);
 
+/// A reference to a cell that does not keep the engine.
+pub(super) struct WeakEngineCell(Weak<Inner>);
+
+impl WeakEngineCell {
+    /// Returns the cell, unless the server is gone.
+    pub(super) fn upgrade(&self) -> Option<EngineCell> {
+        self.0.upgrade().map(EngineCell)
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     engine: OnceLock<Engine>,
@@ -27,6 +37,11 @@ impl EngineCell {
     /// Returns the engine, or `None` during recovery.
     pub fn engine(&self) -> Option<&Engine> {
         self.0.engine.get()
+    }
+
+    /// Returns a reference that does not keep the engine.
+    pub(super) fn downgrade(&self) -> WeakEngineCell {
+        WeakEngineCell(Arc::downgrade(&self.0))
     }
 
     /// Stores the engine. Does nothing if the cell already has one.

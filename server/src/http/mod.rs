@@ -11,6 +11,7 @@ pub mod admission;
 mod answer;
 pub mod auth;
 mod caching;
+pub mod certificates;
 mod changes;
 mod client;
 #[cfg(feature = "cluster")]
@@ -20,21 +21,25 @@ pub mod engine_cell;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod handlers;
+pub mod history;
 mod live;
 pub mod middleware;
 pub mod openapi;
 mod operation;
 mod page_json;
 pub mod problem;
+mod process;
 pub mod proxies;
 mod request;
 pub mod request_metrics;
 mod routes;
 pub mod serve;
+pub mod slow_requests;
 pub mod sockets;
 pub mod state;
 pub mod tls;
 mod upgrade;
+pub mod watched_files;
 
 /// Returns the OpenAPI description, as served at `/openapi.json`.
 pub fn description() -> serde_json::Value {

@@ -68,7 +68,7 @@ pub(super) enum WorkKind {
     /// A long-lived connection.
     Live,
     /// A WebSocket that is not authenticated yet. No operation has this kind; such a connection takes a permit of it.
-    Handshake,
+    Unauthenticated,
     /// An operator request, which may take long.
     Operation,
     /// The metrics request, with limits of its own so that it works under overload.

@@ -93,11 +93,22 @@ impl<'a> Parameters<'a> {
 
     /// Parses `limit`, or returns its default.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
-        let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };
+        self.limit_of(PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX)
+    }
+
+    /// Parses `limit` where it has another default and maximum.
+    pub(super) fn limit_of(&self, default: usize, max: usize) -> Result<usize, Problem> {
+        let Some(text) = self.text("limit") else { return Ok(default) };
         match text.parse() {
-            Ok(limit) if (1..=PAGE_POSTS_MAX).contains(&limit) => Ok(limit),
-            _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {PAGE_POSTS_MAX}"))),
+            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
+            _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {max}"))),
         }
+    }
+
+    /// Parses a parameter, if it is present.
+    pub(super) fn parsed<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Problem> {
+        let parse = |text: &str| text.parse().map_err(|cause: T::Err| invalid_parameter(name, &cause.to_string()));
+        self.text(name).map(parse).transpose()
     }
 
     /// Parses a parameter that is a cursor, with the given decoder.
@@ -123,7 +134,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-fn invalid_parameter(name: &str, what: &str) -> Problem {
+/// Creates the refusal of a query parameter.
+pub(super) fn invalid_parameter(name: &str, what: &str) -> Problem {
     Problem::bad("invalid_parameter", format!("{name}: {what}")).of_field(name)
 }
 

@@ -12,6 +12,10 @@ use tidewire::runtime::counters::Counter;
 /// The status classes, as named in metrics. The last one counts requests whose client disconnected before the response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "client_gone"];
 
+/// The codes of refusals that alerts in `ops/alerts.yml` watch. They are counted from 0 on: Prometheus sees no increase in the first value of a
+/// series, and so would miss the first refusals.
+const CODES_OF_ALERTS: [&str; 1] = ["disk_full"];
+
 /// The metrics of one operation.
 #[derive(Debug, Default)]
 pub(super) struct OperationMetrics {
@@ -45,7 +49,8 @@ impl RequestMetrics {
     /// Creates metrics for operations with these names.
     pub(super) fn new(operations: impl Iterator<Item = &'static str>) -> Self {
         let by_operation = operations.chain(["none"]).map(|name| (name, OperationMetrics::default())).collect();
-        Self { by_operation, refusals: Mutex::default() }
+        let refusals = CODES_OF_ALERTS.into_iter().map(|code| (code, 0)).collect();
+        Self { by_operation, refusals: Mutex::new(refusals) }
     }
 
     /// Counts a response to the operation with this index in the table.

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
+use actix_web::http::header::{ACCEPT, LOCATION};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 
@@ -14,7 +15,8 @@ use crate::http::engine_cell::ReadyEngine;
 #[cfg(feature = "cluster")]
 use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
-    bulk_posts, erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences, server, users,
+    all_posts, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences,
+    server, users,
 };
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -64,6 +66,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("publish", POST, "/v1/posts", AUTHOR_WRITE, || web::to(posts::publish)),
     operation("read_posts", GET, "/v1/posts", AUTHOR_READ, || web::to(bulk_posts::read)),
     operation("publish_many", POST, "/v1/posts/batch", BULK_WRITE, || web::to(bulk_posts::publish)),
+    operation("list_posts", GET, "/v1/posts/all", SERVER_READ, || web::to(all_posts::list)),
     operation("read_post", GET, "/v1/posts/{id}", AUTHOR_READ, || web::to(posts::read)),
     operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
@@ -106,6 +109,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_metrics", GET, "/metrics", METRICS, || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
     operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
+    operation("read_history", GET, "/v1/stats/history", SERVER_READ, || web::to(diagnostics::history)),
+    operation("read_operations", GET, "/v1/operations", SERVER_READ, || web::to(diagnostics::operations)),
+    operation("find_sources", GET, "/v1/sources", SERVER_READ, || web::to(diagnostics::sources)),
+    operation("read_fanout", GET, "/v1/posts/{id}/fanout", SERVER_READ, || web::to(diagnostics::fanout)),
     operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster)),
     operation("read_changes", GET, "/v1/changes", SERVER_READ, || web::to(changes::changes)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
@@ -201,8 +208,21 @@ fn console_routes(app: &mut ServiceConfig) {
     }
 }
 
+/// Answers a path that has no operation. From `/`, a browser is sent to the console; a program gets the same refusal as elsewhere.
 fn nothing_here(request: &HttpRequest) -> HttpResponse {
-    OpenPaths::refusal(request).unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
+    OpenPaths::refusal(request).unwrap_or_else(|| match request.path() {
+        "/" if asks_for_a_page(request) => {
+            pipeline::answer_nowhere(request, HttpResponse::Found().insert_header((LOCATION, console::PATH)).finish())
+        }
+        path => pipeline::nowhere(request, &Problem::not_found(path)),
+    })
+}
+
+/// Returns true for what a browser sends for an address that somebody has typed.
+fn asks_for_a_page(request: &HttpRequest) -> bool {
+    let accepts = request.headers().get(ACCEPT).and_then(|accepts| accepts.to_str().ok());
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    is_read && accepts.is_some_and(|types| types.contains("text/html"))
 }
 
 /// Creates the resource of a path with its methods; other methods are refused with the list of those. `HEAD` is served where `GET` is.

@@ -24,6 +24,7 @@ use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
 use crate::http::engine_cell::EngineCell;
+use crate::http::history;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
@@ -77,6 +78,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let (state, address) = (state.into(), listener.local_addr()?);
     let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
+    history::start(&state.history, &state.engine_cell, &state.requests, &connections);
     rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&state.open_paths)));
     // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
     // connections are accepted and then refused, or get the slot of an idle one.
@@ -213,7 +215,7 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Serves until SIGINT or SIGTERM, until `at_most` has passed, or until `failed` reports that recovery failed; then finishes requests in
+/// Serves until SIGINT or SIGTERM, until `at_most` has passed, or until `failed` has the reason why there is no engine; then finishes requests in
 /// progress, takes a snapshot, and stops the engine.
 ///
 /// # Errors
@@ -222,7 +224,7 @@ pub async fn run_on(
     state: HttpState,
     listener: TcpListener,
     at_most: Option<Duration>,
-    failed: oneshot::Receiver<()>,
+    failed: oneshot::Receiver<String>,
 ) -> io::Result<()> {
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -295,7 +297,7 @@ async fn stop_in_time(
     engine_cell: EngineCell,
     (hand_over, stop_live): (impl Future<Output = ()>, impl Fn()),
     at_most: Option<Duration>,
-    failed: oneshot::Receiver<()>,
+    failed: oneshot::Receiver<String>,
     mut signals: Receiver<Signals>,
 ) {
     let stop_signal = async {
@@ -305,19 +307,24 @@ async fn stop_in_time(
         }
     };
     let failed = async {
-        // The sender is dropped without a message after it stores the engine, or if its thread panics.
-        if failed.await.is_err() && engine_cell.engine().is_some() {
-            std::future::pending::<()>().await;
+        match failed.await {
+            Ok(reason) => reason,
+            // The sender is dropped without a message after it stores the engine, or if its thread panics.
+            Err(_) if engine_cell.engine().is_some() => std::future::pending().await,
+            Err(_) => "the start failed".to_owned(),
         }
     };
     let (mut stop_signal, mut failed) = (std::pin::pin!(stop_signal), std::pin::pin!(failed));
     let (has_failed, reason) = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
-        Poll::Ready(()) => Poll::Ready((true, "the state cannot be recovered")),
-        Poll::Pending => stop_signal.as_mut().poll(task).map(|signal| (false, signal)),
+        Poll::Ready(reason) => Poll::Ready((true, reason)),
+        Poll::Pending => stop_signal.as_mut().poll(task).map(|signal| (false, signal.to_owned())),
     })
     .await;
-    info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
-    if !has_failed {
+    if has_failed {
+        // The caller reports the cause.
+        warn!("{reason}: the server stops");
+    } else {
+        info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
         hand_over.await;
     }
     // Live connections would never finish by themselves.

@@ -19,6 +19,8 @@ use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
+use crate::http::handlers::all_posts::ListedIds;
+use crate::http::history::History;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::pipeline::PipelineState;
@@ -27,6 +29,7 @@ use crate::http::middleware::spans::Spans;
 use crate::http::proxies::Proxies;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
+use crate::http::slow_requests::{SlowLog, SlowRequests};
 use crate::http::sockets::connection_slots::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
@@ -49,6 +52,10 @@ pub struct HttpState {
     pub certificate: Option<Arc<Certificate>>,
     /// The duration above which a request is logged as slow.
     pub slow: Duration,
+    /// The last slow requests.
+    pub slow_requests: Arc<SlowRequests>,
+    /// The figures of the last hour.
+    pub history: Arc<History>,
     /// The size in bytes from which responses are compressed for clients that accept it; without it none are.
     pub compress_from: Option<NonZeroUsize>,
     /// Authentication and authorization of requests.
@@ -59,6 +66,8 @@ pub struct HttpState {
     pub open_paths: Arc<OpenPaths>,
     /// The open streams of changes.
     pub changes: Arc<ChangeStreams>,
+    /// The ids of all posts, for pages of them.
+    pub listed_ids: Arc<ListedIds>,
     /// The figures of backups.
     pub backups: Arc<BackupFigures>,
     /// The node of a cluster that this server is, if it is one.
@@ -79,11 +88,14 @@ impl HttpState {
             requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
             certificate: None,
             slow: SLOW,
+            slow_requests: Arc::default(),
+            history: Arc::default(),
             compress_from: None,
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
             changes: Arc::default(),
+            listed_ids: Arc::default(),
             backups: Arc::default(),
             #[cfg(feature = "cluster")]
             cluster: None,
@@ -111,8 +123,11 @@ impl HttpState {
             .app_data(Data::from(Arc::clone(&self.admission)))
             .app_data(Data::from(Arc::clone(&self.backups)))
             .app_data(Data::from(Arc::clone(&self.changes)))
+            .app_data(Data::from(Arc::clone(&self.listed_ids)))
             .app_data(Data::from(Arc::clone(&self.connections)))
+            .app_data(Data::from(Arc::clone(&self.history)))
             .app_data(Data::from(Arc::clone(&self.requests)))
+            .app_data(Data::new(SlowLog { threshold: self.slow, requests: Arc::clone(&self.slow_requests) }))
             .app_data(Data::new(pipeline));
     }
 
@@ -125,6 +140,7 @@ impl HttpState {
             pace: self.pace,
             requests: Arc::clone(&self.requests),
             slow: self.slow,
+            slow_requests: Arc::clone(&self.slow_requests),
             compress_from: self.compress_from,
             #[cfg(feature = "cluster")]
             peers: self.cluster.clone().map(Peers::new),

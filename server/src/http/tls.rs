@@ -6,35 +6,33 @@
 //! Not responsible for:
 //! - TLS connections (`actix_http`), the interval of the checks (`http::serve`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use tracing::{error, info};
 
-use crate::http::auth::access_file::Stamp;
+use crate::http::certificates::{CertificatesError, certificates};
+use crate::http::watched_files::WatchedFiles;
 
 /// The reason a certificate cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read or parsed as PEM.
+    /// The file has no certificates that can be read.
+    #[error(transparent)]
+    Chain(#[from] CertificatesError),
+    /// The file of the private key cannot be read or parsed as PEM.
     #[error("{}: {cause}", file.display())]
-    Unreadable {
+    Key {
         /// The path of the file.
         file: PathBuf,
         /// The underlying error.
         cause: rustls::pki_types::pem::Error,
-    },
-    /// The file contains no certificate.
-    #[error("{}: no certificate in it", file.display())]
-    Empty {
-        /// The path of the file.
-        file: PathBuf,
     },
     /// The certificate and the key do not match, or their type is not supported.
     #[error("{} and {}: {cause}", certificates.display(), key.display())]
@@ -51,18 +49,9 @@ pub enum CertificateError {
 /// A TLS certificate that is loaded from two files.
 #[derive(Debug)]
 pub struct Certificate {
-    chain: PathBuf,
-    key: PathBuf,
-    shown: RwLock<ServedCertificate>,
-}
-
-#[derive(Debug)]
-struct ServedCertificate {
-    certified: Arc<CertifiedKey>,
-    /// The stamps of the files at the last attempt to load them.
-    as_of: [Stamp; 2],
-    /// The stamps of the files at the last check.
-    seen: [Stamp; 2],
+    /// The certificate chain and the private key.
+    files: Mutex<WatchedFiles<2>>,
+    served: RwLock<Arc<CertifiedKey>>,
 }
 
 impl Certificate {
@@ -71,29 +60,33 @@ impl Certificate {
     /// # Errors
     /// The error names the file that cannot be used.
     pub fn read(chain: PathBuf, key: PathBuf) -> Result<Arc<Self>, CertificateError> {
-        // The stamps are taken before the files are read, so that a concurrent change is detected at the next check.
-        let as_of = stamps(&chain, &key);
-        let certified = Arc::new(certified(&chain, &key)?);
-        Ok(Arc::new(Self { chain, key, shown: RwLock::new(ServedCertificate { certified, as_of, seen: as_of }) }))
+        let files = WatchedFiles::new([chain, key]);
+        let served = certified(files.files())?;
+        Ok(Arc::new(Self { files: Mutex::new(files), served: RwLock::new(Arc::new(served)) }))
     }
 
-    /// Loads the files again if they have changed and are unchanged since the last check: a file that is still changing may be incomplete.
-    /// If the new files are invalid, an error is logged and the current certificate is kept.
+    /// Loads the files again if they have changed and are unchanged since the last check, or if they could not be used before. If they
+    /// cannot be used, the current certificate is kept, and an error is logged.
     pub fn renew(&self) {
-        let as_of = stamps(&self.chain, &self.key);
-        let seen = std::mem::replace(&mut self.shown.write().seen, as_of);
-        if as_of != seen || as_of == self.shown.read().as_of {
+        let mut files = self.files.lock();
+        if !files.is_read_due() {
             return;
         }
-        let renewed = certified(&self.chain, &self.key);
-        let mut shown = self.shown.write();
-        shown.as_of = as_of;
-        match renewed {
+        match certified(files.files()) {
             Ok(certified) => {
-                shown.certified = Arc::new(certified);
-                info!("loaded a new certificate from {}", self.chain.display());
+                *self.served.write() = Arc::new(certified);
+                let was_failing = files.note_success();
+                let [chain, key] = files.files().each_ref().map(|file| file.display());
+                match was_failing {
+                    true => info!("the certificate {chain} and its key {key} can be used again: loaded them"),
+                    false => info!("loaded a new certificate from {chain}"),
+                }
             }
-            Err(cause) => error!("the previous certificate is kept: {cause}"),
+            Err(cause) => {
+                if files.note_failure(cause.to_string()) {
+                    error!("the previous certificate is kept: {cause}");
+                }
+            }
         }
     }
 
@@ -109,25 +102,14 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.shown.read().certified))
+        Some(Arc::clone(&self.served.read()))
     }
 }
 
-fn stamps(chain: &Path, key: &Path) -> [Stamp; 2] {
-    [chain, key].map(Stamp::of)
-}
-
-fn certified(chain: &Path, key: &Path) -> Result<CertifiedKey, CertificateError> {
-    let unreadable = |file: &Path| {
-        let file = file.to_owned();
-        move |cause| CertificateError::Unreadable { file, cause }
-    };
-    let certificates = CertificateDer::pem_file_iter(chain).map_err(unreadable(chain))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable(chain))?;
-    if certificates.is_empty() {
-        return Err(CertificateError::Empty { file: chain.to_owned() });
-    }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable(key))?;
+fn certified([chain, key]: &[PathBuf; 2]) -> Result<CertifiedKey, CertificateError> {
+    let certificates = certificates(chain)?;
+    let unreadable = |cause| CertificateError::Key { file: key.to_owned(), cause };
+    let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable)?;
     CertifiedKey::from_der(certificates, private, &ring::default_provider()).map_err(|cause| {
         let (certificates, key) = (chain.to_owned(), key.to_owned());
         CertificateError::Unusable { certificates, key, cause }

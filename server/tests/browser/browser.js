@@ -1,10 +1,18 @@
 // The system's Chromium, watched: what it complains of, and whom it asks.
 
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { chromium } from 'playwright-core';
+
+import { REPOSITORY } from './server.js';
+
+const SCREENSHOTS = path.join(REPOSITORY, 'target/screenshots');
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
 
 const PROGRAM = process.env.TIDEWIRE_CHROMIUM ?? '/usr/bin/chromium';
 const FLAGS = [
@@ -18,6 +26,7 @@ const FLAGS = [
   '--disable-sync',
 ];
 const WAIT_MAX_MS = 15_000;
+const FORGIVE_MAX_MS = 60_000;
 
 /** A browser with a profile of its own, and one page. */
 export class Browser {
@@ -58,6 +67,43 @@ export class Browser {
     };
     page.on('request', (request) => asked(request.url()));
     page.on('websocket', (socket) => asked(socket.url()));
+  }
+
+  /** Waits for so many complaints of this kind, which a test has caused, and forgets them. */
+  async forgive(pattern, times) {
+    const isCaused = (text) => pattern.test(text);
+    for (const began = Date.now(); this.complaints.filter(isCaused).length < times && Date.now() - began < FORGIVE_MAX_MS; ) await sleep(20);
+    this.complaints = this.complaints.filter((text) => !isCaused(text));
+  }
+
+  /** What axe finds wrong for people who do not see, or do not use a mouse: each rule with the elements that break it. */
+  async findings() {
+    const { page } = this;
+    // By the debugger, as the page's own policy allows no script of others.
+    await page.evaluate(await readFile(AXE, 'utf8'));
+    const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join(' | ')}`);
+  }
+
+  /** Takes pictures of the page in both themes and at two widths; returns what axe found, and what is wider than the page, in any of them. */
+  async look(name, fullPage = true) {
+    const { page } = this;
+    const wrong = [];
+    await mkdir(SCREENSHOTS, { recursive: true });
+    for (const [size, viewport] of Object.entries(SIZES)) {
+      await page.setViewportSize(viewport);
+      for (const colorScheme of ['light', 'dark']) {
+        await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+        // Charts are drawn for the new width and theme in the next frames.
+        await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+        await page.screenshot({ path: path.join(SCREENSHOTS, `${name}-${size}-${colorScheme}.png`), fullPage });
+        wrong.push(...(await this.findings()).map((finding) => `${size}, ${colorScheme}: ${finding}`));
+      }
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      if (wide > viewport.width) wrong.push(`${wide} pixels do not fit into ${viewport.width}`);
+    }
+    await page.setViewportSize(SIZES.desktop);
+    return wrong;
   }
 
   async close() {

@@ -1,42 +1,23 @@
 // The console, in a real browser against the real server.
 
 import assert from 'node:assert/strict';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { Browser } from './browser.js';
-import { REPOSITORY, Server } from './server.js';
+import { browser, page, server } from './open_console.js';
+import { REPOSITORY } from './server.js';
 
-const SCREENSHOTS = path.join(REPOSITORY, 'target/screenshots');
 const STEP_MAX_MS = 20_000;
-
-let server, browser, page;
-
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.open(server.origin);
-  page = browser.page;
-});
-
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
-
-beforeEach(() => (browser.complaints.length = 0));
-
-afterEach(() => {
-  assert.deepEqual(browser.complaints, [], 'no errors, no warnings, no violations of the policy');
-  assert.deepEqual(browser.strangers, [], 'nobody else was asked');
-});
 
 const open = async (user) => {
   await page.goto(`${server.origin}/console?user=${user}`);
   await isLive();
 };
 const isLive = () => page.locator('#feed-state', { hasText: /^Live$/ }).waitFor({ timeout: STEP_MAX_MS });
+const openPublish = () => page.locator('#publish-box > summary').click();
+const openPart = (name) => page.locator(`[data-part=${name}] > summary`).click();
 const post = (text) => page.locator('#posts > li', { hasText: text });
 const shown = () => page.locator('#posts .text').allTextContents();
 
@@ -55,6 +36,7 @@ test('what is published from the page and from outside arrives without a reload'
   await server.publish('bob', 'was there before');
   await open('ann');
   await shows(['was there before']);
+  await openPublish();
   const form = page.locator('#publish');
   await form.getByLabel('Author').fill('bob');
   await form.getByLabel('Text').fill('from the page');
@@ -64,7 +46,7 @@ test('what is published from the page and from outside arrives without a reload'
   await server.publish('cas', 'from outside');
   await shows(['from outside', 'from the page', 'was there before']);
   assert.deepEqual(await post('from the page').locator('.chip').allTextContents(), ['#tea', '#rust']);
-  assert.match(await page.locator('#publish-note').textContent(), /^Published as post \d+\.$/);
+  await page.locator('#publish-note', { hasText: /^Published as post \d+\.$/ }).waitFor();
 });
 
 test('what is deleted goes, and what is edited reads anew', async () => {
@@ -170,7 +152,10 @@ test('all of it works from the keyboard', async () => {
   await shows([]);
   await isLive();
   const focused = () => page.evaluate(() => document.activeElement.name ?? document.activeElement.id);
-  for (let tabs = 0; (await focused()) !== 'text' && tabs < 10; tabs++) await page.keyboard.press('Tab');
+  const isSummary = () => page.evaluate(() => document.activeElement.parentElement.id === 'publish-box');
+  for (let tabs = 0; !(await isSummary()) && tabs < 10; tabs++) await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  for (let tabs = 0; (await focused()) !== 'text' && tabs < 3; tabs++) await page.keyboard.press('Tab');
   await page.keyboard.type('by the button');
   await page.keyboard.press('Tab');
   await page.keyboard.press('Control+A');
@@ -181,7 +166,8 @@ test('all of it works from the keyboard', async () => {
   assert.equal(outline, 'solid', 'the focus is seen');
   await page.keyboard.press('Enter');
   await shows(['by the button']);
-  assert.equal(await focused(), 'text', 'ready for the next one');
+  // The post may be shown before the server has answered that it is published.
+  await page.waitForFunction(() => document.activeElement.name === 'text', null, { timeout: STEP_MAX_MS });
   await page.keyboard.type('by two keys');
   await page.keyboard.press('Control+Enter');
   await shows(['by two keys', 'by the button']);
@@ -193,6 +179,32 @@ test('all of it works from the keyboard', async () => {
   await page.keyboard.press('Enter');
   await shows(['by the button']);
   assert.equal(await page.evaluate(() => document.activeElement.closest('li')?.innerText.includes('by the button')), true);
+});
+
+test('the focus stays where it went while a post was published', async () => {
+  await server.follow('pat', 'pat2');
+  await open('pat');
+  let release;
+  const isReleased = new Promise((resolve) => (release = resolve));
+  await page.route('**/v1/posts', async (route) => {
+    const response = await route.fetch();
+    await isReleased;
+    await route.fulfill({ response });
+  });
+  try {
+    await openPublish();
+    await page.locator('#publish').getByLabel('Author').fill('pat2');
+    await page.locator('#publish').getByLabel('Text').fill('answered late');
+    await page.keyboard.press('Control+Enter');
+    await shows(['answered late']);
+    await post('answered late').getByRole('button', { name: 'Reply' }).focus();
+    release();
+    await page.locator('#publish-note', { hasText: 'Published as post' }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Reply');
+  } finally {
+    release();
+    await page.unroute('**/v1/posts');
+  }
 });
 
 test('a post is text, whatever is in it', async () => {
@@ -207,24 +219,44 @@ test('a post is text, whatever is in it', async () => {
 
 test('a feed is looked into', async () => {
   await server.follow('sam', 'tom', 'una');
-  const told = await server.publish('tom', 'why');
+  await server.publish('tom', 'why');
   await server.ask('PUT', '/v1/users/sam/mutes/una');
   const muted = await server.publish('una', 'silence');
   await open('sam');
   await shows(['why']);
-  const inspect = page.locator('#inspect');
-  await inspect.getByRole('button', { name: 'Verify' }).click();
-  await inspect.getByText('The inbox was right.').waitFor();
+  const inspector = page.locator('#inspector');
+  await openPart('inbox');
+  await inspector.getByRole('button', { name: 'Verify' }).click();
+  await inspector.getByText('The inbox was right.').waitFor();
   assert.match(await page.locator('#verdict').textContent(), /^Entries2/);
-  await inspect.getByRole('button', { name: 'Rebuild' }).click();
+  await inspector.getByRole('button', { name: 'Rebuild' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Rebuild' }).click();
-  await inspect.getByText('It is built anew.').waitFor();
-  await post('why').getByRole('button', { name: 'Why?' }).click();
-  await inspect.getByText(`Post ${told.id} is in the feed.`).waitFor();
-  await inspect.getByText('sam follows tom.').waitFor();
-  await inspect.getByLabel('Number of the post').fill(muted.id);
-  await inspect.getByRole('button', { name: 'Explain' }).click();
-  await inspect.getByText('sam has muted una.').waitFor();
+  await inspector.getByText('It is built anew.').waitFor();
+  await inspector.getByLabel('Number of the post').fill(muted.id);
+  await inspector.getByRole('button', { name: 'Explain' }).click();
+  await inspector.getByText('sam has muted una.').waitFor();
+});
+
+test('why a post is in the feed is said below it, and the place is kept', async () => {
+  await server.follow('tim', 'uwe');
+  for (let nth = 0; nth < 15; nth++) await server.publish('uwe', `line ${nth}`);
+  await open('tim');
+  const low = post('line 2');
+  await low.scrollIntoViewIfNeeded();
+  const button = low.getByRole('button', { name: 'Why?' });
+  const before = await button.boundingBox();
+  await button.click();
+  await low.getByText('tim follows uwe.').waitFor();
+  assert.equal(await button.getAttribute('aria-expanded'), 'true');
+  assert.equal((await button.boundingBox()).y, before.y, 'nothing above it has moved');
+  assert.equal(await low.getByText('tim follows uwe.').isVisible(), true);
+  await post('line 7').getByRole('button', { name: 'Why?' }).click();
+  await post('line 7').getByText('tim follows uwe.').waitFor();
+  await server.publish('uwe', 'line 15');
+  await post('line 15').waitFor();
+  assert.equal(await page.locator('#posts .why:visible').count(), 2, 'both stay open while the feed goes on');
+  await button.click();
+  assert.equal(await page.locator('#posts .why:visible').count(), 1);
 });
 
 test('a refusal is said next to what caused it', async () => {
@@ -234,6 +266,7 @@ test('a refusal is said next to what caused it', async () => {
   await page.getByRole('button', { name: 'Follow', exact: true }).click();
   await page.locator('#follow-note.error').waitFor();
   assert.match(await page.locator('#follow-note').textContent(), /vic/);
+  await openPublish();
   await page.locator('#publish').getByLabel('Text').fill('x');
   await page.locator('#publish').getByLabel('Author').fill('not an id');
   await page.locator('#publish').getByRole('button', { name: 'Publish' }).click();
@@ -248,7 +281,7 @@ test('the reader is in the address, and back leads back', async () => {
   await page.locator('#user').fill('xia');
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Feed of xia' }).waitFor();
-  assert.match(page.url(), /\?user=xia$/);
+  assert.match(page.url(), /\?user=xia#reader$/);
   await page.goBack();
   await page.getByRole('heading', { name: 'Feed of wes' }).waitFor();
 });
@@ -283,46 +316,4 @@ test('server-sent events bring the same', async () => {
   await server.ask('DELETE', `/v1/posts/${id}`);
   await shows('there already');
   await page.evaluate(() => window.feed.stop());
-});
-
-test('figures are counted, and drawn', async () => {
-  await page.goto(`${server.origin}/console`);
-  const card = page.locator('#cards .card', { hasText: 'Posts published' });
-  const drawn = async () => /^M.+L/.test((await card.locator('.line').getAttribute('d')) ?? '');
-  for (let nth = 0; nth < 40 && !(await drawn()); nth++) {
-    await server.publish('yul', `${nth}`);
-    await sleep(100);
-  }
-  assert.ok(await drawn());
-  assert.match(await card.getByRole('img').getAttribute('aria-label'), /^Posts published in the last minute: least \d/);
-  assert.match(await page.locator('#queues').textContent(), /of 16,384/);
-});
-
-test('it is seen in light, in dark, and on a phone', async () => {
-  await mkdir(SCREENSHOTS, { recursive: true });
-  await server.follow('zoe', 'bob', 'cas', 'tag:tea');
-  await server.publish('cas', 'First flush Darjeeling has arrived. Come by before noon, it never lasts.', { tags: ['tea'] });
-  const origin = await server.publish('bob', 'The harbour at five in the morning:\nno wind, no boats, and the tide just turning.');
-  await server.ask('POST', '/v1/posts', { author: 'cas', body: {}, repost_of: origin.id });
-  await server.ask('POST', '/v1/posts', { author: 'bob', body: { kind: 'weather', celsius: 7.5, wind: [3, 'NW'] } });
-  await open('zoe');
-  const button = page.getByRole('button', { name: 'Why?' }).first();
-  await button.click();
-  await page.locator('#verify').click();
-  await page.locator('#explanation .verdict').waitFor();
-  await page.evaluate(() => scrollTo(0, 0));
-  for (let nth = 0; nth < 40; nth++) {
-    await server.publish('yul', `${nth}`);
-    await sleep(20 + (nth % 7) * 30);
-  }
-  const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
-  for (const [name, size] of Object.entries(sizes)) {
-    await page.setViewportSize(size);
-    for (const colorScheme of ['light', 'dark']) {
-      await page.emulateMedia({ colorScheme });
-      await page.screenshot({ path: path.join(SCREENSHOTS, `${name}-${colorScheme}.png`), fullPage: true });
-    }
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-    assert.ok(wide <= size.width, `${wide} pixels fit into ${size.width}`);
-  }
 });

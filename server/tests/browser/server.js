@@ -13,7 +13,7 @@ export const REPOSITORY = fileURLToPath(new URL('../../..', import.meta.url));
 const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
 const START_MAX_MS = 30_000;
 
-async function freePort() {
+export async function freePort() {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');
   const { port } = probe.address();

@@ -49,12 +49,14 @@ test('the console with a key that is not known says so, does not ask again, and 
   };
   await page.goto(`${server.origin}/console`);
   const state = page.locator('#server');
-  await page.locator('#server', { hasText: 'without a key' }).waitFor({ timeout: STEP_MAX_MS });
+  await page.locator('#server', { hasText: 'asks for a key' }).waitFor({ timeout: STEP_MAX_MS });
+  assert.deepEqual(await browser.look('key-form'), []);
   await use('tidewire_a-wrong-key');
-  await page.locator('#server', { hasText: 'not for them' }).waitFor({ timeout: STEP_MAX_MS });
+  await page.locator('#server', { hasText: 'Wrong key' }).waitFor({ timeout: STEP_MAX_MS });
+  assert.deepEqual(await browser.look('key-wrong'), []);
   assert.doesNotMatch(await state.textContent(), /ready/);
   const before = asked;
-  await page.waitForTimeout(2_500);
+  await page.waitForTimeout(6_500);
   assert.equal(asked, before, 'it would be denied again');
   await use(KEY);
   await page.locator('#server', { hasText: 'Running' }).waitFor({ timeout: STEP_MAX_MS });
@@ -66,12 +68,29 @@ test('the console shows a feed once it is given a key', async () => {
   await server.follow('ann', 'bob');
   await server.publish('bob', 'for those who may');
   await page.goto(`${server.origin}/console?user=ann`);
+  await page.locator('#identify').waitFor();
   await page.getByLabel('Key or token').fill(KEY);
   await page.getByRole('button', { name: 'Use', exact: true }).click();
   await page.locator('#feed-state', { hasText: /^Live$/ }).waitFor({ timeout: STEP_MAX_MS });
   await page.locator('#posts .text', { hasText: 'for those who may' }).waitFor({ timeout: STEP_MAX_MS });
   await page.reload();
   await page.locator('#feed-state', { hasText: /^Live$/ }).waitFor({ timeout: STEP_MAX_MS });
+});
+
+test('a wrong key is called that on every tab, and keys in use are listed with the right one', async () => {
+  await page.evaluate(() => sessionStorage.setItem('tidewire-credential', 'tidewire_a-wrong-key'));
+  for (const tab of ['overview', 'reader', 'post', 'operations']) {
+    await page.goto('about:blank');
+    await page.goto(`${server.origin}/console?user=ann#${tab}`);
+    await page.locator('#server', { hasText: /^Wrong key$/ }).waitFor({ timeout: STEP_MAX_MS });
+    assert.doesNotMatch(await page.locator('body').innerText(), /not ready|starting/);
+  }
+  await page.getByLabel('Key or token').fill(KEY);
+  await page.getByRole('button', { name: 'Use', exact: true }).click();
+  await page.locator('#keys tr', { hasText: 'tests' }).waitFor({ timeout: STEP_MAX_MS });
+  assert.match(await page.locator('#keys').innerText(), /tokens\s+signing tokens/);
+  assert.doesNotMatch(await page.locator('#keys').innerText(), new RegExp(KEY));
+  assert.deepEqual(await browser.look('keys'), []);
 });
 
 for (const transport of ['websocket', 'sse']) {

@@ -163,6 +163,49 @@ fn a_refused_bulk_names_every_edge_and_makes_none() {
     assert_eq!((over.status, &over.json()["code"]), (422, &json!("following_limit")));
 }
 
+/// The follows of a reader that are written as their sources, each with a minus if it is hidden.
+fn follows(reader: &str, sources: &str) -> Value {
+    let follow = |source: &str| {
+        let (source, hidden) = (source.trim_start_matches('-'), source.starts_with('-'));
+        json!({"follower": reader, "source": source, "hidden": hidden})
+    };
+    json!({"follows": sources.split(' ').map(follow).collect::<Vec<_>>()})
+}
+
+#[test]
+fn visible_and_hidden_follows_of_one_request_count_toward_limits_of_their_own() {
+    let server = Server::start(EngineConfig { following_max: 2, ..EngineConfig::default() });
+    for (nth, (before, added, refused)) in [
+        // Both limits are reached, in any order.
+        ("b", "c -d -e", &[][..]),
+        ("-b", "c -d e", &[]),
+        ("b -c", "-d e", &[]),
+        // One past either limit.
+        ("b", "-c d -e f", &[3]),
+        ("-b", "c -d -e f", &[2]),
+        // A hidden follow that becomes visible makes room for a hidden one, and takes the place of a visible one.
+        ("-b -c", "b -d", &[]),
+        ("-b -c", "b c -d -e", &[]),
+        ("-b -c", "b c -d -e -f", &[4]),
+        ("b c -d -e", "d -f", &[0, 1]),
+        // What is requested twice counts once.
+        ("b", "b -c -c d -e", &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let reader = format!("reader-{nth}");
+        assert_eq!(server.post("/v1/follows", &follows(&reader, before)).status, 200, "{before}");
+        let answer = server.post("/v1/follows", &follows(&reader, added));
+        let document = answer.json();
+        let errors = document["errors"].as_array().into_iter().flatten();
+        let found: Vec<_> = errors.map(|error| (error["index"].clone(), error["code"].clone())).collect();
+        let expected: Vec<_> = refused.iter().map(|index| (json!(index), json!("following_limit"))).collect();
+        let status = if refused.is_empty() { 200 } else { 422 };
+        assert_eq!((answer.status, found), (status, expected), "{added} after {before}");
+    }
+}
+
 #[test]
 fn a_celebritys_posts_are_pulled_and_shown_alike() {
     let celebrity = CelebrityPolicy::Above(NonZeroU64::new(2).unwrap());

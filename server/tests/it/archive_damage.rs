@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::outbox::{Part, Route};
+use tidewire::feed::outbox::{OutboxQuery, Part, Route};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
@@ -58,8 +59,9 @@ fn content(path: &Path) -> Result<Content, ArchiveError> {
     let named = |cause: ArchiveError| assert!(cause.to_string().contains(&path.display().to_string()), "{cause}");
     let outbox = |name: &&str| {
         let mut into = Vec::new();
-        let copied = archive.copy(&id(name), Part::Whole, Span::ALL, Direction::Newer, usize::MAX, &mut into);
-        copied.map(|()| into).map_err(named)
+        let all = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+        let read = archive.positions(&id(name), all, &mut into);
+        read.map(|()| into).map_err(named)
     };
     let posts = (0..=POSTS).map(|nth| archive.post(PostId(nth)).map_err(named)).collect();
     Ok(Content { through, archived_counts, outboxes: SOURCES.iter().map(outbox).collect(), posts })
@@ -230,6 +232,13 @@ fn tool(action: &str, place: &Path) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
+/// Runs it with `--json`, and returns the last document.
+fn tool_json(action: &str, place: &Path) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+    let output = command.args(["archive", action, "--json"]).arg(place).output().unwrap();
+    serde_json::from_str(String::from_utf8(output.stdout).unwrap().lines().last().unwrap()).unwrap()
+}
+
 /// Flips a bit in every copy of the text of a post. Pages that are free by now may hold old copies behind the present one.
 fn damage(archive: &mut [u8], text: &str) {
     let places: Vec<usize> =
@@ -250,6 +259,9 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
     assert!((300..count).contains(&archived), "{text}");
     let (code, text) = tool("inspect", place.path());
     assert!(code == Some(0) && text.contains("entries") && text.contains("archive.sums"), "{text}");
+    let (inspected, verified) = (tool_json("inspect", place.path()), tool_json("verify", place.path()));
+    assert_eq!((&inspected["entries"], &inspected["checksums"]), (&json!(archived), &json!(true)), "{inspected}");
+    assert_eq!((&verified["good"], &verified["through"]), (&json!(true), &json!(401)), "{verified}");
     assert_eq!(fs::read(&archive).unwrap(), whole, "nothing is written");
     let mut damaged = whole.clone();
     damage(&mut damaged, "xxx200\"");
@@ -262,6 +274,7 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
         "{text}"
     );
     assert!(text.contains("is not what was written") && text.contains("bad: bob: post "), "{text}");
+    assert_eq!(tool_json("verify", place.path())["good"], json!(false));
     // A server starts on it, and its pages name as many.
     let engine = open(place.path(), false).unwrap();
     assert_eq!(lacks_silently(&engine, true, count).await, 0);
@@ -269,7 +282,8 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
     // Its root is gone.
     fs::write(&archive, &whole[..whole.len() / 2]).unwrap();
     let refused = open(place.path(), false).map(|_| ()).unwrap_err();
-    assert!(refused.contains("archive.redb is damaged") && refused.contains("--repair"), "{refused}");
+    let remedy = "; put back the data directory and its archive from one backup, or start with --repair";
+    assert!(refused.contains("archive.redb is damaged: ") && refused.ends_with(remedy), "{refused}");
     let engine = open(place.path(), true).unwrap();
     engine.shutdown();
     assert!(place.path().join("archive.redb.damaged").exists() && place.path().join("archive.sums.damaged").exists());

@@ -2,7 +2,12 @@
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::lock::DirectoryLock;
 
 use crate::test_servers::has_program;
@@ -19,14 +24,42 @@ fn a_data_directory_that_cannot_be_used_is_reported_before_anything_is_served() 
     let file = directory.path().join("file");
     fs::write(&file, "no directory").unwrap();
     let lock = DirectoryLock::take(directory.path()).unwrap();
-    for unusable in [&*file, &*file.join("below"), directory.path()] {
+    let no_directory = format!("{} is not a directory", file.display());
+    for (unusable, why) in
+        [(&*file, &*no_directory), (&*file.join("below"), &no_directory), (directory.path(), "is in use")]
+    {
         let output = serve_on(unusable);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("error: ") && said.contains(unusable.to_str().unwrap()), "{said}");
+        assert!(said.contains("error: ") && said.contains(unusable.to_str().unwrap()) && said.contains(why), "{said}");
         assert!(!said.contains("serving on"), "{said}");
     }
     drop(lock);
+}
+
+#[test]
+fn a_foreign_data_directory_is_reported_before_anything_is_served() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directory in [&one, &other] {
+        let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+        let (clock, progress) = (Arc::new(SystemClock), RecoveryProgress::default());
+        Engine::open(EngineConfig::default(), &storage, clock, &progress).unwrap().0.shutdown();
+    }
+    for name in ["archive.redb", "archive.sums"] {
+        fs::copy(other.path().join(name), one.path().join(name)).unwrap();
+    }
+    let output = serve_on(one.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("archive.redb") && !said.contains("serving on"), "{said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_data_directory_that_nobody_can_write_to_is_reported_before_anything_is_served() {
+    let output = serve_on(std::path::Path::new("/proc/self"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("/proc/self") && !said.contains("serving on"), "{said}");
 }
 
 /// Runs the demo for a second in front of a terminal, and returns what it wrote there.

@@ -143,7 +143,7 @@ fn the_description_is_what_it_was() {
     let before: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let mut found = Vec::new();
     differences("openapi.json", &before, &now, &mut found);
-    let renew = format!("{RENEW}=1 cargo test --test it the_description_is_what_it_was");
+    let renew = format!("{RENEW}=1 cargo test -p tidewire-server --test server the_description_is_what_it_was");
     assert!(found.is_empty(), "the interface changed:\n{}\nif it is meant to: {renew}", found.join("\n"));
 }
 

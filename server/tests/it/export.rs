@@ -103,7 +103,7 @@ async fn an_export_is_imported_into_a_fresh_directory_and_every_feed_is_the_same
 }
 
 #[tokio::test]
-async fn an_export_counts_the_readers_whose_choices_it_leaves_out() {
+async fn an_export_counts_the_readers_whose_preferences_it_leaves_out() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
@@ -112,7 +112,7 @@ async fn an_export_counts_the_readers_whose_choices_it_leaves_out() {
     let file = engine.snapshot().await.unwrap().file;
     engine.shutdown();
     let ran = run(directory.path(), &format!("snapshot export {file} --follows f"));
-    assert!(ran.code == 0 && ran.err.contains("readers with choices: 2 (their mutes"), "{}", ran.err);
+    assert!(ran.code == 0 && ran.err.contains("readers with preferences: 2 (their mutes"), "{}", ran.err);
 }
 
 /// Imports what was exported, and compares every feed with what it was.

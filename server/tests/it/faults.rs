@@ -1,6 +1,7 @@
 //! Disks that fail, run full, are slow, and processes that die: what was acknowledged is there, what was refused is not.
 
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix_web::ResponseError;
@@ -227,6 +228,32 @@ async fn full_disk(room: u64, durability: Durability) {
     let kept = state(&engine.shared().world);
     engine.shutdown();
     assert_eq!(recovered(&files).unwrap().0, kept, "{what}");
+}
+
+/// What the writers of all engines of this process have logged.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_log_says_when_writes_are_refused_and_when_there_is_space_again() {
+    let filter = "tidewire::runtime::writer=info";
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Lines).init();
+    full_disk(200, Durability::Always).await;
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let full = log.find("writes are refused until there is space").expect(&log);
+    let line = log[full..].lines().find(|line| line.contains("there is space again, writes go on"));
+    assert!(line.is_some_and(|line| line.contains(" INFO ")), "{log}");
 }
 
 #[tokio::test]

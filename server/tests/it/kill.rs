@@ -28,7 +28,7 @@ fn serve(directory: &Path, port: u16, flags: &[&str]) -> Command {
     command
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -60,6 +60,14 @@ impl Program {
             thread::sleep(Duration::from_millis(5));
         }
         self
+    }
+
+    /// Starts it with nothing but a settings file, which names this port of loopback.
+    pub fn with_settings(file: &Path, port: u16) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+        command.args(["serve", "--config"]).arg(file);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self::run(command, port).ready()
     }
 
     /// Starts it, and waits for nothing.

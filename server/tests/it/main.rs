@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod access;
+mod all_posts;
 mod api;
 mod archive_damage;
 #[cfg(feature = "backup")]
@@ -14,15 +15,20 @@ mod caching;
 #[path = "../../../tests/support/cassandra_node.rs"]
 pub mod cassandra_node;
 mod changes;
+mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod commands;
 mod compression;
 mod connections;
+mod demo;
 mod description;
+mod diagnostics;
 mod erasure;
 mod export;
+mod failed_start;
 mod faults;
+mod first_configuration;
 #[path = "../../../tests/it/fixture_files.rs"]
 #[allow(dead_code, reason = "the tests of the engine use the rest")]
 mod fixture_files;
@@ -35,6 +41,7 @@ mod kill;
 mod live;
 mod many_feeds;
 mod metrics;
+mod migrate;
 #[cfg(feature = "cluster")]
 mod nodes;
 #[path = "../../../tests/it/observed_archive.rs"]

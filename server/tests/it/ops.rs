@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::clock::UnixMicros;
+use tidewire::config::EngineConfig;
 use tidewire_server::http::state::HttpState;
 
 use crate::export;
@@ -144,6 +145,77 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
     }
 }
 
+/// The series of a metric that an alert takes the rate of, such as `tidewire_x_total{code="y"}`.
+fn rated(query: &str) -> impl Iterator<Item = &str> {
+    let after = |word| query.split(word).skip(1).map(|rest| rest.split('[').next().unwrap());
+    after("rate(").chain(after("increase("))
+}
+
+#[test]
+fn what_alerts_count_is_counted_before_it_happens() {
+    let server = Server::start(EngineConfig::default());
+    // An operation is counted once it is used.
+    server.get("/v1/users/ann/feed");
+    let metrics = server.get("/metrics").text;
+    let mut checked = 0;
+    for (alert, query) in queries() {
+        let is_alert = query.trim_start().starts_with("expr: ");
+        for (name, wanted) in
+            rated(&query).filter(|_| is_alert).map(|rated| rated.split_once('{').unwrap_or((rated, "")))
+        {
+            if name.ends_with("_bucket") || is_of_nodes(name) {
+                continue;
+            }
+            let wanted = wanted.trim_end_matches('}');
+            let is_there = metrics.lines().any(|line| {
+                line.starts_with(name) && line[name.len()..].starts_with(['{', ' ']) && line.contains(wanted)
+            });
+            assert!(
+                is_there,
+                "{alert}: {name} has no series with {wanted} before the first increase, which Prometheus would not see"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 8, "{checked} series");
+}
+
+#[test]
+fn the_alert_of_a_full_disk_fires_at_the_first_refusals() {
+    if !has_program("promtool") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("alerts.yml"), file("ops/alerts.yml")).unwrap();
+    let expected = json!({
+        "alertname": "TidewireDiskFull",
+        "eval_time": "3m",
+        "exp_alerts": [{
+            "exp_labels": {"severity": "page", "instance": "a", "job": "tidewire", "code": "disk_full"},
+            "exp_annotations": {
+                "summary": "a: the disk is full, and writes are refused",
+                "action": file("ops/alerts.yml").split("- alert: TidewireDiskFull").nth(1).unwrap().split("action: \"").nth(1).unwrap()
+                    .split('"').next().unwrap(),
+            },
+        }],
+    });
+    let series = r#"tidewire_http_refusals_total{code="disk_full",instance="a",job="tidewire"}"#;
+    let tests = json!({
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "1m",
+        "tests": [{
+            "interval": "1m",
+            "input_series": [{"series": series, "values": "0 0 7 7"}],
+            "alert_rule_test": [expected],
+        }],
+    });
+    fs::write(directory.path().join("tests.yml"), tests.to_string()).unwrap();
+    let mut promtool = Command::new("promtool");
+    let tested = promtool.current_dir(directory.path()).args(["test", "rules", "tests.yml"]).output().unwrap();
+    let said = String::from_utf8_lossy(&tested.stdout) + String::from_utf8_lossy(&tested.stderr);
+    assert!(tested.status.success(), "{said}");
+}
+
 /// The dashboard's queries as rules, with what Grafana fills in.
 fn rules_of_the_dashboard() -> String {
     let dashboard: Value = serde_json::from_str(&file("ops/grafana-dashboard.json")).unwrap();
@@ -172,6 +244,57 @@ fn prometheus_takes_the_alerts_and_the_queries_of_the_dashboard() {
     }
 }
 
+/// A command of bash in the folder of the sources, and what it ended with.
+fn bash(script: &str, arguments: &[&Path], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new("bash");
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).args(["-ec", script, "bash"]).args(arguments);
+    let ended = command.env_remove("CARGO_HOME").envs(variables.iter().copied()).output().unwrap();
+    (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+}
+
+#[test]
+fn a_program_that_tells_where_it_was_compiled_is_found_whatever_the_home_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for (home, content, tells) in [
+        ("/", "https://host/path", None),
+        ("/", "/.cargo/bin", Some("/.cargo/")),
+        ("/", "registry/src/host", Some("registry/src/")),
+        ("/home/ann", "https://host/home/anna", None),
+        ("/home/ann", "\0/home/ann/secret.rs", Some("/home/ann/")),
+        ("/home/ann/", "\0/home/ann/secret.rs", Some("/home/ann/")),
+    ] {
+        fs::write(&program, content).unwrap();
+        let check = ". scripts/release/lib.sh; names_no_folder_of_the_compilation \"$1\"";
+        let expected = tells.map_or((Some(0), String::new()), |folder| {
+            (Some(1), format!("error: the program tells where it was compiled: {folder}\n"))
+        });
+        assert_eq!(bash(check, &[&program], &[("HOME", home)]), expected, "{content} with HOME={home}");
+    }
+}
+
+#[test]
+fn services_are_kept_from_starting_only_while_packages_are_installed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let (policy, tool) = (directory.path().join("policy-rc.d"), directory.path().join("apt-get"));
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let variables = [("PATH", path.as_str()), ("POLICY_RC_D", policy.to_str().unwrap())];
+    let install = || bash("scripts/install_without_services.sh redis || exit $?", &[], &variables).0;
+    // In place of apt-get: it ends well if no service may start, or as it is told.
+    for (then, code) in [("exit 0", 0), ("exit 100", 100), ("kill -TERM $PPID; sleep 0.1", 143)] {
+        fs::write(&tool, format!("#!/bin/sh\n\"$POLICY_RC_D\"; [ $? = 101 ] || exit 9\n{then}\n")).unwrap();
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(install(), Some(code), "{then}");
+        assert!(!policy.exists(), "{then}");
+    }
+    // One of somebody else stays as it is.
+    fs::write(&tool, "#!/bin/sh\nexit 100\n").unwrap();
+    fs::write(&policy, "of the administrator").unwrap();
+    assert_eq!(install(), Some(100));
+    assert_eq!(fs::read_to_string(&policy).unwrap(), "of the administrator");
+}
+
 #[test]
 fn the_unit_of_systemd_is_well_formed() {
     if !has_program("systemd-analyze") {
@@ -186,4 +309,26 @@ fn the_unit_of_systemd_is_well_formed() {
     let said = String::from_utf8_lossy(&verified.stderr);
     let complaints: Vec<&str> = said.lines().filter(|line| line.contains("tidewire.service")).collect();
     assert!(verified.status.success() && complaints.is_empty(), "{said}");
+    // How exposed a service is, from 0 to 100. Without any restriction it is 96.
+    let mut judge = Command::new("systemd-analyze");
+    let judged =
+        judge.args(["security", "--no-pager", "--offline=true", "--threshold=15"]).arg(&copy).output().unwrap();
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+}
+
+#[test]
+fn what_the_unit_of_systemd_refers_to_is_installed_by_the_commands_in_the_documentation() {
+    let (unit, guide) = (file("ops/tidewire.service"), file("docs/operations.md"));
+    let commands = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let program = value("ExecStart=").split(' ').next().unwrap();
+    let documents = value("Documentation=").split(' ').map(|url| url.strip_prefix("file://").unwrap());
+    for path in documents.chain([program]) {
+        let (directory, name) = path.rsplit_once('/').unwrap();
+        // Some command names the file, and the directory as its last word.
+        let installs = |command: &str| {
+            command.ends_with(&format!(" {directory}/")) && command.split([' ', '/']).any(|word| word == name)
+        };
+        assert!(commands.lines().any(installs), "no command installs {path}:\n{commands}");
+    }
 }

@@ -156,7 +156,7 @@ impl Server {
     pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         let body = body.into();
         #[cfg(feature = "cluster")]
-        if self.nodes.len() > 1 && path.starts_with("/v1/stats") {
+        if self.nodes.len() > 1 && path.split('?').next() == Some("/v1/stats") {
             let answers = self.nodes.iter().map(|node| self.ask_node(node, method, path, headers, body.clone()));
             return three_nodes::sum(answers.collect());
         }

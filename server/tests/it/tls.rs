@@ -17,6 +17,7 @@ use tidewire_server::http::middleware::pace::Pace;
 use tidewire_server::http::state::HttpState;
 use tidewire_server::http::tls::{Certificate, CertificateError};
 
+use crate::cli;
 use crate::kill::Program;
 use crate::server::Server;
 
@@ -107,12 +108,47 @@ fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, said) = import(None);
-    assert!(code == Some(1) && said.contains("UnknownIssuer"), "{said}");
+    assert!(code == Some(3) && said.contains("UnknownIssuer"), "{said}");
     let (code, said) = import(Some(&directory.path().join("key.pem")));
     assert!(code == Some(1) && said.contains("key.pem: no certificate in it"), "{said}");
     assert_eq!(server.engine.shared().world.edges(), 0);
     let (code, said) = import(Some(&directory.path().join("cert.pem")));
     assert_eq!((code, server.engine.shared().world.edges()), (Some(0), 1), "{said}");
+}
+
+#[test]
+fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
+    let directory = tempfile::tempdir().unwrap();
+    issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(state, engine);
+    let address = format!("localhost:{}", server.address().port());
+    for (scheme, words, code) in [
+        ("http", "feed ann", 3),
+        ("http", "watch ann", 3),
+        ("http", "health", 1),
+        ("https", "feed ann", 3),
+        ("https", "health", 1),
+    ] {
+        let url = format!("{scheme}://{address}");
+        let ran = cli::ran(cli::program(&url).args(words.split(' ')).args(["--server", &url]));
+        assert_eq!(ran.code, code, "{words}: {}", ran.err);
+        let is_advised = ran.err.contains("; does it serve TLS? then use https://");
+        assert_eq!(is_advised, scheme == "http", "{words} by {scheme}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_client_that_speaks_tls_to_a_server_without_is_told_so() {
+    let server = Server::start(EngineConfig::default());
+    let url = format!("https://localhost:{}", server.address().port());
+    for (words, code) in [("feed ann", 3), ("health", 1)] {
+        let ran = cli::ran(cli::program(&url).args(words.split(' ')).args(["--server", &url]));
+        assert_eq!(ran.code, code, "{words}: {}", ran.err);
+        assert!(ran.err.contains("; does it serve without TLS? then use http://"), "{words}: {}", ran.err);
+    }
 }
 
 #[test]
@@ -141,6 +177,29 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
         look_twice(&certificate);
     }
     assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
+}
+
+#[test]
+fn a_key_that_is_repaired_without_a_new_time_or_length_is_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key.pem");
+    issue(directory.path());
+    let certificate = read(directory.path()).unwrap();
+    let engine = Engine::start(EngineConfig::default());
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(Arc::clone(&certificate));
+    let server = Server::serving(state, engine);
+
+    let renewed = issue(directory.path());
+    let (good, bad) = (fs::read(&key).unwrap(), "x".repeat(fs::metadata(&key).unwrap().len() as usize));
+    fs::write(&key, bad).unwrap();
+    look_twice(&certificate);
+    assert!(connect(server.address(), &renewed).is_err());
+    let modified = fs::metadata(&key).unwrap().modified().unwrap();
+    fs::write(&key, good).unwrap();
+    fs::File::options().write(true).open(&key).unwrap().set_modified(modified).unwrap();
+    certificate.renew();
+    assert!(connect(server.address(), &renewed).is_ok());
 }
 
 #[test]

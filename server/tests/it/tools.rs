@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidewire::clock::UnixMicros;
 use tidewire::state::records::{InboxRecord, SourceRecord};
@@ -101,6 +105,11 @@ saw events through 10, last instant 1970-01-01T00:00:10.0005Z
     check(&folder_of("v1"), &format!("snapshot inspect {SNAPSHOT}"), 0, inspected);
     let good = "good: snapshot-00000000000000000009.tide: event 9; sources: 6, edges: 2, posts: 2, deleted ids: 1, inboxes: 1\n";
     check(&folder_of("v1"), &format!("snapshot verify {SNAPSHOT}"), 0, good);
+    let document = |words: &str| -> Value { serde_json::from_str(&run(&folder_of("v1"), words).out).unwrap() };
+    let inspected = document(&format!("snapshot inspect {SNAPSHOT} --json"));
+    assert_eq!((&inspected["sequence"], &inspected["sections"][2]["records"]), (&json!(9), &json!(2)), "{inspected}");
+    let verified = document(&format!("snapshot verify {SNAPSHOT} --json"));
+    assert_eq!((&verified["good"], &verified["posts"]), (&json!(true), &json!(2)), "{verified}");
     let verified = run(&folder_of("v1"), &format!("snapshot verify {COMPRESSED}"));
     assert_eq!((verified.code, verified.out.contains("archive")), (0, true));
 }
@@ -231,6 +240,12 @@ unfollowed: 1
 ";
     check(&folder_of("v1"), "journal inspect .", 0, inspected);
     check(&folder_of("v1"), "journal verify .", 0, "good: .: events 1 to 10, segments: 1, bytes: 1101\n");
+    let document = |words: &str| -> Value {
+        serde_json::from_str(run(&folder_of("v1"), words).out.lines().last().unwrap()).unwrap()
+    };
+    let (inspected, verified) = (document("journal inspect . --json"), document("journal verify . --json"));
+    assert_eq!((&inspected["kinds"]["published"], &inspected["good"]), (&json!(4), &json!(true)));
+    assert_eq!((&verified["last"], &verified["good"], &verified["torn"]), (&json!(10), &json!(true), &Value::Null));
     let ran = run(&folder_of("v1"), "journal inspect --events .");
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!((ran.code, lines.len(), ran.err.contains("closed in order")), (0, 10, true), "{}", ran.err);
@@ -285,6 +300,9 @@ fn torn_damaged_and_missing_parts_of_a_journal_are_told_apart() {
     fs::write(path.join(last), &whole).unwrap();
 
     tamper(path, &segments[0], |bytes| bytes[40] ^= 1);
+    let bad = run(path, "journal verify . --json");
+    let verdict: Value = serde_json::from_str(&bad.out).unwrap();
+    assert_eq!((bad.code, &verdict["good"]), (1, &json!(false)), "{}", bad.out);
     let place = format!("./{}", segments[0]);
     fails(path, "journal verify .", &[&place, "damaged at byte 24", "event 1 ", "checksum"]);
     let inspected = run(path, "journal inspect .");
@@ -347,18 +365,43 @@ fn an_import_names_the_lines_it_refuses_and_heeds_the_limits_it_is_given() {
     let path = directory.path();
     fs::write(path.join("posts"), "{\"author\":\"ann\",\"body\":1}\n{\"author\":\"\"}\n").unwrap();
     let ran = run(path, "import posts posts --data-dir data");
-    assert_eq!(ran.code, 1);
+    assert_eq!(ran.code, 0, "one line was good");
     assert!(ran.err.contains("line 2:") && ran.out.contains("1 posts created"), "{}{}", ran.out, ran.err);
-    fs::write(path.join("follows"), "ann bob\nann cas hidden\nann dan secret\n").unwrap();
+    fs::write(path.join("follows"), "ann bob\nann eve\nann cas hidden\nann dan secret\n").unwrap();
     fs::write(path.join("config.toml"), "following-max = 1\n").unwrap();
     let ran = run(path, "import follows follows --data-dir data --config config.toml");
-    assert!(ran.err.contains("line 2:") && ran.err.contains("line 3: expected `follower source`"), "{}", ran.err);
-    assert!(ran.code == 1 && ran.out.contains("1 edges created"), "{}", ran.out);
+    assert!(ran.err.contains("line 2:") && ran.err.contains("line 4: expected `follower source`"), "{}", ran.err);
+    assert!(ran.code == 0 && ran.out.contains("2 edges created"), "{}", ran.out);
+    fs::write(path.join("some"), "ann bob\nx y z\n").unwrap();
+    let strict = run(path, "import follows some --data-dir data --strict --json");
+    let lines: Vec<Value> = strict.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((strict.code, lines.len(), &lines[0]["line"]), (1, 3, &json!(2)), "{}", strict.out);
+    assert_eq!((&lines[1]["existing"], &lines[1]["refused"]), (&json!(1), &json!(1)));
+    assert!(lines[2]["snapshot"]["file"].as_str().unwrap().starts_with("snapshot-"));
+    fs::write(path.join("bad"), "a b c\n").unwrap();
+    assert_eq!(run(path, "import follows bad --data-dir data").code, 1, "nothing of it was good");
     fs::write(path.join("none"), "# nothing\n").unwrap();
     assert!(run(path, "import follows none --data-dir data").err.contains("none has no edges"));
+    let none = run(path, "import follows none --data-dir data --json");
+    let summary: Value = serde_json::from_str(none.out.lines().next().unwrap()).unwrap();
+    assert_eq!((none.code, &summary["created"], &summary["refused"]), (1, &json!(0), &json!(0)), "{}", none.out);
+    // The end of a file that was cut is an error, and what was read until then is reported as well.
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(b"one-word\nann bob\n").unwrap();
+    let packed = packed.finish().unwrap();
+    fs::write(path.join("cut"), &packed[..packed.len() - 4]).unwrap();
+    let cut = run(path, "import follows cut --data-dir data");
+    assert!(
+        cut.code == 1 && cut.err.contains("line 1: expected") && cut.err.contains("cannot read cut"),
+        "{}",
+        cut.err
+    );
+    assert!(cut.out.starts_with("stopped early: 0 edges created, 1 existing, 1 lines refused"), "{}", cut.out);
     check(path, "import follows follows --data-dir data --server http://127.0.0.1:1", 2, "");
     check(path, "import follows follows --config config.toml", 2, "");
     fs::write(path.join("file"), "").unwrap();
     fails(path, "import follows follows --data-dir file", &["cannot use the data directory file"]);
-    fails(path, "import follows follows", &["no answer from http://127.0.0.1:1"]);
+    let alone = run(path, "import follows follows");
+    let is_named = alone.err.contains("line 4: expected") && alone.err.contains("no answer from http://127.0.0.1:1");
+    assert!(alone.code == 3 && is_named, "{}", alone.err);
 }

@@ -10,7 +10,7 @@ const SERVER = 'http://feeds.test:8080';
 const item = (id, cursor) => ({ post: { id }, cursor });
 const ids = (feed) => feed.items.map(({ post }) => post.id).join(' ');
 
-let sockets, sources, requests, answers, delays;
+let sockets, sources, requests, headers, answers, delays;
 
 class FakeSocket {
   constructor(url) {
@@ -22,8 +22,8 @@ class FakeSocket {
     this.onmessage?.({ data: JSON.stringify(message) });
   }
 
-  end(code) {
-    this.onclose?.({ code });
+  end(code, reason) {
+    this.onclose?.({ code, reason });
   }
 
   close() {
@@ -50,10 +50,11 @@ class FakeEventSource extends EventTarget {
 const page = (...items) => Response.json({ items, next: null, newest: null, partial: [] });
 
 beforeEach(() => {
-  [sockets, sources, requests, answers, delays] = [[], [], [], [], []];
+  [sockets, sources, requests, headers, answers, delays] = [[], [], [], [], [], []];
   Object.assign(globalThis, { WebSocket: FakeSocket, EventSource: FakeEventSource });
-  mock.method(globalThis, 'fetch', async (url) => {
+  mock.method(globalThis, 'fetch', async (url, options) => {
     requests.push(url.slice(SERVER.length));
+    headers.push(options.headers);
     return (answers.shift() ?? (() => page()))();
   });
   // No test waits: delays are noted, and only those for giving up on the other side are left as they are.
@@ -132,6 +133,20 @@ test('after a drop it resumes where it was', async () => {
   feed.stop();
 });
 
+test('a page of a cluster is no older than what the connection began with', async () => {
+  const { feed, socket } = await live(item('1', '5'));
+  assert.deepEqual(headers, [{}], 'a single server has no log');
+  for (const sequence of [41, 43]) {
+    socket.say({ type: 'hello', epoch: `e${sequence}`, seq: 0, recovered: false, after_sequence: sequence });
+    await settle();
+    assert.deepEqual(headers.at(-1), { 'Tidewire-After': String(sequence) });
+  }
+  socket.say({ type: 'stale', seq: 1, below: null });
+  await settle();
+  assert.deepEqual([headers.length, headers.at(-1)], [4, { 'Tidewire-After': '43' }], 'nor is one that is read later');
+  feed.stop();
+});
+
 test('after a restart of the server it reads again', async () => {
   const { feed, socket } = await live(item('1', 'a'));
   socket.end(1012);
@@ -166,17 +181,58 @@ test('it comes back ever more slowly, up to half a minute, and at once if it was
   feed.stop();
 });
 
-test('it gives up when it is told to', async () => {
-  for (const [code, reason] of [[4001, /authentication/], [4029, /too many/]]) {
-    const { feed, socket } = await live(item('1', 'a'));
-    socket.end(code);
-    assert.equal(feed.state, 'stopped');
-    assert.match(feed.error.message, reason);
-    assert.equal(ids(feed), '1');
-    await settle();
-    assert.equal(sockets.length, 1, 'it stays away');
-    sockets.length = 0;
+test('it says why no connection came about, while it tries again, and no more when one is there', async () => {
+  const feed = new Feed({ user: 'ann', server: SERVER });
+  const told = [];
+  feed.addEventListener('state', () => told.push([feed.state, feed.error?.message]));
+  globalThis.location = { origin: 'https://pages.test', protocol: 'https:' };
+  try {
+    feed.start();
+    sockets[0].end(1006);
+  } finally {
+    delete globalThis.location;
   }
+  const [[, before], [state, message]] = told;
+  assert.deepEqual([before, state], [undefined, 'reconnecting']);
+  for (const cause of [/cannot be reached/, /https:\/\/pages\.test.*--cors-origins/, /https cannot use/, /proxy/]) assert.match(message, cause);
+  await settle();
+  sockets[1].say({ type: 'hello', epoch: 'e', seq: 0, recovered: false });
+  await settle();
+  assert.deepEqual([feed.state, feed.error], ['live', null]);
+  feed.stop();
+});
+
+test('what server it is to use is checked when it is made', () => {
+  for (const server of [undefined, [], 'feeds.test', 'ftp://feeds.test', ['http://feeds.test', ''], 'http://']) {
+    assert.throws(() => new Feed({ user: 'ann', server }), /^TypeError: server: /, String(server));
+  }
+});
+
+test('it gives up when it is told to', async () => {
+  const { feed, socket } = await live(item('1', 'a'));
+  socket.end(4001);
+  assert.equal(feed.state, 'stopped');
+  assert.match(feed.error.message, /authentication/);
+  assert.equal(ids(feed), '1');
+  await settle();
+  assert.equal(sockets.length, 1, 'it stays away');
+});
+
+test('a reader with too many connections is tried again later and later, as one of them may end', async () => {
+  const feed = new Feed({ user: 'ann', server: ['http://one', 'http://two'] });
+  feed.start();
+  for (let tries = 1; tries <= 4; tries++) {
+    assert.equal(sockets.length, tries);
+    assert.match(sockets.at(-1).url, /one/, 'the limit is the same on every server');
+    sockets.at(-1).end(4029);
+    assert.equal(feed.state, 'reconnecting');
+    assert.match(feed.error.message, /too many connections/);
+    await settle();
+  }
+  sockets.at(-1).say({ type: 'hello', epoch: 'e', seq: 0, recovered: false });
+  await settle();
+  assert.deepEqual([feed.state, feed.error], ['live', null]);
+  feed.stop();
 });
 
 test('a page is asked for again when the server is busy, no sooner than it says', async () => {

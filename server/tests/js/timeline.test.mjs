@@ -191,6 +191,35 @@ test('the old entries stay until the feed is read again', () => {
   assert.ok(timeline.isCurrent);
 });
 
+test('who was at the end of the feed is there again after a restart, whatever is new and however long it is', () => {
+  const entries = (count) => Array.from({ length: count }, (_, nth) => item(`${nth}`, String.fromCharCode(0x4000 + nth))).reverse();
+  for (const [size, added, keep, expected] of [[5, 3, 500, 8], [2, 0, 500, 2], [150, 2, 500, 152], [6, 4, 8, 8]]) {
+    const server = entries(size + added);
+    const old = server.slice(added);
+    const timeline = new Timeline(2, keep);
+    const readOn = (shown) => {
+      for (let wanted, nth = 0; (wanted = timeline.startRead()); nth++) {
+        assert.ok(nth < 100, 'it comes to an end');
+        const { before, limit } = wanted;
+        const rest = shown.filter(({ cursor }) => before === null || cursor < before);
+        const items = rest.slice(0, limit);
+        timeline.finishRead(wanted, { items, next: rest.length > limit ? items.at(-1).cursor : null });
+      }
+    };
+    timeline.hello({ epoch: 'e', seq: 0, recovered: false });
+    readOn(old);
+    while (timeline.hasMore && timeline.items.length < keep) {
+      timeline.wantMore();
+      readOn(old);
+    }
+    assert.deepEqual([timeline.items.length, timeline.hasMore], [size, false]);
+    timeline.hello({ epoch: 'f', seq: 0, recovered: false });
+    readOn(server);
+    const all = timeline.items.length === server.length;
+    assert.deepEqual([timeline.hasMore, all || timeline.items.length >= expected], [!all, true], `${size} and ${added}`);
+  }
+});
+
 test('it does not grow for ever', () => {
   const timeline = read({ items: [item('1', 'a')], next: null }, 2, 3);
   ['b', 'c', 'd', 'e'].forEach((cursor, nth) => {

@@ -21,8 +21,8 @@ class FakeSocket {
     this.onmessage?.({ data: JSON.stringify(HELLO) });
   }
 
-  end(code) {
-    this.onclose?.({ code });
+  end(code, reason) {
+    this.onclose?.({ code, reason });
   }
 
   close() {}
@@ -102,12 +102,20 @@ test('a new token that is not taken either is the end', async () => {
   assert.deepEqual([token.mock.callCount(), sockets.length], [1, 1]);
 });
 
-test('a fixed token that has expired is the end', async () => {
-  const feed = start({ token: 'abc' });
-  sockets[0].greet();
-  await settle();
-  sockets[0].end(4001);
-  assert.deepEqual([feed.state, sockets.length], ['stopped', 1]);
+test('a fixed token that has expired is the end, and the server says that it has', async () => {
+  for (const [reason, code, message] of [
+    ['token_expired', 'token_expired', 'the server asks for authentication: token_expired'],
+    ['unauthenticated: no', 'unauthenticated', 'the server asks for authentication: unauthenticated: no'],
+    [undefined, 'unauthenticated', 'the server asks for authentication'],
+  ]) {
+    const feed = start({ token: 'abc' });
+    sockets[0].greet();
+    await settle();
+    sockets[0].end(4001, reason);
+    assert.deepEqual([feed.state, sockets.length], ['stopped', 1]);
+    assert.deepEqual([feed.error.message, feed.error.cause], [message, { code }]);
+    sockets.length = 0;
+  }
 });
 
 test('a page that is refused is read again with a new token', async () => {

@@ -4,7 +4,7 @@
 //! - removing other users' edges to an erased user and their decisions about it, and deleting the user's posts, in
 //!   memory and in the archive, all by ordinary events;
 //! - then requesting a rewrite of the archive, a new segment of the journal, and a snapshot that makes all older
-//!   files superfluous;
+//!   files superfluous, after a time for readers of changes that are behind;
 //! - continuing the work of an earlier process: every step is repeated, and changes nothing where it was already
 //!   done.
 //!
@@ -24,10 +24,10 @@ use tracing::{info, warn};
 use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
-use crate::feed::outbox::Part;
+use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::limits::{ERASURE_RESTS, SNAPSHOT_REQUESTS_MAX};
+use crate::limits::{CHANGE_READER_AWAY_MAX, CHANGE_READERS_RETURN_MAX, ERASURE_RESTS, SNAPSHOT_REQUESTS_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
@@ -36,6 +36,7 @@ use crate::runtime::writer::queue::CommandSender;
 use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
+use crate::storage::journal::Sequence;
 
 /// Maximum delay between two attempts.
 const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);
@@ -47,8 +48,8 @@ const ERASURE_RETRY: Duration = Duration::from_secs(1);
 /// Maximum time that an erasure waits for a backup of the journal. A store that cannot be reached must not keep the data of the user.
 const ERASURE_BACKUP_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The period between checks whether a backup has the journal.
-const BACKUP_POLL_PERIOD: Duration = Duration::from_millis(20);
+/// The period between checks whether a backup has the journal, or the engine ends.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Number of posts that an erasure deletes in the archive before it waits until the archive has written the deletions.
 const ERASURE_FLUSH_POSTS: usize = 4 * 1024;
@@ -65,8 +66,19 @@ pub(crate) struct Eraser {
     /// Receives a message when an erasure begins. It is disconnected when the engine ends.
     pub(crate) wake: Receiver<()>,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// The engine's monotonic clock when the engine started.
+    pub(crate) started: Duration,
     /// True if several nodes apply the same log, and the node that takes writes carries out the erasures.
     pub(crate) has_shared_log: bool,
+}
+
+/// Erasures that have given readers of changes their time. If what comes after that fails, they are tried again without waiting once more,
+/// and without those that were requested meanwhile, which have to wait.
+struct Kept {
+    /// When the erasures began.
+    at: Vec<UnixMicros>,
+    /// The first event that readers of changes can still expect in the journal. No event from this one on names the users.
+    from: Sequence,
 }
 
 /// The pending answers to commands that were sent together.
@@ -75,11 +87,16 @@ type Answers = Vec<(PostId, oneshot::Receiver<Result<(), Error>>)>;
 impl Eraser {
     /// Carries out erasures until the engine ends.
     pub(crate) fn run(self) {
-        let mut failures = 0_u32;
+        let (mut failures, mut kept) = (0_u32, None::<Kept>);
         loop {
-            let erasures = self.shared.world.sources.erasures().all();
+            let mut erasures = self.shared.world.sources.erasures().all();
+            if let Some(kept) = &kept {
+                erasures.retain(|erasure| kept.at.contains(&erasure.at));
+            }
             let (began, count) = (Instant::now(), erasures.len());
-            let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures) };
+            let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures, &mut kept) };
+            // Also after a failure: until the next attempt, snapshots remove what they always remove.
+            self.shared.world.sources.erasures().set_journal_from(None);
             match &outcome {
                 // The log does not name the erased users either.
                 Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
@@ -90,6 +107,9 @@ impl Eraser {
                 _ => {}
             }
             failures = if matches!(outcome, Ok(()) | Err(Error::NotSequencer)) { 0 } else { failures + 1 };
+            if failures == 0 {
+                kept = None;
+            }
             let wait = ERASURE_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(ERASURE_RETRY_MAX);
             match self.wake.recv_timeout(wait) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
@@ -98,7 +118,9 @@ impl Eraser {
         }
     }
 
-    fn carry_out(&self, erasures: &[Arc<Erasure>]) -> Result<(), Error> {
+    /// Carries out these erasures; `kept` has them if they have waited for readers of changes. The caller resets from where snapshots keep the
+    /// journal.
+    fn carry_out(&self, erasures: &[Arc<Erasure>], kept: &mut Option<Kept>) -> Result<(), Error> {
         erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
         // Refused unless this node takes writes.
         self.step(EraseStep::Apply(Vec::new()))?;
@@ -113,12 +135,24 @@ impl Eraser {
             self.step(EraseStep::Rewrite(users))?;
         }
         let of_all = |event: fn(UnixMicros) -> Event| erasures.iter().map(|erasure| event(erasure.at)).collect();
-        // On a shared log, the id is needed until the end: other nodes may take a snapshot at any event.
-        if !self.has_shared_log {
-            let _no_snapshot = self.shared.world.sources.erasures().hold_snapshots();
-            self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
-        }
+        // No event from here on names the users.
         self.step(EraseStep::BeginSegment)?;
+        let all = self.shared.world.sources.erasures();
+        // On a shared log, the id is needed until the end: other nodes may take a snapshot at any event. And that log is not cut.
+        if !self.has_shared_log {
+            let from = match kept {
+                Some(kept) => kept.from,
+                None => {
+                    let from = self.last_event()?.next();
+                    self.keep_for_readers()?;
+                    *kept = Some(Kept { at: erasures.iter().map(|erasure| erasure.at).collect(), from });
+                    from
+                }
+            };
+            let _no_snapshot = all.hold_snapshots();
+            self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
+            all.set_journal_from(Some(from));
+        }
         self.wait_for_backup()?;
         self.take_snapshot()?;
         self.step(EraseStep::Apply(of_all(|at| Event::ErasureEnded { at })))?;
@@ -175,8 +209,9 @@ impl Eraser {
         let (mut span, mut positions, mut since) = (Span::ALL, Vec::new(), Instant::now());
         for round in 1.. {
             positions.clear();
-            let copied = archive.copy(user, Part::Whole, span, Direction::Older, ERASURE_STEP_MAX, &mut positions);
-            copied.map_err(|cause| archive_failed(&cause))?;
+            let query = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: ERASURE_STEP_MAX };
+            let read = archive.positions(user, query, &mut positions);
+            read.map_err(|cause| archive_failed(&cause))?;
             let Some(last) = positions.last() else { return Ok(()) };
             span = span.beyond(*last, Direction::Older);
             self.delete(&positions)?;
@@ -229,23 +264,50 @@ impl Eraser {
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// Gives a backup the time to copy the journal that the next snapshot removes. Without it, the moments between the last backup and the
-    /// next one could not be restored.
-    fn wait_for_backup(&self) -> Result<(), Error> {
+    /// Returns the last event of the journal.
+    fn last_event(&self) -> Result<Sequence, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Mark { sync: false, reply }).map_err(|_| Error::ShuttingDown)?;
-        let wanted = answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))?.last.0;
-        self.shared.backup_wanted.store(wanted, Ordering::Relaxed);
-        let began = Instant::now();
-        while self.shared.backed_up.load(Ordering::Relaxed) < wanted {
+        Ok(answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))?.last)
+    }
+
+    /// Gives readers of changes the time to come to the new segment, before the older ones are removed. Who was connected may have to come
+    /// back, and then continues a little before the place to which it was served. The readers of an earlier process are not known here: for
+    /// some time after a start, they are expected.
+    fn keep_for_readers(&self) -> Result<(), Error> {
+        let (grace, readers, clock) =
+            (self.shared.config.erasure_grace, &self.shared.change_readers, &self.shared.clock);
+        let any = || readers.any_within(CHANGE_READER_AWAY_MAX);
+        let passed = |since: Duration, time: Duration| clock.monotonic().saturating_sub(since) >= time;
+        let began = clock.monotonic();
+        self.wait_until(|| any() || passed(began, grace) || passed(self.started, CHANGE_READERS_RETURN_MAX))?;
+        if !any() {
+            return Ok(());
+        }
+        let began = clock.monotonic();
+        self.wait_until(|| passed(began, grace))
+    }
+
+    fn wait_until(&self, is_over: impl Fn() -> bool) -> Result<(), Error> {
+        while !is_over() {
             if self.stopping.load(Ordering::Relaxed) {
                 return Err(Error::ShuttingDown);
             }
-            if began.elapsed() >= ERASURE_BACKUP_WAIT_MAX {
-                warn!("an erasure removes the journal from before the backup has it: its moments cannot be restored");
-                break;
-            }
-            std::thread::park_timeout(BACKUP_POLL_PERIOD);
+            std::thread::park_timeout(POLL_PERIOD);
+        }
+        Ok(())
+    }
+
+    /// Gives a backup the time to copy the journal that the next snapshot removes. Without it, the moments between the last backup and the
+    /// next one could not be restored.
+    fn wait_for_backup(&self) -> Result<(), Error> {
+        let wanted = self.last_event()?.0;
+        self.shared.backup_wanted.store(wanted, Ordering::Relaxed);
+        let has_it = || self.shared.backed_up.load(Ordering::Relaxed) >= wanted;
+        let began = Instant::now();
+        self.wait_until(|| has_it() || began.elapsed() >= ERASURE_BACKUP_WAIT_MAX)?;
+        if !has_it() {
+            warn!("an erasure removes the journal from before the backup has it: its moments cannot be restored");
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::{CommandSender, NotTaken};
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::world::World;
+use crate::storage::archive::Archive;
 
 /// Maximum number of archive look-ups of one command before it is refused. The results stay in memory from the first look-up on, so that
 /// one more is enough.
@@ -113,8 +114,8 @@ impl Resolver {
     pub fn list_ids(&self, from: PostId) -> bool {
         let commands = self.commands.clone();
         self.ask(move |world| {
-            let listed = world.archive().map(|archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
-            let listed = listed.transpose().map(Option::unwrap_or_default).map_err(|cause| archive_failed(&cause));
+            let list = |archive: &Arc<dyn Archive>| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX);
+            let listed = world.archive().map_or(Ok(None), list).map_err(|cause| archive_failed(&cause));
             // This fails only if the scribe has ended.
             let _ = commands.send(Command::IdsListed { listed });
         })

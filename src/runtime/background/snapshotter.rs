@@ -208,7 +208,7 @@ impl Snapshotter {
         let erasures = self.shared.world.sources.erasures();
         let _no_erasure_step = erasures.hold_snapshots();
         // This is read before the mark: files older than this snapshot may contain erased data.
-        let is_last = erasures.any_scrubbed();
+        let journal_from = erasures.journal_from();
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // This is read after the mark: posts that are no longer open are in their inboxes, and these are copied later
@@ -239,9 +239,9 @@ impl Snapshotter {
         let revealed = arrivals.revealed.all();
         writer.set_arrivals(arrivals.tokens_from(), revealed);
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
-        match self.drop_superfluous(mark.last, is_last) {
+        match self.drop_superfluous(mark.last, journal_from) {
             // An erasure depends on this removal.
-            Err(cause) if is_last => return Err(failed(cause)),
+            Err(cause) if journal_from.is_some() => return Err(failed(cause)),
             // The next snapshot tries again.
             Err(cause) => warn!("files that the snapshot makes superfluous could not be removed: {cause}"),
             Ok(()) => {}
@@ -252,7 +252,7 @@ impl Snapshotter {
         let mut kept = self.shared.snapshots.lock();
         kept.retain(|older| older.sequence != taken.sequence);
         kept.insert(0, taken.clone());
-        kept.truncate(if is_last { 1 } else { SNAPSHOTS_KEPT });
+        kept.truncate(if journal_from.is_some() { 1 } else { SNAPSHOTS_KEPT });
         Ok(CompletedSnapshot { taken, end })
     }
 

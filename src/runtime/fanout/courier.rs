@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
-use crate::feed::schedule::JobId;
 use crate::feed::slice_queue::{JobSize, SliceQueue};
 use crate::feed::stream::Invalidation;
 use crate::limits::{LIVE_NOTICES_MAX, SLICES_IN_FLIGHT_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::FanoutSupervisor;
-use crate::runtime::message::{CollectStatistics, CopyInboxes, Deliver, InvalidationsPending, SlicesDelivered};
+use crate::runtime::message::{
+    CollectStatistics, CopyInboxes, Deliver, DeliveredSlice, InvalidationsPending, SlicesDelivered,
+};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
 
@@ -50,13 +51,28 @@ pub struct Courier {
     supervisor: Addr<FanoutSupervisor>,
     /// The slices to deliver. The supervisor's credit limits their number.
     slices: SliceQueue<Deliver>,
-    /// The slice in delivery, and the index of the recipient with which it continues.
-    current: Option<(Deliver, usize)>,
+    /// The slice in delivery.
+    current: Option<Current>,
     /// The number of turns since actors of watched readers were woken.
     turns: usize,
     /// The bytes of the shard's inboxes according to the last sample.
     sampled_bytes: u64,
     _abort_on_exit: AbortOnExit,
+}
+
+/// A slice in delivery.
+struct Current {
+    slice: Deliver,
+    /// The index of the recipient with which it continues.
+    next: usize,
+    /// The number of inboxes to which its post was added so far.
+    added: u64,
+}
+
+impl Current {
+    fn new(slice: Deliver) -> Self {
+        Self { slice, next: 0, added: 0 }
+    }
 }
 
 impl Courier {
@@ -84,19 +100,21 @@ impl Courier {
     fn deliver_some(&mut self) -> bool {
         let (mut left, mut delivered) = (DELIVERIES_PER_TURN_MAX, Vec::new());
         while left > 0
-            && let Some((slice, next)) = self.current.take().or_else(|| self.slices.pop().map(|slice| (slice, 0)))
+            && let Some(Current { slice, next, added }) =
+                self.current.take().or_else(|| self.slices.pop().map(Current::new))
         {
             if slice.size == JobSize::Large {
                 // Small posts are not kept waiting for it.
                 self.confirm(std::mem::take(&mut delivered));
             }
             let end = slice.recipients.len().min(next + left);
-            self.deliver(&slice, next..end);
+            let added = added + self.deliver(&slice, next..end);
             left -= end - next;
             if end == slice.recipients.len() {
-                delivered.push((slice.job, slice.recipients.len()));
+                let Deliver { job, into_inboxes, ref recipients, .. } = slice;
+                delivered.push(DeliveredSlice { job, recipients: recipients.len(), added, into_inboxes });
             } else {
-                self.current = Some((slice, end));
+                self.current = Some(Current { slice, next: end, added });
             }
         }
         self.confirm(delivered);
@@ -112,7 +130,8 @@ impl Courier {
         self.current.is_some() || !self.slices.is_empty()
     }
 
-    fn deliver(&self, slice: &Deliver, recipients: Range<usize>) {
+    /// Delivers a slice to some of its recipients. Returns the number of inboxes to which its post was added.
+    fn deliver(&self, slice: &Deliver, recipients: Range<usize>) -> u64 {
         let recipients = &slice.recipients[recipients];
         match slice.invalidation {
             Invalidation::Published(position) if slice.into_inboxes => {
@@ -126,8 +145,12 @@ impl Courier {
                 counters.deliveries.add(delivered.added);
                 counters.duplicates.add(delivered.duplicates);
                 counters.below_floor.add(delivered.below_floor);
+                delivered.added
             }
-            invalidation => self.inbox_store.borrow_mut().notify(invalidation, recipients),
+            invalidation => {
+                self.inbox_store.borrow_mut().notify(invalidation, recipients);
+                0
+            }
         }
     }
 
@@ -144,7 +167,7 @@ impl Courier {
     }
 
     /// Reports delivered slices together: each message costs as much as some deliveries.
-    fn confirm(&self, slices: Vec<(JobId, usize)>) {
+    fn confirm(&self, slices: Vec<DeliveredSlice>) {
         if slices.is_empty() {
             return;
         }

@@ -13,6 +13,7 @@ mod admission;
 pub mod courier;
 pub mod latency;
 pub mod open_fanouts;
+pub mod records;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use roaring::RoaringBitmap;
 
 use crate::feed::followers::{Slice, SliceEnd};
 use crate::feed::position::Position;
-use crate::feed::schedule::{Cut, FanoutRoute, InFlight, NextSlice, Schedule};
+use crate::feed::schedule::{Cut, FanoutRoute, InFlight, JobId, NextSlice, Schedule};
 use crate::feed::slice_queue::JobSize;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
@@ -33,8 +34,9 @@ use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
 use crate::runtime::fanout::open_fanouts::OpenFanout;
+use crate::runtime::fanout::records::Progress;
 use crate::runtime::message::{
-    Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SlicesDelivered,
+    Deliver, DeliveredSlice, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SlicesDelivered,
 };
 use crate::runtime::shared::Shared;
 
@@ -49,11 +51,13 @@ const SLICE_SCAN_MAX: usize = 64 * 1024;
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
 /// The data of a job that the schedule returns when the job is done: the post if it goes into inboxes, the time at
-/// which it was queued, the number of its followers, and the caller that waits for the delivery.
+/// which it was queued, the number of its followers, its deliveries so far, and the caller that waits for the delivery.
 struct Waiting {
     open: Option<OpenFanout>,
     queued_at: Instant,
     followers: u64,
+    size: JobSize,
+    progress: Option<Progress>,
     caller: Option<(Reply<Published>, Published)>,
 }
 
@@ -84,6 +88,7 @@ impl QueuedOrder {
                 fanout_routes,
                 deliveries: 0,
                 accepted_at: None,
+                record: None,
                 waiting: None,
             },
             queued_at: Instant::now(),
@@ -224,7 +229,8 @@ impl FanoutSupervisor {
                 break;
             };
             let Reach { shards, followers, size } = self.reach(&order.fanout_routes);
-            let waiting = Waiting { open, queued_at, followers, caller: order.waiting };
+            let progress = order.record.map(|record| Progress::new(record, queued_at));
+            let waiting = Waiting { open, queued_at, followers, size, progress, caller: order.waiting };
             let done = self.schedule.add(order.invalidation, order.fanout_routes, size, waiting, |shard| shards[shard]);
             self.end(done);
         }
@@ -269,6 +275,9 @@ impl FanoutSupervisor {
         self.end(done);
         if !recipients.is_empty() {
             let into_inboxes = matches!(turn.fanout_route, FanoutRoute::Inboxes(_));
+            if into_inboxes && let Some(progress) = self.progress(turn.progress.job) {
+                progress.note_cut(recipients.len());
+            }
             let slice = Deliver {
                 job: turn.progress.job,
                 size: turn.size,
@@ -281,6 +290,19 @@ impl FanoutSupervisor {
                 !matches!(sent, Err(actix::dev::SendError::Full(_))),
                 "a courier's mailbox has capacity for every slice it has credit for"
             );
+        }
+    }
+
+    /// Returns the deliveries so far of a job that is a post and is not complete.
+    fn progress(&mut self, job: JobId) -> Option<&mut Progress> {
+        self.schedule.token_mut(job)?.progress.as_mut()
+    }
+
+    /// Counts a delivered slice. The record of a large post gets its first one at once: its last one may come much later.
+    fn note_delivered(&mut self, slice: DeliveredSlice) {
+        let Some(Waiting { progress: Some(progress), size, .. }) = self.schedule.token_mut(slice.job) else { return };
+        if slice.into_inboxes && progress.note_delivered(slice.added) && *size == JobSize::Large {
+            progress.store(&self.shared.fanout_records);
         }
     }
 
@@ -325,7 +347,7 @@ impl FanoutSupervisor {
 
     /// If a job is done: counts the post as delivered, records its latency, and answers the caller that waits for it.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { open, queued_at, followers, caller }) = done else { return };
+        let Some(Waiting { open, queued_at, followers, progress, caller, .. }) = done else { return };
         if let Some(open) = open {
             self.shared.open_fanouts.end(open);
             open.accepted_at.into_iter().for_each(|at| self.shared.world.arrivals.end(at));
@@ -334,6 +356,7 @@ impl FanoutSupervisor {
             self.shared.fanout_latency.lock().record(now, took, followers);
             let audience = audience(followers).map(|nth| &self.shared.counters.fanout_latency[nth]);
             audience.into_iter().for_each(|latency| latency.record(took));
+            progress.into_iter().for_each(|progress| progress.finish(&self.shared.fanout_records, took));
         }
         if let Some((reply, published)) = caller {
             // The caller may have disconnected.
@@ -370,8 +393,9 @@ impl Handler<SlicesDelivered> for FanoutSupervisor {
     type Result = ();
 
     fn handle(&mut self, SlicesDelivered { shard, slices }: SlicesDelivered, _: &mut Self::Context) {
-        for (job, recipients) in slices {
-            let done = self.schedule.delivered(shard, job, recipients);
+        for slice in slices {
+            self.note_delivered(slice);
+            let done = self.schedule.delivered(shard, slice.job, slice.recipients);
             self.end(done);
         }
         self.pump();

@@ -111,7 +111,7 @@ impl ReadScheduler {
         }
         if let Err(Read { reply, .. }) = queued {
             // A caller that has disconnected gets no answer, here and below.
-            let _ = reply.send(Err(self.shared.overloaded("read_turns", READS_WAITING_PER_SHARD_MAX)));
+            let _ = reply.send(Err(self.shared.overloaded("read_permits", READS_WAITING_PER_SHARD_MAX)));
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn waiting(engine: &Engine) -> usize {
-        depth(engine, "read_turns")
+        depth(engine, "read_permits")
     }
 
     /// Blocks the shard's thread, after a signal that it has begun, until it is released.
@@ -338,7 +338,7 @@ mod tests {
         };
         let given_up: Vec<_> = std::iter::repeat_with(ask).take(READS_WAITING_PER_SHARD_MAX).collect();
         assert_eq!(waiting(&engine), READS_WAITING_PER_SHARD_MAX);
-        let full = Error::Overloaded { queue: "read_turns", limit: READS_WAITING_PER_SHARD_MAX };
+        let full = Error::Overloaded { queue: "read_permits", limit: READS_WAITING_PER_SHARD_MAX };
         assert_eq!(engine.feed(&id("cas"), NEWEST).await.unwrap_err().to_string(), full.to_string());
         drop(given_up);
         drop(permits);

@@ -349,4 +349,24 @@ mod tests {
         assert_eq!(engine.inbox_totals().await.inboxes, 1);
         engine.shutdown();
     }
+
+    #[tokio::test]
+    async fn a_request_that_crashes_its_actor_is_abandoned_before_the_reader_is_quarantined() {
+        let engine = Engine::start(EngineConfig::default());
+        for request in ["feed", "watch", "verify"] {
+            let reader = id(request);
+            engine.follow(vec![NewEdge::new(reader.clone(), id("bob"))]).await.unwrap();
+            let source = engine.shared().world.sources.get(&reader).unwrap();
+            Reader::follow_nothing(&source, &engine.shared().world);
+            let outcome = match request {
+                "feed" => engine.feed(&reader, NEWEST).await.map(drop),
+                "watch" => engine.watch(&reader, None).await.map(drop),
+                _ => engine.verify_feed(&reader, false).await.map(drop),
+            };
+            assert_eq!(outcome.unwrap_err().code(), "reader_crashed", "{request}");
+            let crashes = engine.shared().directory.crashes(source.slot);
+            assert!((1..USER_PANICS_MAX).contains(&crashes), "{request}: {crashes} crashes");
+        }
+        engine.shutdown();
+    }
 }

@@ -87,7 +87,7 @@ impl<J: Journal> Scribe<J> {
         let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
         let mut followers: HashMap<SourceId, Requested, Hasher> = HashMap::default();
         for (nth, edge) in edges.into_iter().enumerate() {
-            let Requested { follower, following, added } =
+            let Requested { follower, following, added, visible, hidden } =
                 followers.entry(edge.follower.clone()).or_insert_with_key(|id| Requested::of(world.sources.get(id)));
             let source = world.sources.get(&edge.source);
             let before = source.as_ref().and_then(|source| following.get(source.slot));
@@ -100,10 +100,14 @@ impl<J: Journal> Scribe<J> {
             } else if has_block(follower.as_deref(), source.as_deref()) {
                 let (follower, source_id) = (edge.follower, edge.source);
                 refusals.push((nth, FollowRefusal::Blocked { follower, source_id }));
-            } else if following.len_of(edge.hidden) + added.len() >= limit {
+            } else if (if edge.hidden { *hidden } else { *visible }) >= limit {
                 refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
             } else {
                 added.insert(edge.source.clone());
+                *visible += usize::from(!edge.hidden);
+                *hidden += usize::from(edge.hidden);
+                // An edge that exists is only added to become visible.
+                *hidden -= usize::from(before.is_some());
                 new += usize::from(before.is_none());
                 // An edge that becomes visible keeps its start.
                 let start = before.map(|before| following.start(before.source));
@@ -220,14 +224,19 @@ impl<J: Journal> Scribe<J> {
 struct Requested {
     follower: Option<Arc<Source>>,
     following: Arc<Following>,
-    /// The edges that the request already adds: each counts toward the limit and may be repeated.
+    /// The sources of the edges that the request already adds; each may be repeated.
     added: HashSet<SourceId, Hasher>,
+    /// The number of visible edges together with those that the request adds. Visible and hidden edges each have a limit of their own.
+    visible: usize,
+    /// The number of hidden edges, counted in the same way.
+    hidden: usize,
 }
 
 impl Requested {
     fn of(follower: Option<Arc<Source>>) -> Self {
         let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
-        Self { follower, following, added: HashSet::default() }
+        let [visible, hidden] = [false, true].map(|hidden| following.len_of(hidden));
+        Self { follower, following, added: HashSet::default(), visible, hidden }
     }
 }
 

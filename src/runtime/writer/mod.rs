@@ -25,6 +25,7 @@ mod post;
 mod preferences;
 mod publish;
 pub mod queue;
+mod refusal_log;
 mod tick;
 mod tier;
 mod users;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
-use tracing::{error, warn};
+use tracing::error;
 
 use crate::clock::Taken;
 use crate::error::Error;
@@ -52,9 +53,9 @@ use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Committed, Journal, JournalError};
-use crate::throttle::Throttle;
 use group::Group;
 use queue::CommandReceiver;
+use refusal_log::RefusalLog;
 use tier::Archiver;
 
 /// Maximum bytes of encoded events that the scribe commits in one batch.
@@ -89,8 +90,7 @@ pub struct Scribe<J> {
     kept_lead_us: Option<i64>,
     archiver: Option<Archiver>,
     resolver: Option<Resolver>,
-    /// Limits the log messages about refusals, since every client that writes causes them.
-    refusals_logged: Throttle,
+    refusal_log: RefusalLog,
     _abort_on_exit: AbortOnExit,
 }
 
@@ -141,7 +141,7 @@ impl<J: Journal> Scribe<J> {
             kept_lead_us,
             archiver: archiver.map(Archiver::new),
             resolver,
-            refusals_logged: Throttle::default(),
+            refusal_log: RefusalLog::default(),
             _abort_on_exit: AbortOnExit("scribe"),
         };
         scribe.list_first_ids();
@@ -151,6 +151,8 @@ impl<J: Journal> Scribe<J> {
     /// Processes commands until it receives a stop, or all senders are dropped.
     pub fn run(mut self) {
         loop {
+            // Before the first command, too: a replay may have left a backlog.
+            self.start_tiering();
             let mut next = match self.next() {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
@@ -172,7 +174,6 @@ impl<J: Journal> Scribe<J> {
             if self.group.is_long() {
                 self.settle();
             }
-            self.start_tiering();
         }
     }
 
@@ -194,7 +195,9 @@ impl<J: Journal> Scribe<J> {
         if let Some(lacking) = self.take_with_resolved(command)
             && let Some(resolver) = &self.resolver
         {
-            let needs = needs(&lacking, self.writer.world(), &self.resolved);
+            let mut needs = needs(&lacking, self.writer.world(), &self.resolved);
+            let resolver = resolver.clone();
+            self.add_ids(&lacking, &mut needs);
             resolver.resolve(lacking, std::mem::take(&mut self.resolved), attempts, needs);
         }
         // The records may be needed no longer, so their memory is released.
@@ -219,7 +222,10 @@ impl<J: Journal> Scribe<J> {
             command.refuse(refused);
             return None;
         }
-        if self.resolver.is_some() && !needs(&command, self.writer.world(), &self.resolved).is_empty() {
+        let lacks = |command: &Command| {
+            self.lacks_id(command) || !needs(command, self.writer.world(), &self.resolved).is_empty()
+        };
+        if self.resolver.is_some() && lacks(&command) {
             return Some(command);
         }
         self.execute(command);
@@ -311,7 +317,13 @@ impl<J: Journal> Scribe<J> {
             None => self.journal.commit().map_err(|cause| self.refusal(&cause)),
         };
         match committed {
-            Ok(Committed::Stored) => self.group.take().into_iter().for_each(|accepted| self.apply(accepted)),
+            Ok(Committed::Stored) => {
+                let stored = self.group.take();
+                if !stored.is_empty() {
+                    self.refusal_log.stored();
+                }
+                stored.into_iter().for_each(|accepted| self.apply(accepted));
+            }
             Ok(Committed::Sent) => self.group.note_sent(usize::MAX, Instant::now()),
             Ok(Committed::SentFirst(count, cause)) => {
                 self.group.note_sent(count, Instant::now());
@@ -374,26 +386,21 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn log_refusal(&self, cause: &JournalError, until: &str) {
-        let Some(left_out) = self.refusals_logged.due() else { return };
-        warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
-    }
-
     /// Returns the error for callers when the journal did not store an event. Except after a full disk or a file that
     /// could not be opened, it stores no more events until a restart, since the content of the disk is unknown.
     fn refusal(&mut self, cause: &JournalError) -> Error {
         self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
-                self.log_refusal(cause, "until there is space");
+                self.refusal_log.refused(cause, "until there is space", Some("there is space again"));
                 Error::DiskFull(cause.to_string())
             }
             JournalError::OutOfFiles { .. } => {
-                self.log_refusal(cause, "until other files are closed");
+                self.refusal_log.refused(cause, "until other files are closed", Some("files can be created again"));
                 Error::OutOfFiles(cause.to_string())
             }
             JournalError::Unavailable(text) => {
-                self.log_refusal(cause, "until the log is there again");
+                self.refusal_log.refused(cause, "until the log is there again", None);
                 Error::LogUnavailable(text.clone())
             }
             JournalError::Failed(cause) => {

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::feed::event::{ChangedPost, Event};
 use crate::feed::post::{Body, Membership, Post};
 use crate::id::PostId;
+use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::state::posts::Stored;
@@ -19,6 +20,11 @@ impl<J: Journal> Scribe<J> {
         if body.is_none() && hidden.is_none() {
             let _ = reply.send(Ok(post));
             return;
+        }
+        if let Some(archive) = self.writer.world().behind_log()
+            && let Err(cause) = archive.check_edit(id, body.as_ref())
+        {
+            return refuse(reply, archive_failed(&cause));
         }
         let at = self.tick(1).shown();
         let edited = Event::Edited { id, body, hidden, at, post: self.known_of(&post) };

@@ -7,19 +7,22 @@ use tracing::warn;
 use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::Event;
+use crate::feed::outbox::Route;
 use crate::feed::position::Position;
-use crate::feed::post::{Draft, Post};
+use crate::feed::post::{Draft, Membership, Post};
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{ARCHIVED_IDS_LISTED_MAX, FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::fanout::open_fanouts::Backlog;
-use crate::runtime::message::{FanoutOrder, Published, Reply};
+use crate::runtime::fanout::records::SourceReach;
+use crate::runtime::message::{Command, FanoutOrder, Published, Reply};
 use crate::runtime::writer::follow::has_block;
 use crate::runtime::writer::group::Added;
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::state::posts::Stored;
+use crate::state::resolved::Needs;
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
@@ -158,13 +161,14 @@ impl<J: Journal> Scribe<J> {
         let (waiting, deliveries) = (Some((reply, published)), self.shared.count_deliveries(pushed.iter().copied()));
         let fanout_routes = pushed.iter().copied().map(FanoutRoute::Inboxes).collect();
         let (invalidation, accepted_at) = (Invalidation::Published(post.position), None);
-        self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, deliveries, accepted_at, waiting });
+        let record = None;
+        self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, deliveries, accepted_at, record, waiting });
     }
 
-    /// Issues an id that no post has, in memory or in the archive.
+    /// Issues an id that no post has, in memory or in the archive. If it is not known which ids are free, one that was looked up.
     ///
     /// # Errors
-    /// Fails while the free ids are unknown.
+    /// Fails if none was looked up.
     fn mint(&mut self, at: UnixMicros) -> Result<PostId, Error> {
         loop {
             let id = self.monotonic_clock.mint(at);
@@ -182,14 +186,50 @@ impl<J: Journal> Scribe<J> {
             match self.writer.free_ids.is_free(id) {
                 Some(true) => return Ok(id),
                 Some(false) => {}
-                None => return Err(resolver.overloaded()),
+                None => {
+                    let overloaded = resolver.overloaded();
+                    return self.next_looked_up_id().ok_or(overloaded);
+                }
             }
         }
     }
 
-    pub(super) fn ids_listed(&mut self, listed: Result<Vec<PostId>, Error>) {
+    fn next_looked_up_id(&mut self) -> Option<PostId> {
+        while let Some(id) = self.resolved.next_free_id(self.writer.world()) {
+            if !self.group.changes_post(id) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Returns true if a command publishes a post without an id, and it is not known which ids are free.
+    fn needs_id(&self, command: &Command) -> bool {
+        if !matches!(command, Command::Publish { draft, .. } if draft.id.is_none()) {
+            return false;
+        }
+        let next = self.monotonic_clock.next_id();
+        self.writer.world().may_have_archived(next) && self.writer.free_ids.is_free(next).is_none()
+    }
+
+    /// Returns true if a command needs an id, and none was looked up.
+    pub(super) fn lacks_id(&self, command: &Command) -> bool {
+        self.needs_id(command) && self.resolved.free_ids(self.writer.world()) == 0
+    }
+
+    /// Adds to `needs` the ids that a command, or all of many, still lack.
+    pub(super) fn add_ids(&mut self, command: &Command, needs: &mut Needs) {
+        let commands = if let Command::Many(commands) = command { commands } else { std::slice::from_ref(command) };
+        let wanted = commands.iter().filter(|command| self.needs_id(command)).count();
+        for _ in self.resolved.free_ids(self.writer.world())..wanted {
+            needs.free_id(self.monotonic_clock.mint_now());
+        }
+    }
+
+    pub(super) fn ids_listed(&mut self, listed: Result<Option<Vec<PostId>>, Error>) {
         match listed {
-            Ok(ids) => self.writer.free_ids.answer(Some((&ids, ids.len() < ARCHIVED_IDS_LISTED_MAX))),
+            Ok(None) => self.writer.free_ids.answer(None),
+            Ok(Some(ids)) => self.writer.free_ids.answer(Some((&ids, ids.len() < ARCHIVED_IDS_LISTED_MAX))),
             Err(cause) => {
                 warn!("the archive could not list its ids: {cause}");
                 self.writer.free_ids.answer(None);
@@ -202,9 +242,20 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn list_first_ids(&mut self) {
         let (from, world) = (self.monotonic_clock.next_id(), self.writer.world());
         let archive = world.archive().filter(|_| world.may_have_archived(from));
-        let listed = archive.map_or(Ok(Vec::new()), |archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
+        let listed = archive.map_or(Ok(Some(Vec::new())), |archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
         self.writer.free_ids.ask(from);
         self.ids_listed(listed.map_err(|cause| archive_failed(&cause)));
+    }
+
+    /// Returns how a post reaches the followers of each of its sources.
+    fn reach(&self, post: &Post, push: &[SourceSlot]) -> Box<[SourceReach]> {
+        let sources = &self.writer.world().sources;
+        let of_source = |source: &Membership| SourceReach {
+            source: source.slot,
+            route: if push.contains(&source.slot) { Route::Push } else { Route::Pull },
+            followers: u32::try_from(sources.at(source.slot).followers().len()).unwrap_or(u32::MAX),
+        };
+        post.sources().iter().map(of_source).collect()
     }
 
     /// Queues a post for fan-out, and answers the author if there is one to answer: either now or, if the author waits for it, when the post
@@ -213,6 +264,7 @@ impl<J: Journal> Scribe<J> {
         let (id, slot, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
         self.shared.counters.published.add(1);
+        let record = self.shared.fanout_records.begin(id, self.reach(&post, push));
         let waits = author.as_ref().is_some_and(|(wait, _)| *wait) && !push.is_empty();
         let answer = author.map(|(_, reply)| (reply, Published { post, created: true }));
         let (now, later) = if waits { (None, answer) } else { (answer, None) };
@@ -227,6 +279,7 @@ impl<J: Journal> Scribe<J> {
                 fanout_routes,
                 deliveries,
                 accepted_at,
+                record: Some(record),
                 waiting: later,
             });
         } else if !fanout_routes.is_empty() {

@@ -9,9 +9,10 @@
 
 use super::{decode, encode_record};
 use crate::feed::event::Event;
-use crate::feed::outbox::Route;
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Span};
 use crate::feed::post::{Membership, Post};
-use crate::id::PostId;
+use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::world::World;
@@ -57,12 +58,22 @@ impl World {
                 None => match self.archived(*id) {
                     Ok(Some(Stored::Live(post))) => copied.rest.posts.push((*id, self.archived_form(&post))),
                     Ok(Some(Stored::Deleted) | None) => {}
-                    Err(cause) if cause.is_temporary() => return Err(cause),
-                    Err(cause) => self.read_failures.note(&cause),
+                    Err(cause @ ArchiveError::Damaged { .. }) => self.read_failures.note(&cause),
+                    Err(cause) => return Err(cause),
                 },
             }
         }
         Ok(copied)
+    }
+
+    /// Returns the entries of an outbox that memory has, as a batch for the archive of a cluster. All events up to `as_of` are applied.
+    pub fn entries_in_memory(&self, id: &SourceId, as_of: Sequence) -> Batch {
+        let mut positions = Vec::new();
+        if let Some(source) = self.sources.get(id) {
+            source.outbox().copy(Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut positions);
+        }
+        let placed = positions.into_iter().map(|position| (id.clone(), position, Route::Pull)).collect();
+        Batch { as_of, placed, ..Batch::default() }
     }
 
     /// Returns all posts and tombstones in memory, and the edited ones that only the archive has.
@@ -78,8 +89,14 @@ impl World {
     }
 
     fn copy_deleted(&self, id: PostId, copied: &mut Copied) -> Result<(), ArchiveError> {
-        let known = self.archive().map_or(Ok(None), |archive| archive.post(id))?;
         // If its record is damaged, the tombstone is enough: nobody is shown an entry of a deleted post.
+        let known = match self.archive().map_or(Ok(None), |archive| archive.post(id)) {
+            Err(cause @ ArchiveError::Damaged { .. }) => {
+                self.read_failures.note(&cause);
+                None
+            }
+            known => known?,
+        };
         if let Some(ArchivedRecord::Post(bytes)) = known
             && let Ok(record) = decode(&bytes)
         {

@@ -94,8 +94,8 @@ impl World {
         time: Option<&PageTime<'_>>,
         into: &mut Vec<Position>,
     ) -> Result<(), ReadGap> {
-        let span = archived_span(source, ask);
-        let mut copy = || archive.copy(&source.id, ask.part, span, ask.direction, ask.max, into);
+        let archived = OutboxQuery { span: archived_span(source, ask), ..ask };
+        let mut copy = || archive.positions(&source.id, archived, into);
         let copied = match time {
             Some(time) => time.read(&self.slow_sources, source.slot, copy).ok_or(ReadGap::Late)?,
             None => copy(),

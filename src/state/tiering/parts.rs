@@ -30,6 +30,10 @@ pub struct RoundOutcome {
     pub failed: Option<(Tiering, ArchiveError)>,
 }
 
+/// Number of edits and deletions of archived posts that a replay leaves to the engine. They are written in one round, and deleted posts are not
+/// among the bytes of all posts.
+const CHANGES_LEFT_MAX: usize = 1_024;
+
 /// Maximum number of sources named in one line of the log; the others are counted.
 const NAMED_MAX: usize = 20;
 
@@ -179,13 +183,24 @@ impl Writer {
         Err(cause)
     }
 
+    /// Returns true if a replay has to archive before it goes on. What is written to a store across a network takes long, so a replay leaves
+    /// it to the engine as long as memory has room. A node of a cluster writes nothing here: what the archive has leaves memory at once.
+    fn must_archive_replayed(&self) -> bool {
+        let (world, backlog) = (self.world(), &self.backlog);
+        if world.archive().is_none_or(|archive| !archive.is_remote() || archive.behind_log().is_some()) {
+            return self.is_tiering_due();
+        }
+        backlog.rewrites.len() + backlog.tombstoned.len() >= CHANGES_LEFT_MAX
+            || backlog.limits.is_some_and(|limits| world.posts.bytes() > limits.posts_bytes)
+    }
+
     /// Keeps memory within its limits while a replay adds far more than fits into it. `as_of` is the last event that was applied.
     ///
     /// # Errors
     /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again. Neither is a store that is
     /// unavailable, until memory has more than it ever may.
     pub fn archive_replayed(&mut self, as_of: Sequence) -> Result<(), ArchiveError> {
-        while self.is_tiering_due() {
+        while self.must_archive_replayed() {
             let tiering = self.collect_tiering(as_of);
             let world = self.world();
             let Some(archive) = world.archive().filter(|_| !tiering.is_empty()) else { break };

@@ -66,6 +66,9 @@ impl Writer {
             // It may have been looked up before this node applied its last edits.
             post = Arc::new(kept.applied_to(&post));
         }
+        if let Some(archive) = self.world.behind_log() {
+            archive.count_edit(id, edit.body);
+        }
         let edited = Arc::new(post.edited(edit.body, edit.hidden, edit.at));
         self.change(&Affected::of(&edited), edited.hidden, edit, |writer| {
             writer.world.posts.put(Arc::clone(&edited));

@@ -29,52 +29,58 @@
 //! reader on any node who pulls a source gets all of its archived posts; those that were pushed on that node are in the reader's inbox as
 //! well, or below its floor, where whole outboxes are merged.
 //!
+//! *Damage.* If what the archive has of an outbox cannot be written because it is damaged, the progress goes on without it, so that other sources
+//! are archived. The source is *held back*: the archive stores that before it stores a progress that leaves an entry of the source out, and every node
+//! reads it after the progress (`held_back`). Rounds of tiering do not take these entries from memory.
+//!
 //! *Edits and deletions of posts that only the archive has* are applied by nodes that did not judge them, and so did not look the post up.
 //! Their edits are kept here until the archive has them, and are applied to what is read from it. Deletions leave a tombstone in memory.
+//! While the archive takes nothing, the sequencer accepts no more of them than [`PENDING_EDITS_BYTES_MAX`]. So it counts the edits of all posts
+//! that the archive may have: another node may not have them in memory.
 
+mod held_back;
+mod pending_edits;
 mod tests;
 
-use std::collections::VecDeque;
+pub use pending_edits::PendingEdit;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
 
 use crate::clock::UnixMicros;
-use crate::feed::outbox::Part;
-use crate::feed::position::{Direction, Position, Span};
-use crate::feed::post::{Body, Post};
+use crate::feed::outbox::OutboxQuery;
+use crate::feed::position::Position;
+use crate::feed::post::Body;
 use crate::id::{PostId, SourceId};
+use crate::limits::PENDING_EDITS_BYTES_MAX;
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
+use pending_edits::PendingEdits;
 
-/// Maximum number of changes that are listed: 64 MB. If there are more, all of memory is written instead.
-const CHANGES_MAX: usize = if cfg!(test) { 4 << 10 } else { 4 << 20 };
+/// Limits of what is remembered of records until the archive has them.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Maximum number of changes that are listed. If there are more, all of memory is written instead.
+    changes_max: usize,
+    /// Maximum bytes of edits, see [`PENDING_EDITS_BYTES_MAX`].
+    edits_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // So many changes take 64 MB.
+        Self { changes_max: 4 << 20, edits_bytes_max: PENDING_EDITS_BYTES_MAX }
+    }
+}
 
 /// Time for which a round waits while the archive does not come further, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Edits of a post that only the archive has, as one.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PendingEdit {
-    /// The last body, and the time of that edit.
-    body: Option<(Body, UnixMicros)>,
-    hidden: Option<bool>,
-    /// The record of the last one. None while it is being applied.
-    at: Option<Sequence>,
-}
-
-impl PendingEdit {
-    /// Returns the post after these edits.
-    pub fn applied_to(&self, post: &Post) -> Post {
-        let (body, at) = self.body.as_ref().map_or((None, post.accepted_at), |(body, at)| (Some(body), *at));
-        post.edited(body, self.hidden, at)
-    }
-}
 
 /// What the copier has to write next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +103,9 @@ struct State {
     applied: Sequence,
     /// The archive has everything up to here.
     progress: Sequence,
-    edits: FxHashMap<PostId, PendingEdit>,
+    edits: PendingEdits,
+    /// The sources that are held back, as they were stored when the progress was read or made. None after storing them has failed.
+    held_back: Option<BTreeSet<SourceId>>,
     /// The number of threads that wait for progress.
     waiting: usize,
     /// True while a copier makes or follows the progress.
@@ -110,6 +118,7 @@ pub struct ArchiveBehindLog {
     archive: Arc<dyn Archive>,
     /// The ids that have left the memory of this node.
     ids: LargestIds,
+    limits: Limits,
     state: Mutex<State>,
     progressed: Condvar,
     /// Held while this node writes to the archive.
@@ -122,9 +131,14 @@ impl ArchiveBehindLog {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn new(archive: Arc<dyn Archive>) -> Result<Self, ArchiveError> {
-        let state = State { progress: archive.through()?, ..State::default() };
+        Self::with_limits(archive, Limits::default())
+    }
+
+    fn with_limits(archive: Arc<dyn Archive>, limits: Limits) -> Result<Self, ArchiveError> {
+        let progress = archive.through()?;
+        let state = Mutex::new(State { progress, held_back: Some(archive.held_back()?), ..State::default() });
         let (ids, progressed, writing) = (LargestIds::default(), Condvar::new(), Mutex::new(()));
-        Ok(Self { archive, ids, state: Mutex::new(state), progressed, writing })
+        Ok(Self { archive, ids, limits, state, progressed, writing })
     }
 
     /// Begins with a state after this record: what changed up to it is not listed.
@@ -150,14 +164,12 @@ impl ArchiveBehindLog {
         if at <= state.progress {
             // Another node has copied it already, maybe after this one has read it. The edit applies until what was read is forgotten.
             self.archive.forget(&mut std::iter::once(id), &mut std::iter::empty());
-            state.edits.remove(&id);
+            state.edits.remove(id);
             return;
         }
-        if let Some(edit) = state.edits.get_mut(&id) {
-            edit.at = Some(at);
-        }
+        state.edits.set_record(id, at);
         state.changes.push_back((at, id));
-        if state.changes.len() > CHANGES_MAX {
+        if state.changes.len() > self.limits.changes_max {
             state.changes.clear();
             state.listed_after = at;
             state.unlisted_until = Some(at);
@@ -169,22 +181,43 @@ impl ArchiveBehindLog {
         if !self.may_have(id) {
             return;
         }
-        let mut state = self.state.lock();
-        let edit = state.edits.entry(id).or_default();
-        if let Some(body) = body {
-            edit.body = Some((body.clone(), at));
+        self.state.lock().edits.keep(id, body, hidden, at);
+    }
+
+    /// Counts an edit of a post that is in memory here, and that only the archive may have elsewhere.
+    pub fn count_edit(&self, id: PostId, body: Option<&Body>) {
+        if self.may_have(id) {
+            self.state.lock().edits.count(id, body);
         }
-        (edit.hidden, edit.at) = (hidden.or(edit.hidden), None);
+    }
+
+    /// Checks that nodes without the post in memory can keep one more edit, beside those that are applied.
+    ///
+    /// # Errors
+    /// Fails if too many bytes wait for the archive. The error is temporary.
+    pub fn check_edit(&self, id: PostId, body: Option<&Body>) -> Result<(), ArchiveError> {
+        if !self.may_have(id) {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let (before, after, bytes_max) =
+            (state.edits.bytes(), state.edits.bytes_with(id, body), self.limits.edits_bytes_max);
+        // One that takes the place of another is accepted, if it is not longer.
+        if after <= before.max(bytes_max) {
+            return Ok(());
+        }
+        let why = format!("it does not have edits of {before} bytes yet, and at most {bytes_max} may wait for it");
+        Err(ArchiveError::Unavailable { place: self.archive.place(), why })
     }
 
     /// Returns the edits of a post that the archive may not have.
     pub fn edit(&self, id: PostId) -> Option<PendingEdit> {
-        self.state.lock().edits.get(&id).cloned()
+        self.state.lock().edits.get(id).cloned()
     }
 
     /// Returns the posts with such edits.
     pub fn edited(&self) -> Vec<PostId> {
-        self.state.lock().edits.keys().copied().collect()
+        self.state.lock().edits.kept().collect()
     }
 
     /// Notes that all records up to this one are applied, and their changes noted.
@@ -264,7 +297,12 @@ impl ArchiveBehindLog {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn refresh(&self) -> Result<(), ArchiveError> {
-        self.set_progress(self.archive.through()?);
+        let through = self.archive.through()?;
+        let knows_held_back = self.state.lock().held_back.is_some();
+        if through > self.progress() || !knows_held_back {
+            self.learn_held_back()?;
+        }
+        self.set_progress(through);
         Ok(())
     }
 
@@ -281,10 +319,9 @@ impl ArchiveBehindLog {
             self.archive.forget_all();
             state.unlisted_until = Some(until).filter(|until| *until > through);
         }
-        let is_passed = |edit: &PendingEdit| edit.at.is_some_and(|at| at <= through);
-        let mut edited = state.edits.iter().filter(|(_, edit)| is_passed(edit)).map(|(id, _)| *id);
-        self.archive.forget(&mut edited, &mut std::iter::empty());
-        state.edits.retain(|_, edit| !is_passed(edit));
+        let edited = state.edits.up_to(through);
+        self.archive.forget(&mut edited.iter().copied(), &mut std::iter::empty());
+        edited.into_iter().for_each(|id| state.edits.remove(id));
         drop(state);
         self.progressed.notify_all();
     }
@@ -330,6 +367,10 @@ impl Archive for ArchiveBehindLog {
         self.archive.is_remote()
     }
 
+    fn expires(&self) -> bool {
+        self.archive.expires()
+    }
+
     fn behind_log(&self) -> Option<&ArchiveBehindLog> {
         Some(self)
     }
@@ -342,6 +383,7 @@ impl Archive for ArchiveBehindLog {
     /// Waits until the archive has the batch.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         self.wait_for(batch.as_of)?;
+        self.refuse_held_back(batch)?;
         let mut outboxes =
             batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
         self.archive.forget(&mut batch.posts.iter().map(|(id, _)| *id), &mut outboxes);
@@ -386,28 +428,24 @@ impl Archive for ArchiveBehindLog {
         self.archive.post(id)
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
-        self.archive.copy(source, part, span, direction, max, into)
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
+        self.archive.positions(source, query, into)
     }
 
     fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
         self.archive.prefetch(wanted);
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         self.archive.ids_from(from, max)
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
-        self.archive.archived_counts()
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        self.archive.each_outbox(each)
+    }
+
+    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        self.archive.sources()
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {

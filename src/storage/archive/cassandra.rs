@@ -10,19 +10,26 @@
 
 mod cache;
 mod connection;
+mod datacentre;
+mod datacentre_tests;
+mod erasure_tests;
 mod fault_tests;
 mod layout;
 mod meta;
 mod options;
 mod outbox;
 mod read;
+mod rows;
 mod scan;
 mod schema;
 pub(super) mod tests;
 mod write;
 
-pub use options::{CassandraOptions, CassandraUrl, Login, Replication, ReplicationError, TlsOptions, UrlError};
+pub use options::{
+    CassandraOptions, CassandraUrl, Login, READ_TIME_MAX, Replication, ReplicationError, TlsOptions, UrlError,
+};
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,39 +38,36 @@ use std::time::{Duration, Instant};
 use scylla::response::PagingState;
 use tokio::sync::Mutex;
 
-use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::outbox::OutboxQuery;
+use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, LargestIds, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use cache::Key;
-use connection::{CONNECT_TIME_MAX, Calls, Core, READ_TIME_MAX, STALLED_AFTER, WRITE_TIME_MAX};
+use connection::{CONNECT_TIME_MAX, Calls, Core, STALLED_AFTER, WRITE_TIME_MAX};
 use layout::BucketLimits;
-use meta::StoredIds;
+use meta::{StoredIds, StoredSources};
 use read::{Announced, late_key};
 use schema::{FORMAT, Statements};
 use write::Writer;
 
-/// Time for a read of one outbox, which may take several statements, or of a post.
-const CALL_TIME_MAX: Duration = READ_TIME_MAX;
-
 /// Time for everything that goes through all of the archive.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Time for a list of ids that goes through all of the archive.
-const LIST_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// An archive in Cassandra.
 pub struct CassandraArchive {
     calls: Calls,
     core: Arc<Core>,
     writing: Arc<Mutex<Writing>>,
+    held_back: Arc<Mutex<StoredSources>>,
     ids: Arc<LargestIds>,
     /// The event with which it was persisted last.
     persisted: AtomicU64,
+    /// True if anything was ever written that expires.
+    expires: bool,
     /// True if another machine may have written since this one did. Then it is not known any more what outboxes have.
     is_outdated: Arc<AtomicBool>,
 }
@@ -87,7 +91,7 @@ impl CassandraArchive {
     ///
     /// # Errors
     /// Fails for the same reasons.
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn open_with_tiny_buckets(options: &CassandraOptions) -> Result<Self, ArchiveError> {
         Self::open_with(options, BucketLimits { rows: 2, removed: 2 })
     }
@@ -96,11 +100,11 @@ impl CassandraArchive {
         let calls = Calls::new(&options.url)?;
         let (of_task, place) = (options.clone(), options.url.to_string());
         let opened = calls.run("open", CONNECT_TIME_MAX, async move {
-            let session = connection::connect(&of_task).await?;
-            schema::check(&session, &of_task.url).await?;
-            let statements = Statements::prepare(&session, &of_task.url.keyspace).await;
+            let connection = connection::connect(&of_task, None).await?;
+            schema::check(&connection.session, &of_task.url).await?;
+            let statements = Statements::prepare(&connection, &of_task).await;
             let statements = statements.map_err(|cause| connection::prepare_error("open", &place, &cause))?;
-            let core = Core::new(session, statements, &of_task, buckets);
+            let core = Core::new(connection.session, statements, &of_task, buckets);
             match core.format().await? {
                 Some(FORMAT) => {}
                 Some(found) if found > FORMAT => {
@@ -109,39 +113,49 @@ impl CassandraArchive {
                 Some(found) => return Err(core.damaged(format_args!("it has format {found}"))),
                 None => return Err(schema::unprepared(&of_task.url, "the table meta has no format")),
             }
+            core.check_datacentre(&of_task).await?;
             let ids = StoredIds::load(&core).await?;
-            let through = core.through().await?;
-            let as_of = core.written().await?.unwrap_or(through);
-            Ok((core, ids, through, as_of))
+            let (through, expires) = (core.through().await?, core.note_expiry().await?);
+            Ok((core, ids, through, expires))
         });
-        let (core, stored, through, as_of) = opened.inspect_err(|_| calls.close())?;
+        let (core, stored, through, expires) = opened.inspect_err(|_| calls.close())?;
         let ids = Arc::clone(&stored.ids);
-        let writer = Writer::after(as_of);
-        let writing = Arc::new(Mutex::new(Writing { writer, ids: stored }));
+        let writing = Arc::new(Mutex::new(Writing { writer: Writer::default(), ids: stored }));
         Ok(Self {
             calls,
             core: Arc::new(core),
             writing,
+            held_back: Arc::default(),
             ids,
             persisted: AtomicU64::new(through.0),
+            expires,
             is_outdated: Arc::default(),
         })
     }
 
-    /// Creates the keyspace and the tables, where they are missing. What is there is left as it is.
+    /// Creates the keyspace and the tables, where they are missing. What is there is left as it is. Each step is tried again for 15 seconds if
+    /// nodes do not know yet what another one has created, or cannot answer.
     ///
     /// # Errors
     /// Fails if no node can be reached, or the user may not create them.
     pub fn create(options: &CassandraOptions, replication: &Replication) -> Result<(), ArchiveError> {
         let calls = Calls::new(&options.url)?;
         let (options, replication) = (options.clone(), replication.clone());
-        let place = options.url.to_string();
         let created = calls.run("create", SCAN_TIME_MAX, async move {
-            let session = connection::connect(&options).await?;
-            schema::create(&session, &options.url, &replication).await?;
-            let statements = Statements::prepare(&session, &options.url.keyspace).await;
-            let statements = statements.map_err(|cause| connection::prepare_error("create", &place, &cause))?;
-            Core::new(session, statements, &options, BucketLimits::default()).create_format(FORMAT).await
+            let connection = connection::connect(&options, Some(&replication)).await?;
+            let coordinator = schema::coordinator(&connection);
+            let (session, url) = (&connection.session, &options.url);
+            schema::until_known(|| schema::create(session, &coordinator, url, &replication)).await?;
+            datacentre::check(session, &options).await?;
+            let (place, connected, of_all) = (url.to_string(), &connection, &options);
+            let prepare = async || {
+                let prepared = Statements::prepare(connected, of_all).await;
+                prepared.map_err(|cause| connection::prepare_error("create", &place, &cause))
+            };
+            let statements = schema::until_known(prepare).await?;
+            let core = Core::new(connection.session, statements, &options, BucketLimits::default());
+            schema::until_known(|| core.put_datacentre(&options)).await?;
+            schema::until_known(|| core.create_format(FORMAT)).await
         });
         calls.close();
         created
@@ -209,6 +223,10 @@ impl Archive for CassandraArchive {
         true
     }
 
+    fn expires(&self) -> bool {
+        self.expires
+    }
+
     fn counts_outboxes(&self) -> bool {
         false
     }
@@ -234,11 +252,11 @@ impl Archive for CassandraArchive {
         self.run("rewrite", SCAN_TIME_MAX, async move {
             // This takes long, and others write meanwhile, also the rest of a batch of which this has read a part. So its own writes count as
             // older than all that is not complete. To the outboxes of these users nobody writes.
-            let buckets = scan::buckets(&core).await?;
+            let buckets = scan::buckets_of(&core, &without).await?;
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.forget();
             writer.note(&core, as_of).await?;
-            let erased = scan::erase_outboxes(&core, &buckets, &without, as_of).await;
+            let erased = scan::erase_outboxes(&core, &buckets, as_of).await;
             core.cache.clear();
             erased
         })?;
@@ -261,7 +279,6 @@ impl Archive for CassandraArchive {
         self.run_batch("persist", async move {
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.delete_replaced(&core, Instant::now()).await?;
-            writer.as_of = writer.as_of.max(through);
             core.put_through(through).await
         })?;
         self.persisted.fetch_max(through.0, Ordering::Relaxed);
@@ -270,7 +287,7 @@ impl Archive for CassandraArchive {
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
-        let through = self.run("read", CALL_TIME_MAX, async move { core.through().await })?;
+        let through = self.run("read", self.core.read_time_max, async move { core.through().await })?;
         // Before it counts as known that another machine has come further.
         if self.persisted.load(Ordering::Relaxed) < through.0 {
             self.is_outdated.store(true, Ordering::Release);
@@ -281,12 +298,26 @@ impl Archive for CassandraArchive {
 
     fn written(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("read", CALL_TIME_MAX, async move {
+        self.run("read", self.core.read_time_max, async move {
             match core.written().await? {
                 Some(written) => Ok(written),
                 None => core.through().await,
             }
         })
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        let (core, stored) = (Arc::clone(&self.core), Arc::clone(&self.held_back));
+        self.run("read", WRITE_TIME_MAX, async move { core.held_back(&mut *stored.lock().await).await })
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        let (core, stored, sources) = (Arc::clone(&self.core), Arc::clone(&self.held_back), sources.clone());
+        self.run(
+            "write to",
+            WRITE_TIME_MAX,
+            async move { core.set_held_back(&mut *stored.lock().await, &sources).await },
+        )
     }
 
     fn learn_ids(&self) -> Result<(), ArchiveError> {
@@ -314,29 +345,20 @@ impl Archive for CassandraArchive {
             return Err(self.late());
         }
         let core = Arc::clone(&self.core);
-        self.run("read", CALL_TIME_MAX, async move { core.post(id).await })
+        self.run("read", self.core.read_time_max, async move { core.post(id).await })
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
-        let ask = OutboxQuery { part, span, direction, max };
-        let cached = self.core.cached_copy(source, ask);
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
+        let cached = self.core.cached_positions(source, query);
         self.core.cache.count(cached.is_some());
         let mut found = match cached {
             Some(found) => found,
-            None if self.core.cache.is_late(&late_key(&Announced::Outbox(source.clone(), ask)), Instant::now()) => {
+            None if self.core.cache.is_late(&late_key(&Announced::Outbox(source.clone(), query)), Instant::now()) => {
                 return Err(self.late());
             }
             None => {
                 let (core, source) = (Arc::clone(&self.core), source.clone());
-                self.run("read", CALL_TIME_MAX, async move { core.copy(&source, ask).await })?
+                self.run("read", self.core.read_time_max, async move { core.positions(&source, query).await })?
             }
         };
         into.append(&mut found);
@@ -346,8 +368,8 @@ impl Archive for CassandraArchive {
     fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
         let core = &self.core;
         let missing = wanted.filter_map(|wanted| match wanted {
-            Wanted::Outbox(source, ask) => {
-                core.cached_copy(source, ask).is_none().then(|| Announced::Outbox(source.clone(), ask))
+            Wanted::Outbox(source, query) => {
+                core.cached_positions(source, query).is_none().then(|| Announced::Outbox(source.clone(), query))
             }
             Wanted::Post(id) => core.cached_post(id).is_none().then_some(Announced::Post(id)),
         });
@@ -356,24 +378,36 @@ impl Archive for CassandraArchive {
         if missing.len() > 1 {
             let core = Arc::clone(core);
             // A failure shows in the calls that follow.
-            let _ = self.run("read", 2 * READ_TIME_MAX, async move {
+            let _ = self.run("read", 2 * self.core.read_time_max, async move {
                 core.prefetch(missing).await;
                 Ok(())
             });
         }
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
-        if let Some(ids) = self.ids.ids_from(from, max) {
-            return Ok(ids);
-        }
-        let core = Arc::clone(&self.core);
-        self.run("list the ids of", LIST_TIME_MAX, async move { scan::ids_from(&core, from, max).await })
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
+        Ok(self.ids.ids_from(from, max))
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })
+        let counts = self.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })?;
+        counts.into_iter().try_for_each(|(source, counts)| each(source, counts))
+    }
+
+    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        let sources = self.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
+        Ok(sources.into_iter().collect())
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
+        self.run("write to", WRITE_TIME_MAX, async move {
+            let count = core.count_copy().await?;
+            writing.lock().await.writer.begin_copy(count);
+            Ok(())
+        })
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
@@ -388,6 +422,7 @@ impl Archive for CassandraArchive {
 
     fn figures(&self) -> Option<RemoteFigures> {
         let (counters, cache) = (&self.core.counters, self.core.cache.figures());
+        let driver = self.core.session.get_metrics();
         Some(RemoteFigures {
             reads: counters.reads.load(Ordering::Relaxed),
             writes: counters.writes.load(Ordering::Relaxed),
@@ -395,6 +430,10 @@ impl Archive for CassandraArchive {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             cache_bytes: cache.bytes,
+            connections: driver.get_total_connections(),
+            connection_timeouts: driver.get_connection_timeouts(),
+            statement_timeouts: driver.get_request_timeouts(),
+            retries: driver.get_retries_num(),
             through: Sequence(self.persisted.load(Ordering::Relaxed)),
         })
     }

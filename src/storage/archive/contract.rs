@@ -15,6 +15,7 @@ use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
+use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, MemoryArchive, RedbArchive, Rewrite,
     RouteCount, Wanted,
@@ -66,6 +67,11 @@ macro_rules! cases {
                 super::$case(&super::RedbArchive::open(&file, super::CACHE_BYTES)?)
             })*
         }
+        mod faulty {
+            $(#[test] fn $case() -> super::Tested {
+                super::$case(&super::FaultyArchive::new(super::MemoryArchive::default(), super::Plan::default()))
+            })*
+        }
         #[cfg(feature = "cassandra")]
         mod cassandra {
             $(#[test] fn $case() -> super::Tested {
@@ -90,6 +96,7 @@ cases! {
     an_entry_placed_and_removed_in_one_batch_is_gone,
     the_newest_archived_position_does_not_fall,
     sources_do_not_mix,
+    each_outbox_may_read_the_archive_and_end_the_list,
     readers_see_all_of_a_batch_or_none,
     the_event_it_was_persisted_with_last_is_kept,
     a_rewrite_takes_what_is_to_go_and_leaves_the_rest,
@@ -125,7 +132,8 @@ fn removed<const N: usize>(entries: [(&str, Position); N]) -> Batch {
 /// Returns the copied positions. They are appended to a list that has an entry already, which must be unchanged.
 fn copied(archive: &dyn Archive, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
     let mut into = vec![at(999, 9)];
-    archive.copy(&source(id), part, span, way, max, &mut into).expect("the archive can be read");
+    let query = OutboxQuery { part, span, direction: way, max };
+    archive.positions(&source(id), query, &mut into).expect("the archive can be read");
     assert_eq!(into.remove(0), at(999, 9));
     into
 }
@@ -142,10 +150,12 @@ fn assert_counts<const N: usize>(archive: &dyn Archive, expected: [(&str, Archiv
     }
 }
 
-/// Returns the sources with archived entries, in order, or none if the archive does not count them.
-fn counted(archive: &dyn Archive) -> Option<Vec<String>> {
-    let counts = archive.counts_outboxes().then(|| archive.archived_counts().expect("the archive can be read"));
-    counts.map(|counts| counts.into_iter().map(|(of, _)| of.to_string()).collect())
+/// Returns the sources with archived entries, in order.
+fn sources(archive: &dyn Archive) -> Vec<String> {
+    let sources = archive.sources().expect("the archive can be read");
+    let mut sources: Vec<_> = sources.into_iter().map(|source| source.to_string()).collect();
+    sources.sort();
+    sources
 }
 
 fn of_route(newest: Option<Position>, posts: u64) -> RouteCount {
@@ -179,10 +189,7 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
         for (of, nth) in [("an", 1), ("anna", 2), ("tag:tea", 1)] {
             assert_eq!(all(archive, of, Part::Whole), [at(nth, nth as u64)], "{of}");
         }
-        assert!(counted(archive).is_none_or(|mut of| {
-            of.sort();
-            of == ["an", "anna", "tag:tea"]
-        }));
+        assert_eq!(sources(archive), ["an", "anna", "tag:tea"]);
         assert_eq!(archive.through()?, Sequence(5));
         assert!((1..5).all(|id| archive.may_have(PostId(id))));
     }
@@ -353,7 +360,20 @@ fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
         assert_eq!(all(archive, id, Part::Whole), [at(time, 0), at(time, 1)], "{id}");
     }
     assert_eq!(all(archive, "c", Part::Whole), []);
-    assert!(counted(archive).is_none_or(|named| named == ids));
+    assert_eq!(sources(archive), ids);
+    Ok(())
+}
+
+fn each_outbox_may_read_the_archive_and_end_the_list(archive: &dyn Archive) -> Tested {
+    archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(2, 2), Pull)]))?;
+    let mut listed = Vec::new();
+    let ended = archive.each_outbox(&mut |source, counts| {
+        assert_eq!(all(archive, source.as_str(), Part::Whole).len() as u64, counts.pushed.posts + counts.pulled.posts);
+        listed.push(source.to_string());
+        Err(ArchiveError::Unavailable { place: "the caller".to_owned(), why: "ended".to_owned() })
+    });
+    assert!(matches!(ended, Err(ArchiveError::Unavailable { place, .. }) if place == "the caller"));
+    assert_eq!(listed, ["ann"]);
     Ok(())
 }
 

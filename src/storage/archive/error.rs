@@ -42,10 +42,8 @@ pub enum ArchiveError {
         /// The place of the archive: the path of its file, or its address.
         place: String,
     },
-    /// The file contains data that no version writes.
-    #[error(
-        "the archive {place} is damaged: {what}; put back the data directory and its archive from one backup, or start with --repair"
-    )]
+    /// It contains data that no version writes. The caller knows what to do about it: it depends on the place.
+    #[error("the archive {place} is damaged: {what}")]
     Damaged {
         /// The place of the archive: the path of its file, or its address.
         place: String,
@@ -70,6 +68,14 @@ pub enum ArchiveError {
         place: String,
         /// What is missing.
         missing: String,
+    },
+    /// The store is in several datacentres and none is named, or the named one cannot be used.
+    #[error("the archive {place} {why}")]
+    Datacentre {
+        /// The address of the archive.
+        place: String,
+        /// What is wrong, and what to do.
+        why: String,
     },
     /// The store did not answer in time, or refuses for now. It may have written what it was to write, or may still do so: writing the same
     /// again is safe. A later attempt may succeed.

@@ -1,16 +1,17 @@
 //! An archive that fails by a plan, for tests.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::feed::outbox::Part;
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::outbox::OutboxQuery;
+use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -30,10 +31,16 @@ pub struct Plan {
     pub fail_posts: Range<u64>,
     /// A post that is reported as missing, without an error.
     pub lost_post: Option<PostId>,
+    /// A post whose look-ups find damage.
+    pub damaged_post: Option<PostId>,
+    /// True if posts may be missing because they have expired.
+    pub expires: bool,
     /// The reads of outboxes that fail.
     pub fail_copies: Range<u64>,
     /// The listings of ids that fail.
     pub fail_ids: Range<u64>,
+    /// True if it has no list of ids.
+    pub lists_no_ids: bool,
     /// True while the disk is full: persisting waits until a new plan sets this to false.
     pub is_full: bool,
     /// Duration of every write.
@@ -61,8 +68,8 @@ pub struct Counts {
     pub copies: u64,
     /// Listings of ids.
     pub ids: u64,
-    /// Listings of the counts of all outboxes.
-    pub archived_counts: u64,
+    /// Listings of all outboxes.
+    pub listings: u64,
     /// Reads that were announced.
     pub prefetched: u64,
     /// The last event of all batches that were written.
@@ -147,6 +154,10 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.is_remote || self.archive.is_remote()
     }
 
+    fn expires(&self) -> bool {
+        self.state.lock().0.expires || self.archive.expires()
+    }
+
     fn counts_outboxes(&self) -> bool {
         !self.is_remote && self.archive.counts_outboxes()
     }
@@ -211,27 +222,34 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.written()
     }
 
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.archive.held_back()
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.archive.set_held_back(sources)
+    }
+
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.read_slowly();
         self.fails("read", |counts| &mut counts.posts, |plan| &plan.fail_posts)?;
-        if self.state.lock().0.lost_post == Some(id) {
+        let (lost, damaged) = {
+            let plan = &self.state.lock().0;
+            (plan.lost_post, plan.damaged_post)
+        };
+        if damaged == Some(id) {
+            return Err(ArchiveError::Damaged { place: self.archive.place(), what: format!("post {id}") });
+        }
+        if lost == Some(id) {
             return Ok(None);
         }
         self.archive.post(id)
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
         self.read_slowly();
         self.fails("read", |counts| &mut counts.copies, |plan| &plan.fail_copies)?;
-        self.archive.copy(source, part, span, direction, max, into)
+        self.archive.positions(source, query, into)
     }
 
     fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
@@ -240,14 +258,17 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         }
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         self.fails("read", |counts| &mut counts.ids, |plan| &plan.fail_ids)?;
+        if self.state.lock().0.lists_no_ids {
+            return Ok(None);
+        }
         self.archive.ids_from(from, max)
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
-        self.state.lock().1.archived_counts += 1;
-        self.archive.archived_counts()
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        self.state.lock().1.listings += 1;
+        self.archive.each_outbox(each)
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {

@@ -1,4 +1,4 @@
-//! An archive in memory, for tests and for engines without a data directory.
+//! An archive in memory, for tests.
 //!
 //! Responsible for:
 //! - the contract of [`Archive`], until the process ends.
@@ -6,16 +6,16 @@
 //! Not responsible for:
 //! - durability, except for a simulated crash ([`MemoryArchive::survived`]), and saving memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Excluded;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::feed::outbox::{Part, Route};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::outbox::{OutboxQuery, Part, Route};
+use crate::feed::position::{Direction, Position};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, LargestIds, Rewrite,
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, EachOutbox, Fate, LargestIds, Rewrite,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -28,6 +28,7 @@ pub struct MemoryArchive {
     ids: LargestIds,
     /// Whose archive it is, if writes are ordered: only then is it shared.
     identity: Mutex<Option<Identity>>,
+    held_back: Mutex<BTreeSet<SourceId>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -76,7 +77,8 @@ impl MemoryArchive {
         let ids = LargestIds::default();
         ids.note(now.contents.posts.keys().copied());
         let (contents, identity) = (RwLock::new(now.contents.clone()), Mutex::new(*self.identity.lock()));
-        Self { contents, persisted: Mutex::new(persisted), ids, identity }
+        let held_back = Mutex::new(self.held_back.lock().clone());
+        Self { contents, persisted: Mutex::new(persisted), ids, identity, held_back }
     }
 }
 
@@ -124,43 +126,48 @@ impl Archive for MemoryArchive {
         Ok(if contents.is_ordered { contents.written } else { Sequence(0) })
     }
 
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        Ok(self.held_back.lock().clone())
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.held_back.lock().clone_from(sources);
+        Ok(())
+    }
+
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         Ok(self.contents.read().posts.get(&id).map(|(_, record)| record.clone()))
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
         let contents = self.contents.read();
         let Some(outbox) = contents.outboxes.get(source) else {
             return Ok(());
         };
         // `BTreeMap::range` panics if the range ends before it starts.
-        if span.is_empty() {
+        if query.span.is_empty() {
             return Ok(());
         }
-        let inside = outbox.entries.range((Excluded(span.above), Excluded(span.below)));
-        let wanted = inside.filter(|(_, (_, route))| is_in(*route, part)).map(|(position, _)| *position);
-        match direction {
-            Direction::Older => into.extend(wanted.rev().take(max)),
-            Direction::Newer => into.extend(wanted.take(max)),
+        let inside = outbox.entries.range((Excluded(query.span.above), Excluded(query.span.below)));
+        let wanted = inside.filter(|(_, (_, route))| is_in(*route, query.part)).map(|(position, _)| *position);
+        match query.direction {
+            Direction::Older => into.extend(wanted.rev().take(query.max)),
+            Direction::Newer => into.extend(wanted.take(query.max)),
         }
         Ok(())
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
-        Ok(self.contents.read().posts.range(from..).take(max).map(|(id, _)| *id).collect())
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
+        Ok(Some(self.contents.read().posts.range(from..).take(max).map(|(id, _)| *id).collect()))
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        // A copy, since `each` may read other parts of the archive.
         let contents = self.contents.read();
-        Ok(contents.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.archived_counts)).collect())
+        let outboxes = contents.outboxes.iter();
+        let counts: Vec<_> = outboxes.map(|(source, outbox)| (source.clone(), outbox.archived_counts)).collect();
+        drop(contents);
+        counts.into_iter().try_for_each(|(source, counts)| each(source, counts))
     }
 
     fn close(&self) {}

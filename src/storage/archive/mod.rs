@@ -15,8 +15,10 @@ pub mod cassandra;
 #[cfg(test)]
 mod contract;
 mod error;
+#[cfg(any(test, feature = "internals"))]
 pub mod faulty;
 mod largest_ids;
+#[cfg(any(test, feature = "internals"))]
 mod memory;
 mod redb;
 
@@ -24,14 +26,16 @@ pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use behind_log::{ArchiveBehindLog, Due, PendingEdit};
 pub use error::ArchiveError;
 pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
+#[cfg(any(test, feature = "internals"))]
 pub use memory::MemoryArchive;
-pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in};
+pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in, identity_without_lock};
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::feed::outbox::{OutboxQuery, Part, Route};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::outbox::{OutboxQuery, Route};
+use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -113,9 +117,20 @@ pub struct RemoteFigures {
     pub cache_misses: u64,
     /// Bytes in memory of what was read.
     pub cache_bytes: u64,
+    /// Connections to the nodes of the store that are open now.
+    pub connections: u64,
+    /// Connections that were not made in time.
+    pub connection_timeouts: u64,
+    /// Statements that the driver gave up since no node answered in time.
+    pub statement_timeouts: u64,
+    /// Statements that the driver sent again, to the same node or another.
+    pub retries: u64,
     /// The event with which the archive was persisted last.
     pub through: Sequence,
 }
+
+/// Is called with the source of an outbox, and with what is archived of it.
+pub type EachOutbox<'a> = &'a mut dyn FnMut(SourceId, ArchivedCounts) -> Result<(), ArchiveError>;
 
 /// A read that is about to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,9 +150,14 @@ pub trait Archive: Send + Sync + 'static {
         false
     }
 
-    /// Returns true if [`Archive::archived_counts`] is exact and takes little time. Otherwise snapshots have these counts.
+    /// Returns true if [`Archive::each_outbox`] is exact and takes little time. Otherwise snapshots have these counts.
     fn counts_outboxes(&self) -> bool {
         true
+    }
+
+    /// Returns true if posts may leave the archive by themselves after some time: one that is missing is no damage.
+    fn expires(&self) -> bool {
+        false
     }
 
     /// Returns the archive as that of a node of a cluster, if it is one: then it may have anything that the log has, and not only what has left
@@ -193,6 +213,24 @@ pub trait Archive: Send + Sync + 'static {
         Ok(Sequence(0))
     }
 
+    /// Returns the sources that are held back: the archive of a cluster may lack entries of theirs that are older than [`Archive::through`], because
+    /// what it has of their outboxes is damaged and cannot be written. Every node keeps these entries in memory. It is read after
+    /// [`Archive::through`]: then it has every source of which an entry up to there is missing.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        Ok(BTreeSet::new())
+    }
+
+    /// Stores the sources that are held back, unless another machine has stored them since this one read or stored them last.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be written, or another machine has stored them.
+    fn set_held_back(&self, _: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
     /// Learns which ids other machines have written until now, for [`Archive::may_have`]. A node of a cluster calls it before it replays the log:
     /// it may start from the snapshot of another node, from whose memory posts have left meanwhile.
     ///
@@ -216,38 +254,66 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if the archive could not be read.
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError>;
 
-    /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`, without duplicates.
+    /// Appends to `into` the requested positions of an outbox, without duplicates.
     ///
     /// # Errors
     /// Fails if the archive could not be read. Nothing is appended then.
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError>;
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError>;
 
     /// Says that these reads follow at once. A store across a network may make them side by side, and keep the results for the calls that
     /// follow, within a time limit of its own. What it could not read by then fails in those calls, as unavailable.
     fn prefetch(&self, _wanted: &mut dyn Iterator<Item = Wanted<'_>>) {}
 
-    /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`. It is called only while [`Archive::may_have`] is
-    /// true for `from`, an id that may be issued next.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be read, or has no such list. Then no ids are issued until it has.
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError>;
-
-    /// Returns a summary of every outbox that ever had an archived entry, by source id. It is read once, at the start of the engine. If the
-    /// archive does not count outboxes, this lists everything; it is called only if the snapshot has no counts, because another archive had
-    /// them.
+    /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`, or none if the archive has no such list and would have to
+    /// read all of itself. It is called only while [`Archive::may_have`] is true for `from`, an id that may be issued next. Without a list each id
+    /// that is issued is looked up.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError>;
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError>;
+
+    /// Calls `each` with a summary of every outbox that ever had an archived entry, until a call fails. `each` may read the archive: no lock
+    /// is held. The engine does this when it starts. If the archive does not count outboxes, this lists everything; it is called only if the
+    /// snapshot has no counts, because another archive had them.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read, or with the error of `each`.
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError>;
+
+    /// Returns the sources of all outboxes with archived entries, and possibly of some without.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        let mut sources = Vec::new();
+        self.each_outbox(&mut |source, _| {
+            sources.push(source);
+            Ok(())
+        })?;
+        Ok(sources)
+    }
+
+    /// Returns what [`Archive::each_outbox`] lists.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        let mut all = Vec::new();
+        self.each_outbox(&mut |source, counts| {
+            all.push((source, counts));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Says that a copy of another archive follows, in batches whose `as_of` is 0: from here on these replace what earlier copies have written, and still
+    /// nothing that a server has.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be written.
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
 
     /// Returns the identity of the data directory that the archive belongs to, if it has one.
     ///

@@ -22,10 +22,11 @@ mod rewrite;
 #[cfg(test)]
 mod steps;
 mod sums;
+mod tables;
 mod write;
 
 pub use copy::ArchiveFromChunks;
-pub use read_only::{ReadOnlyArchive, Totals, identity_in};
+pub use read_only::{ReadOnlyArchive, Totals, identity_in, identity_without_lock};
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -34,15 +35,16 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, WriteTransaction};
 
-use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::outbox::OutboxQuery;
+use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveView, ArchivedCounts, ArchivedRecord, Batch, LargestIds, Rewrite,
+    Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, LargestIds, Rewrite,
 };
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
+use tables::OpenTables;
 
 /// An archive in a file. Everything written survives an orderly close; a crash preserves only what was persisted.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ pub struct RedbArchive {
     database: RwLock<Option<Arc<Database>>>,
     /// The file of the database. A rewrite replaces it.
     file: RwLock<SummedFile>,
+    tables: OpenTables,
     path: PathBuf,
     ids: LargestIds,
 }
@@ -74,6 +77,7 @@ impl RedbArchive {
         Ok(Self {
             database: RwLock::new(Some(Arc::new(database))),
             file: RwLock::new(file),
+            tables: OpenTables::default(),
             path: path.to_owned(),
             ids,
         })
@@ -104,7 +108,13 @@ impl RedbArchive {
         })?;
         // This is before the commit, which makes them visible.
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
-        Ok(transaction.commit()?)
+        self.commit(transaction)
+    }
+
+    fn commit(&self, transaction: WriteTransaction) -> Result<(), Error> {
+        let committed = transaction.commit();
+        self.tables.close();
+        Ok(committed?)
     }
 
     fn try_persist(&self, through: Sequence) -> Result<(), Error> {
@@ -120,7 +130,7 @@ impl RedbArchive {
             transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
             Ok(())
         })?;
-        Ok(transaction.commit()?)
+        self.commit(transaction)
     }
 
     /// Runs `write` in a new transaction and returns the transaction uncommitted. If `write` panics because of a damaged page, the
@@ -172,37 +182,35 @@ impl Archive for RedbArchive {
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
-        self.read(|snapshot| {
-            let found = snapshot.open_table(layout::POSTS)?.get(id.0)?;
+        self.run("read", || {
+            let found = self.tables.get(|| self.database())?.posts.get(id.0)?;
             found.map(|value| layout::kept(value.value())).transpose()
         })
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
-        let mut found =
-            self.read(|snapshot| read::copy(snapshot, source, OutboxQuery { part, span, direction, max }))?;
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
+        let read = || read::positions(&self.tables.get(|| self.database())?.outboxes, source, query);
+        let mut found = self.run("read", read)?;
         into.append(&mut found);
         Ok(())
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         self.read(|snapshot| {
             let posts = snapshot.open_table(layout::POSTS)?;
             let rows = posts.range(from.0..)?.take(max);
-            rows.map(|row| Ok(PostId(row?.0.value()))).collect()
+            rows.map(|row| Ok(PostId(row?.0.value()))).collect::<Result<_, _>>().map(Some)
         })
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
-        self.read(read::archived_counts)
+    fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        let mut after = None;
+        loop {
+            let some = self.read(|snapshot| read::outboxes_after(snapshot, after.as_ref(), read::OUTBOXES_TOGETHER))?;
+            let Some((last, _)) = some.last() else { return Ok(()) };
+            after = Some(last.clone());
+            some.into_iter().try_for_each(|(source, counts)| each(source, counts))?;
+        }
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
@@ -216,7 +224,7 @@ impl Archive for RedbArchive {
             let mut transaction = self.database()?.begin_write()?;
             transaction.set_quick_repair(true);
             write::identity(&transaction, identity)?;
-            Ok(transaction.commit()?)
+            self.commit(transaction)
         });
         self.file().set_waits_for_space(true);
         written
@@ -238,6 +246,7 @@ impl Archive for RedbArchive {
         self.stop_waiting();
         // Closing writes the data that was not persisted, so it can fail like any write.
         let database = self.database.write().take();
+        self.tables.close();
         let close = || {
             drop(database);
             Ok(())
@@ -284,8 +293,8 @@ fn cannot(action: &'static str, path: &Path, error: Error) -> ArchiveError {
 mod tests {
     use super::layout::OutboxKey;
     use super::*;
-    use crate::feed::outbox::Route;
-    use crate::feed::position::at;
+    use crate::feed::outbox::{Part, Route};
+    use crate::feed::position::{Direction, Span, at};
     use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
     use Route::{Pull, Push};
     use redb::WriteTransaction;
@@ -314,6 +323,8 @@ mod tests {
             (other, archive)
         }
     }
+
+    const NINE: OutboxQuery = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: 9 };
 
     fn batch(nth: u64) -> Batch {
         Batch { posts: posts([(nth, post("text"))]).posts, ..placed([("ann", at(nth as i64, nth), Push)]) }
@@ -387,7 +398,7 @@ mod tests {
         for (direction, nearest) in [(Direction::Older, [at(3, 0), at(2, 0)]), (Direction::Newer, [at(1, 0), at(2, 0)])]
         {
             let mut into = Vec::new();
-            archive.copy(&source("ann"), Part::Whole, Span::ALL, direction, 2, &mut into).unwrap();
+            archive.positions(&source("ann"), OutboxQuery { max: 2, direction, ..NINE }, &mut into).unwrap();
             assert_eq!(into, nearest);
         }
     }
@@ -396,7 +407,7 @@ mod tests {
     fn raw(archive: &RedbArchive, write: impl FnOnce(&WriteTransaction)) {
         let transaction = archive.database().unwrap().begin_write().unwrap();
         write(&transaction);
-        transaction.commit().unwrap();
+        archive.commit(transaction).unwrap();
     }
 
     fn damage<T: std::fmt::Debug>(result: Result<T, ArchiveError>) -> String {
@@ -420,7 +431,7 @@ mod tests {
             let key = [OutboxKey::of(&source("ann")).at(Push, at(1, 1)), extra].concat();
             raw(&archive, |to| drop(to.open_table(layout::OUTBOXES).unwrap().insert(key.as_slice(), ()).unwrap()));
             let mut into = vec![at(9, 9)];
-            let copied = archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut into);
+            let copied = archive.positions(&source("ann"), NINE, &mut into);
             assert_eq!(damage(copied), format!("an outbox has a key of {} bytes", key.len()));
             assert_eq!(into, [at(9, 9)]);
         }
@@ -461,7 +472,7 @@ mod tests {
             fs::write(&disk.path, &bytes).unwrap();
             let archive = RedbArchive::open(&disk.path, CACHE_BYTES)?;
             archive.post(PostId(50))?;
-            archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut Vec::new())?;
+            archive.positions(&source("ann"), NINE, &mut Vec::new())?;
             archive.archived_counts()?;
             archive.write(&batch(100))?;
             archive.persist(Sequence(1))

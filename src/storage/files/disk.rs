@@ -22,6 +22,11 @@ impl DiskFiles {
     /// # Errors
     /// Fails if the directory cannot be created or read.
     pub fn open(directory: &Path) -> io::Result<Self> {
+        // The system says that a file exists, which is no help to who named it by mistake.
+        if let Some(file) = directory.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
+            let what = format!("{} is not a directory", file.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+        }
         // New directories must survive a power loss. Otherwise files that are synced in them would be lost together with the directory
         // name.
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();

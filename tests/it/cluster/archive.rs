@@ -1,7 +1,9 @@
 //! Nodes that share an archive: one copies to it behind the log, all drop from memory what it has, and takeovers in the middle of a batch,
 //! restarts and replays lose and double nothing.
 
+mod damage;
 mod door;
+mod pending_edits;
 mod refused;
 mod stores;
 mod told;
@@ -11,7 +13,7 @@ use std::sync::{Condvar, Mutex};
 
 use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
-use tidewire::feed::outbox::Part;
+use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Body;
@@ -24,6 +26,7 @@ use tidewire::storage::identity::Identity;
 
 use super::*;
 use crate::world::{above, some};
+use damage::a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other;
 use door::{Answers, Door};
 use refused::{
     a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
@@ -40,6 +43,10 @@ use told::{
 
 const AUTHORS: u64 = 3;
 
+/// Reads all of an outbox, newest first.
+const ALL: OutboxQuery =
+    OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: usize::MAX };
+
 struct Member {
     node: Node,
     files: MemoryFiles,
@@ -54,6 +61,8 @@ struct Town {
     /// The way of the test to it.
     archive: Arc<dyn Archive>,
     identity: Arc<Mutex<Option<Identity>>>,
+    /// The source whose outbox is damaged in the archive.
+    damaged: Arc<Mutex<Option<SourceId>>>,
     members: Vec<Member>,
     expected: BTreeMap<u64, Option<String>>,
 }
@@ -85,8 +94,8 @@ impl Town {
     fn empty(store: Store) -> Self {
         let log = MemoryLog::default();
         found_with_archive(&log, 16, ClusterId(5)).unwrap();
-        let (archive, identity) = (store.open(), Arc::default());
-        Self { log, store, archive, identity, members: Vec::new(), expected: BTreeMap::new() }
+        let (archive, identity, damaged) = (store.open(), Arc::default(), Arc::default());
+        Self { log, store, archive, identity, damaged, members: Vec::new(), expected: BTreeMap::new() }
     }
 
     async fn new(store: Store) -> Self {
@@ -109,9 +118,9 @@ impl Town {
     fn door(&self) -> Arc<Door> {
         let (store, identity) = (self.store.open(), Arc::clone(&self.identity));
         let cached = self.store.is_in_memory().then(Mutex::default);
-        let (answers, changed) = (Mutex::default(), Condvar::new());
+        let (answers, changed, damaged) = (Mutex::default(), Condvar::new(), Arc::clone(&self.damaged));
         let (halves, rewrites_begun, rewrites) = Default::default();
-        Arc::new(Door { cached, store, identity, answers, changed, halves, rewrites_begun, rewrites })
+        Arc::new(Door { cached, store, identity, answers, damaged, changed, halves, rewrites_begun, rewrites })
     }
 
     fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy) {
@@ -240,9 +249,9 @@ impl Town {
             assert_eq!(record, *body, "post {number}");
         }
         for nth in 0..AUTHORS {
-            let (span, mut entries) = (Span::ALL, Vec::new());
-            let of = id(&author(nth));
-            self.archive.copy(&of, Part::Pulled, span, Direction::Older, usize::MAX, &mut entries).unwrap();
+            let mut entries = Vec::new();
+            let pulled = OutboxQuery { part: Part::Pulled, ..ALL };
+            self.archive.positions(&id(&author(nth)), pulled, &mut entries).unwrap();
             entries.retain(|entry| self.expected[&entry.id.0].is_some());
             let of_author = self.live().into_iter().map(|(number, _)| number).filter(|number| number % AUTHORS == nth);
             assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), of_author.collect::<Vec<_>>());
@@ -290,7 +299,7 @@ async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all(store: Sto
     town.check().await;
     town.check_archive().await;
     let (mut entries, of) = (Vec::new(), id(&author(7)));
-    town.archive.copy(&of, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
+    town.archive.positions(&of, ALL, &mut entries).unwrap();
     assert!(!entries.is_empty() && entries.iter().all(|entry| entry.id != PostId(7)), "a deleted post has no entry");
     town.shutdown();
 }
@@ -401,7 +410,7 @@ async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
     town.check().await;
     town.check_archive().await;
     let mut entries = Vec::new();
-    town.archive.copy(&erased, Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut entries).unwrap();
+    town.archive.positions(&erased, ALL, &mut entries).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [64, 61]);
     town.shutdown();
 }
@@ -468,4 +477,5 @@ on_each_store! {
     who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
     edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
+    a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other,
 }

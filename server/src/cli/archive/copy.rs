@@ -1,22 +1,28 @@
 //! `tidewire archive copy`: copies an archive from a data directory to Cassandra, or back.
 //!
 //! Responsible for:
-//! - writing what the target lacks or has otherwise, so that a copy that was interrupted continues where it was;
+//! - writing what the target lacks or has otherwise, and removing the entries that only the target has, so that a copy that was interrupted continues
+//!   where it was, and one that is repeated follows the archive that it reads;
 //! - reading both afterwards, and comparing their counts and checksums.
 //!
 //! Not responsible for:
+//! - reading and comparing outboxes (`entries`);
 //! - servers that write meanwhile: none may. An archive in a file is locked by its server, one in Cassandra is not.
 
+mod entries;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
+use self::entries::{Ask, Page, each_round, keep_lacking, read};
 use super::remote::Access;
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
-use tidewire::feed::outbox::{OutboxQuery, Part, Route};
-use tidewire::feed::position::{Direction, Position, Span as Range};
+use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::storage::archive::cassandra::CassandraArchive;
@@ -26,9 +32,6 @@ use tidewire::storage::journal::Sequence;
 
 /// Posts that are compared and written together.
 const POSTS_TOGETHER: usize = 1_000;
-
-/// Entries of an outbox that are compared and written together.
-const ENTRIES_TOGETHER: usize = 4_096;
 
 /// Arguments of `tidewire archive copy`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +50,10 @@ pub(crate) struct Copy {
 
     #[command(flatten)]
     access: Access,
+
+    /// Print what was written, both archives and the verdict, each as a line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// An archive that can be listed.
@@ -54,8 +61,13 @@ trait Listed {
     fn place(&self) -> String;
     fn through(&self) -> Result<Sequence, ArchiveError>;
     fn identity(&self) -> Result<Option<Identity>, ArchiveError>;
+    /// Returns the sources of which posts are missing.
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        Ok(BTreeSet::new())
+    }
     fn sources(&self) -> Result<Vec<SourceId>, ArchiveError>;
-    fn positions(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError>;
+    /// Makes reads of outboxes, and returns what each of them found.
+    fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError>;
     /// Calls `each` with some posts and tombstones after the other.
     fn posts(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> Done) -> Done;
 }
@@ -79,8 +91,8 @@ impl Listed for ReadOnlyArchive {
         Ok(self.archived_counts()?.into_iter().map(|(source, _)| source).collect())
     }
 
-    fn positions(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
-        self.copy(source, ask)
+    fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
+        asks.iter().map(|ask| self.positions(ask.source, ask.query())).collect()
     }
 
     fn posts(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> Done) -> Done {
@@ -104,6 +116,10 @@ impl Listed for CassandraArchive {
         Archive::place(self)
     }
 
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        Archive::held_back(self)
+    }
+
     fn through(&self) -> Result<Sequence, ArchiveError> {
         Archive::through(self)
     }
@@ -113,14 +129,11 @@ impl Listed for CassandraArchive {
     }
 
     fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        Ok(self.archived_counts()?.into_iter().map(|(source, _)| source).collect())
+        Archive::sources(self)
     }
 
-    fn positions(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
-        let mut positions = Vec::new();
-        let OutboxQuery { part, span, direction, max } = ask;
-        Archive::copy(self, source, part, span, direction, max, &mut positions)?;
-        Ok(positions)
+    fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
+        read(self, asks)
     }
 
     fn posts(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> Done) -> Done {
@@ -158,28 +171,46 @@ impl Copy {
                 )
                 .into());
             }
+            refuse_held_back(&*from)?;
             let written = write(&*from, &*to).map_err(text)?;
             if let Some(identity) = identity {
                 to.set_identity(identity).map_err(text)?;
             }
             to.close();
-            terminal::print_line(&format!("written: {} posts, {} entries", written.posts, written.entries));
+            let Written { posts, entries, removed } = written;
+            let also = if removed > 0 { format!("; removed: {removed} entries") } else { String::new() };
+            self.print(
+                &json!({"written": {"posts": posts, "entries": entries, "removed": removed}}),
+                &format!("written: {posts} posts, {entries} entries{also}"),
+            );
         }
         let (expected, found) = (sums(&*from).map_err(text)?, sums(&*self.open(&self.to)?).map_err(text)?);
         for (place, sums) in [(&self.from, &expected), (&self.to, &found)] {
-            terminal::print_line(&format!(
-                "{place}: {} posts, checksum {:016x}; {} outboxes, {} entries, checksum {:016x}",
-                sums.posts, sums.of_posts, sums.outboxes, sums.entries, sums.of_entries
-            ));
-        }
-        if expected != found {
-            terminal::print_line(
-                "bad: both differ; a server may have written meanwhile, or the target had something before",
+            let Sums { posts, of_posts, outboxes, entries, of_entries } = sums;
+            let (of_posts, of_entries) = (format!("{of_posts:016x}"), format!("{of_entries:016x}"));
+            self.print(
+                &json!({
+                    "archive": place,
+                    "posts": posts,
+                    "posts_checksum": of_posts,
+                    "outboxes": outboxes,
+                    "entries": entries,
+                    "entries_checksum": of_entries,
+                }),
+                &format!("{place}: {posts} posts, checksum {of_posts}; {outboxes} outboxes, {entries} entries, checksum {of_entries}"),
             );
-            return Ok(ExitCode::FAILURE);
         }
-        terminal::print_line("good: both are the same");
-        Ok(ExitCode::SUCCESS)
+        let is_good = expected == found;
+        let verdict = match is_good {
+            true => "good: both are the same",
+            false => "bad: both differ; a server may have written meanwhile, or the target had something before",
+        };
+        self.print(&json!({"good": is_good}), verdict);
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn print(&self, document: &Value, text: &str) {
+        if self.json { terminal::print_json(document) } else { terminal::print_line(text) }
     }
 
     fn open(&self, place: &str) -> Result<Box<dyn Listed>, Box<dyn std::error::Error>> {
@@ -203,20 +234,46 @@ fn file(place: &str) -> PathBuf {
     super::file_in(PathBuf::from(place))
 }
 
+/// Refuses an archive that lacks entries which only the memory of nodes has: nodes that start with the copy would take it for complete.
+fn refuse_held_back(from: &dyn Listed) -> Result<(), String> {
+    let held_back = from.held_back().map_err(text)?;
+    let Some(first) = held_back.first() else { return Ok(()) };
+    Err(format!(
+        "{} holds {} sources back, such as {first}, whose outboxes are damaged: it lacks posts of theirs. Repair the outboxes, and restart the node that takes writes, before you copy it",
+        from.place(),
+        held_back.len()
+    ))
+}
+
 /// What was written.
 #[derive(Default)]
 struct Written {
     posts: u64,
     entries: u64,
+    /// Entries that the target had and the archive that is copied does not.
+    removed: u64,
 }
 
-/// Writes what the target lacks, or has otherwise.
+/// Writes what the target lacks, or has otherwise, and removes the entries that only the target has.
 fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
     // In an archive that has only what was copied, everything is older than what a server writes: it may go on from an earlier event than the
     // archive was written with.
     let through = from.through()?;
     let as_of = if to.written()? == Sequence(0) { Sequence(0) } else { through };
+    to.begin_copy()?;
+    let (of_source, of_target) = (|asks: &[Ask<'_>]| from.positions(asks), |asks: &[Ask<'_>]| read(to, asks));
     let mut written = Written::default();
+    if !to.is_empty() {
+        let sources = to.sources()?;
+        // What only the target has: posts that were deleted since an earlier copy, or sources that were erased.
+        each_round(&sources, &of_target, |mut extra| {
+            keep_lacking(&mut extra, &of_source)?;
+            let entries = extra.into_iter().flat_map(Page::into_entries);
+            let removed: Vec<_> = entries.map(|(source, position, _)| (source, position)).collect();
+            written.removed += removed.len() as u64;
+            if removed.is_empty() { Ok(()) } else { to.write(&Batch { as_of, removed, ..Batch::default() }) }
+        })?;
+    }
     from.posts(&mut |posts| {
         // An id that surely is not there needs no read.
         to.prefetch(&mut posts.iter().map(|(id, _)| *id).filter(|id| to.may_have(*id)).map(Wanted::Post));
@@ -230,44 +287,14 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
         written.posts += missing.len() as u64;
         if missing.is_empty() { Ok(()) } else { to.write(&Batch { as_of, posts: missing, ..Batch::default() }) }
     })?;
-    for source in from.sources()? {
-        for route in [Route::Push, Route::Pull] {
-            written.entries += write_route(from, to, &source, route, as_of)?;
-        }
-    }
+    each_round(&from.sources()?, &of_source, |mut missing| {
+        keep_lacking(&mut missing, &of_target)?;
+        let placed: Vec<_> = missing.into_iter().flat_map(Page::into_entries).collect();
+        written.entries += placed.len() as u64;
+        if placed.is_empty() { Ok(()) } else { to.write(&Batch { as_of, placed, ..Batch::default() }) }
+    })?;
     to.persist(through)?;
     Ok(written)
-}
-
-fn part_of(route: Route) -> Part {
-    match route {
-        Route::Push => Part::Pushed,
-        Route::Pull => Part::Pulled,
-    }
-}
-
-fn write_route(
-    from: &dyn Listed,
-    to: &dyn Archive,
-    source: &SourceId,
-    route: Route,
-    as_of: Sequence,
-) -> Result<u64, ArchiveError> {
-    let (part, direction, max) = (part_of(route), Direction::Newer, ENTRIES_TOGETHER);
-    let (mut span, mut written) = (Range::ALL, 0);
-    loop {
-        let positions = from.positions(source, OutboxQuery { part, span, direction, max })?;
-        let Some(last) = positions.last() else { return Ok(written) };
-        let mut there = Vec::new();
-        to.copy(source, part, Range { below: last.next_up(), ..span }, direction, max, &mut there)?;
-        let missing = positions.iter().filter(|position| there.binary_search(position).is_err());
-        let placed: Vec<_> = missing.map(|position| (source.clone(), *position, route)).collect();
-        span.above = *last;
-        written += placed.len() as u64;
-        if !placed.is_empty() {
-            to.write(&Batch { as_of, placed, ..Batch::default() })?;
-        }
-    }
 }
 
 /// Counts of an archive, and checksums that do not depend on the order of reading.
@@ -295,29 +322,109 @@ fn sums(archive: &dyn Listed) -> Result<Sums, ArchiveError> {
         }
         Ok(())
     })?;
-    for source in archive.sources()? {
-        let before = sums.entries;
-        for route in [Route::Push, Route::Pull] {
-            let mut span = Range::ALL;
-            loop {
-                let ask =
-                    OutboxQuery { part: part_of(route), span, direction: Direction::Newer, max: ENTRIES_TOGETHER };
-                let positions = archive.positions(&source, ask)?;
-                let Some(last) = positions.last() else { break };
-                span.above = *last;
-                for Position { published_at, id } in positions {
-                    let mut hash = Xxh3::new();
-                    hash.update(source.as_str().as_bytes());
-                    hash.update(&[route as u8]);
-                    hash.update(&published_at.0.to_le_bytes());
-                    hash.update(&id.0.to_le_bytes());
-                    sums.entries += 1;
-                    sums.of_entries = sums.of_entries.wrapping_add(hash.digest());
-                }
-            }
-        }
+    each_round(&archive.sources()?, &|asks| archive.positions(asks), |pages| {
         // An outbox of which everything was removed is no outbox in Cassandra.
-        sums.outboxes += u64::from(sums.entries > before);
-    }
+        let of_source = pages.chunk_by(|a, b| a.source() == b.source());
+        sums.outboxes += of_source.filter(|pages| pages.iter().any(Page::is_first)).count() as u64;
+        for (source, Position { published_at, id }, route) in pages.into_iter().flat_map(Page::into_entries) {
+            let mut hash = Xxh3::new();
+            hash.update(source.as_str().as_bytes());
+            hash.update(&[route as u8]);
+            hash.update(&published_at.0.to_le_bytes());
+            hash.update(&id.0.to_le_bytes());
+            sums.entries += 1;
+            sums.of_entries = sums.of_entries.wrapping_add(hash.digest());
+        }
+        Ok(())
+    })?;
     Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewire::clock::UnixMicros;
+    use tidewire::feed::outbox::Route;
+    use tidewire::storage::archive::MemoryArchive;
+    use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
+
+    impl Listed for MemoryArchive {
+        fn place(&self) -> String {
+            Archive::place(self)
+        }
+
+        fn through(&self) -> Result<Sequence, ArchiveError> {
+            Archive::through(self)
+        }
+
+        fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+            Archive::identity(self)
+        }
+
+        fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+            Archive::sources(self)
+        }
+
+        fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
+            read(self, asks)
+        }
+
+        fn posts(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> Done) -> Done {
+            let ids = self.ids_from(PostId(0), usize::MAX)?.unwrap_or_default();
+            let all: Vec<_> = ids.into_iter().filter_map(|id| Some((id, self.post(id).ok()??))).collect();
+            all.chunks(POSTS_TOGETHER).try_for_each(|some| each(some.to_vec()))
+        }
+    }
+
+    fn source(nth: u64) -> SourceId {
+        SourceId::new(&format!("user-{}", nth % 10)).unwrap()
+    }
+
+    fn position(nth: u64) -> Position {
+        Position { published_at: UnixMicros(nth as i64), id: PostId(nth) }
+    }
+
+    fn batch(ids: std::ops::Range<u64>, text: &str) -> Batch {
+        let record = || ArchivedRecord::Post(text.as_bytes().to_vec());
+        Batch {
+            posts: ids.clone().map(|nth| (PostId(nth), record())).collect(),
+            placed: ids.map(|nth| (source(nth), position(nth), Route::ALL[(nth / 10 % 2) as usize])).collect(),
+            ..Batch::default()
+        }
+    }
+
+    #[test]
+    fn a_copy_that_was_interrupted_writes_only_the_rest() {
+        let from = MemoryArchive::default();
+        from.write(&batch(0..5_000, "text")).unwrap();
+        assert_eq!(sums(&from).unwrap().outboxes, 10);
+        // Five batches of posts, and two of entries: 204 of both routes of ten outboxes, and then the rest of all.
+        for fails_at in 1..=7 {
+            let plan = Plan { fail_writes: fails_at..fails_at + 1, is_temporary: true, ..Plan::default() };
+            let to = FaultyArchive::new(MemoryArchive::default(), plan);
+            assert!(write(&from, &to).is_err(), "{fails_at}");
+            let (posts, entries) = (1_000 * (fails_at - 1).min(5), 20 * 204 * (fails_at - 1).saturating_sub(5));
+            let rest = write(&from, &to).unwrap();
+            assert_eq!((rest.posts, rest.entries, rest.removed), (5_000 - posts, 5_000 - entries, 0), "{fails_at}");
+            assert_eq!(sums(&from).unwrap(), sums(to.inner()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_repeated_copy_follows_edits_deletions_and_erasures() {
+        let (from, to) = (MemoryArchive::default(), MemoryArchive::default());
+        from.write(&batch(0..100, "text")).unwrap();
+        write(&from, &to).unwrap();
+        let deleted = vec![(PostId(7), ArchivedRecord::Deleted), (PostId(8), ArchivedRecord::Post(b"new".to_vec()))];
+        from.write(&Batch { posts: deleted, removed: vec![(source(7), position(7))], ..Batch::default() }).unwrap();
+        let keep = |_: &[u8]| tidewire::storage::archive::Fate::Keep;
+        let erasure =
+            tidewire::storage::archive::Rewrite { without: &[source(3)], fate: &keep, as_of: Sequence::default() };
+        from.rewrite(&erasure).unwrap();
+        let again = write(&from, &to).unwrap();
+        assert_eq!((again.posts, again.entries, again.removed), (2, 0, 11));
+        assert_eq!(sums(&from).unwrap(), sums(&to).unwrap());
+        let last = write(&from, &to).unwrap();
+        assert_eq!((last.posts, last.entries, last.removed), (0, 0, 0));
+    }
 }

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::cli::settings::{RemoteAccess, SettingsError, Span};
 use crate::cli::{Outcome, terminal};
@@ -18,6 +19,9 @@ use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, 
 /// Nodes that store each row of the archive of a cluster, unless another number is named.
 #[cfg(feature = "cluster")]
 const REPLICAS: u8 = 3;
+
+/// Time after which a read fails. No reader waits for a page here, and a tool announces many reads at once.
+const READ_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How Cassandra is reached.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,6 +37,10 @@ pub(super) struct Access {
     /// Connect over TLS: certificates by which those of the nodes are signed, as PEM
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
     archive_tls_ca: Option<PathBuf>,
+
+    /// Datacentre of Cassandra to use; needed if the keyspace is in several
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
+    archive_datacenter: Option<String>,
 }
 
 impl Access {
@@ -43,9 +51,10 @@ impl Access {
             user: self.archive_user.clone(),
             password_file: self.archive_password_file.clone(),
             tls_ca: self.archive_tls_ca.clone(),
+            datacenter: self.archive_datacenter.clone(),
             ttl_seconds: ttl.map(|span| span.0.as_secs()),
         };
-        access.options()
+        Ok(CassandraOptions { read_time_max: READ_TIME_MAX, ..access.options()? })
     }
 }
 
@@ -67,7 +76,7 @@ pub(crate) struct Init {
 /// The archive of a new cluster, among the arguments of `tidewire cluster init`.
 #[cfg(feature = "cluster")]
 #[derive(Debug, clap::Args)]
-pub(crate) struct OfCluster {
+pub(crate) struct ClusterArchive {
     /// Also create keyspace and tables of the archive of the cluster, where they are missing: cassandra://HOST:PORT,…/KEYSPACE
     #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
     archive: Option<String>,
@@ -81,7 +90,7 @@ pub(crate) struct OfCluster {
 }
 
 #[cfg(feature = "cluster")]
-impl OfCluster {
+impl ClusterArchive {
     /// Creates it, if one is named; returns false otherwise. One that belongs to somebody is refused.
     pub(crate) fn create(&self) -> Result<bool, Box<dyn std::error::Error>> {
         let Some(url) = &self.archive else { return Ok(self.refuse_alone().map(|()| false)?) };
@@ -101,12 +110,13 @@ impl OfCluster {
 
     /// Refuses options of an archive without the archive.
     fn refuse_alone(&self) -> Result<(), SettingsError> {
-        let Access { archive_user, archive_password_file, archive_tls_ca } = &self.access;
+        let Access { archive_user, archive_password_file, archive_tls_ca, archive_datacenter } = &self.access;
         let alone = [
             ("archive-replicas", self.archive_replicas.is_some()),
             ("archive-user", archive_user.is_some()),
             ("archive-password-file", archive_password_file.is_some()),
             ("archive-tls-ca", archive_tls_ca.is_some()),
+            ("archive-datacenter", archive_datacenter.is_some()),
         ];
         match alone.into_iter().find(|(_, is_set)| *is_set) {
             Some((option, _)) => Err(SettingsError::Nonsense { option, what: "needs --archive as well".to_owned() }),

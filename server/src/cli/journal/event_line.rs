@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::cli::post_line::{self, PostFields, PostLine, time};
+use crate::cli::post_line::{self, PostFields, PostLine};
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::rules::Rules;
 use tidewire::storage::journal::Sequence;
@@ -105,29 +105,29 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
                 reply_to: draft.reply_to,
                 hidden: false,
             };
-            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: time(*accepted_at) }
+            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: accepted_at.to_string() }
         }
         Event::Edited { id, body, hidden, at, .. } => {
             let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();
             let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
-            EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }
+            EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: at.to_string() }
         }
         Event::Deleted { id, .. } => EventLine::Deleted { id: id.to_string() },
-        Event::Followed { edges, since } => EventLine::Followed { edges, since: time(*since) },
+        Event::Followed { edges, since } => EventLine::Followed { edges, since: since.to_string() },
         Event::Unfollowed { follower, source, keep_until } => EventLine::Unfollowed {
             follower: follower.as_str(),
             source: source.as_str(),
-            keep_until: keep_until.map(|until| time(until.published_at)),
+            keep_until: keep_until.map(|until| until.published_at.to_string()),
         },
         Event::Revoked { user, not_before, forget_before } => EventLine::Revoked {
             user: user.as_str(),
-            not_before: time(*not_before),
-            forget_before: forget_before.map(time),
+            not_before: not_before.to_string(),
+            forget_before: forget_before.map(|before| before.to_string()),
         },
-        Event::Erased { user, at } => EventLine::Erased { user: user.as_str(), at: time(*at) },
-        Event::ErasureScrubbed { at } => EventLine::ErasureScrubbed { at: time(*at) },
-        Event::ErasureEnded { at } => EventLine::ErasureEnded { at: time(*at) },
-        Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
+        Event::Erased { user, at } => EventLine::Erased { user: user.as_str(), at: at.to_string() },
+        Event::ErasureScrubbed { at } => EventLine::ErasureScrubbed { at: at.to_string() },
+        Event::ErasureEnded { at } => EventLine::ErasureEnded { at: at.to_string() },
+        Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: at.to_string(), lead_us: *lead_us },
         choice => line_of_choice(choice),
     };
     serde_json::to_string(&SequencedEvent { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
@@ -136,13 +136,15 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
 fn line_of_choice(event: &Event) -> EventLine<'_> {
     match event {
         Event::Silenced { reader, source, how, since } => {
-            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(|since| since.to_string()));
             EventLine::Silenced { reader, source, how: *how, since }
         }
         Event::Ruled { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
-        Event::Marked { reader, at, .. } => EventLine::Marked { reader: reader.as_str(), at: time(at.published_at) },
+        Event::Marked { reader, at, .. } => {
+            EventLine::Marked { reader: reader.as_str(), at: at.published_at.to_string() }
+        }
         Event::Listed { reader, list, source, since } => {
-            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(|since| since.to_string()));
             EventLine::Listed { reader, list: list.as_str(), source, since }
         }
         Event::Unlisted { reader, list } => EventLine::Unlisted { reader: reader.as_str(), list: list.as_str() },

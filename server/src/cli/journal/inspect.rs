@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
 use crate::cli::journal::{event_line, open};
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::event::Event;
@@ -22,6 +24,10 @@ pub(crate) struct Inspect {
     /// Print every event as a line of JSON; the messages about segments go to standard error
     #[arg(long)]
     events: bool,
+
+    /// Print each segment, and then the totals, as a line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// The totals of the segments read so far.
@@ -34,6 +40,7 @@ struct JournalTotals {
     /// The expected sequence of the next event.
     next: Option<Sequence>,
     bad: bool,
+    json: bool,
 }
 
 impl Inspect {
@@ -41,7 +48,15 @@ impl Inspect {
         let files = open(&self.path)?;
         let segments = reader::segments(&files)?;
         let events = self.events.then(terminal::output);
-        let mut sum = JournalTotals { events, kinds: BTreeMap::new(), segments: 0, bytes: 0, next: None, bad: false };
+        let mut sum = JournalTotals {
+            events,
+            kinds: BTreeMap::new(),
+            segments: 0,
+            bytes: 0,
+            next: None,
+            bad: false,
+            json: self.json,
+        };
         for (nth, (name, first)) in segments.iter().enumerate() {
             let segment = match Segment::read(&files, name, *first) {
                 // A running server deleted the segment after the directory was listed.
@@ -69,7 +84,9 @@ impl JournalTotals {
             && segment.first > next
         {
             self.bad = true;
-            self.print(&format!("events {next} to {} are in no segment", segment.first.0 - 1));
+            let last = segment.first.0 - 1;
+            let document = || json!({"missing": {"first": next.0, "last": last}});
+            self.report(document, || format!("events {next} to {last} are in no segment"));
         }
         let walk = segment.walk(|found| self.event(segment, found))?;
         let (events, bytes) = (walk.next.0.saturating_sub(segment.first.0), walk.good_bytes + walk.rest_bytes);
@@ -83,7 +100,18 @@ impl JournalTotals {
         let of = segment.identity().map_or(String::new(), |identity| format!(", of the data directory {identity}"));
         let is_bad = !matches!((&walk.end, is_last), (End::Whole, _) | (End::Torn, true));
         self.bad |= is_bad;
-        self.print(&format!("{}: {range}, {bytes} bytes, {}{of}", segment.place, ending(&walk, is_last)));
+        let document = || {
+            json!({
+                "segment": segment.place,
+                "first": segment.first.0,
+                "events": events,
+                "bytes": bytes,
+                "good": !is_bad,
+                "end": ending(&walk, is_last),
+                "identity": segment.identity().map(|identity| identity.to_string()),
+            })
+        };
+        self.report(document, || format!("{}: {range}, {bytes} bytes, {}{of}", segment.place, ending(&walk, is_last)));
         Ok(())
     }
 
@@ -100,7 +128,10 @@ impl JournalTotals {
             (Err(cause), _) => {
                 self.bad = true;
                 let FoundEvent { offset_bytes, sequence, .. } = found;
-                self.print(&format!("{}: event {sequence} at byte {offset_bytes}: {cause}", segment.place));
+                let document = || json!({"unreadable": {"segment": segment.place, "sequence": sequence.0, "byte": offset_bytes, "error": cause}});
+                self.report(document, || {
+                    format!("{}: event {sequence} at byte {offset_bytes}: {cause}", segment.place)
+                });
                 Ok(())
             }
             (Ok(line), Some(out)) => writeln!(out, "{line}"),
@@ -110,6 +141,11 @@ impl JournalTotals {
 
     fn print_total(&self) {
         let events: u64 = self.kinds.values().sum();
+        if self.json {
+            let Self { segments, bytes, kinds, bad, .. } = self;
+            let total = json!({"segments": segments, "bytes": bytes, "events": events, "kinds": kinds, "good": !bad});
+            return self.print(&total.to_string());
+        }
         self.print(&format!("segments: {}, bytes: {}, events: {events}", self.segments, self.bytes));
         self.kinds.iter().for_each(|(kind, count)| self.print(&format!("{kind}: {count}")));
     }
@@ -117,6 +153,10 @@ impl JournalTotals {
     fn flush(&mut self) -> Result<(), String> {
         let flushed = self.events.as_mut().map_or(Ok(()), Write::flush);
         if terminal::is_enough(&flushed) { Ok(()) } else { flushed.map_err(|cause| format!("cannot write: {cause}")) }
+    }
+
+    fn report(&self, document: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+        self.print(&if self.json { document().to_string() } else { text() });
     }
 
     fn print(&self, line: &str) {

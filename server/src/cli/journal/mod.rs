@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use crate::cli::Outcome;
 use crate::cli::read_only::ReadOnly;
+use crate::cli::{Outcome, terminal};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
 use tidewire::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
@@ -30,13 +30,20 @@ pub(crate) enum JournalTool {
 pub(crate) struct JournalPath {
     /// A data directory, or one segment file
     path: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 impl JournalTool {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Self::Inspect(inspect) => inspect.run(),
-            Self::Verify(JournalPath { path }) => verify::run(&path, &open(&path)?),
+            Self::Verify(JournalPath { path, json }) => terminal::verdict(
+                json,
+                open(&path).map_err(Into::into).and_then(|files| verify::run(&path, &files, json)),
+            ),
         }
     }
 }

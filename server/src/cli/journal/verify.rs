@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use crate::cli::read_only::ReadOnly;
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::event::Event;
@@ -16,7 +18,7 @@ use tidewire::storage::{identity, segment, snapshot};
 /// Maximum number of attempts to read a journal while a running server deletes segments.
 const ATTEMPTS_MAX: u32 = 5;
 
-pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
+pub(super) fn run(path: &Path, files: &ReadOnly, json: bool) -> Outcome {
     let mut attempt = 1;
     let (first, segments, read) = loop {
         match verify(path, files) {
@@ -25,6 +27,20 @@ pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
         }
     };
     let last = read.tail.last;
+    if json {
+        let torn = read.torn.as_ref();
+        terminal::print_json(&json!({
+            "good": true,
+            "path": path.display().to_string(),
+            "first": first.0,
+            "last": last.0,
+            "events": (last.0 + 1).saturating_sub(first.0),
+            "segments": segments,
+            "bytes": read.bytes,
+            "torn": torn.map(|torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes})),
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
     let events = if last < first { "no events".to_owned() } else { format!("events {first} to {last}") };
     terminal::print_line(&format!("good: {}: {events}, segments: {segments}, bytes: {}", path.display(), read.bytes));
     if let Some(torn) = read.torn {

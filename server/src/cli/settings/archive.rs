@@ -26,6 +26,8 @@ pub struct RemoteAccess {
     pub password_file: Option<PathBuf>,
     /// The certificates to trust. None means that there is no TLS.
     pub tls_ca: Option<PathBuf>,
+    /// The datacentre to use, if the store is in several.
+    pub datacenter: Option<String>,
     /// Time after which what is archived expires, in seconds.
     pub ttl_seconds: Option<u64>,
 }
@@ -42,6 +44,7 @@ impl Settings {
                 ("archive-user", self.archive_user.is_some()),
                 ("archive-password-file", self.archive_password_file.is_some()),
                 ("archive-tls-ca", self.archive_tls_ca.is_some()),
+                ("archive-datacenter", self.archive_datacenter.is_some()),
             ];
             return match without.into_iter().find(|(_, is_set)| *is_set) {
                 Some((option, _)) => refuse(option, "needs --archive as well"),
@@ -53,6 +56,7 @@ impl Settings {
             user: self.archive_user.clone(),
             password_file: self.archive_password_file.clone(),
             tls_ca: self.archive_tls_ca.clone(),
+            datacenter: self.archive_datacenter.clone(),
             ttl_seconds: self.archive_ttl.map(|span| span.0.as_secs()),
         };
         access.old_posts()

@@ -4,13 +4,11 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use super::archive::refuse;
+use super::names::ARCHIVE_PASSWORD;
 use super::{RemoteAccess, SettingsError};
 use crate::bounded::read_text;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::storage::archive::cassandra::{CassandraOptions, Login, TlsOptions, UrlError};
-
-/// The variable with the password. It is no flag: the list of processes would show it.
-const PASSWORD: &str = "TIDEWIRE_ARCHIVE_PASSWORD";
+use tidewire::storage::archive::cassandra::{CassandraOptions, Login, READ_TIME_MAX, TlsOptions, UrlError};
 
 /// Maximum bytes of a file with a password.
 const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;
@@ -35,8 +33,10 @@ impl RemoteAccess {
         if tls.is_some() && !cfg!(feature = "cassandra-tls") {
             return refuse("archive-tls-ca", "this program was built without the feature cassandra-tls");
         }
-        let login = self.login(std::env::var(PASSWORD).ok())?;
-        Ok(CassandraOptions { url, login, tls, cache_bytes: ARCHIVE_CACHE_BYTES, ttl_seconds })
+        let login = self.login(std::env::var(ARCHIVE_PASSWORD).ok())?;
+        let (cache_bytes, read_time_max) = (ARCHIVE_CACHE_BYTES, READ_TIME_MAX);
+        let datacentre = self.datacenter.clone();
+        Ok(CassandraOptions { url, login, tls, datacentre, cache_bytes, ttl_seconds, read_time_max })
     }
 
     /// Returns user and password.
@@ -51,7 +51,7 @@ impl RemoteAccess {
             }
             (None, _) => Ok(None),
             (Some(_), None) => {
-                refuse("archive-user", format!("needs a password: {PASSWORD} or --archive-password-file"))
+                refuse("archive-user", format!("needs a password: {ARCHIVE_PASSWORD} or --archive-password-file"))
             }
             (Some(user), Some(password)) => Ok(Some(Login { user: user.clone(), password })),
         }

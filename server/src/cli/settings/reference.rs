@@ -11,7 +11,9 @@ use super::Settings;
 const HEAD: &str = "# Settings
 
 What `tidewire serve` can be told: by flags, by variables of the environment, and in a TOML file (`--config FILE`) under the
-names of the flags, in this order of precedence. Durations are written as `50ms`, `90s`, `12h` or `7d`.
+names of the flags, in this order of precedence. Durations are written as `50ms`, `90s`, `12h` or `7d`; sizes as `4GiB`, `512MB` or a plain number
+of bytes. `:8080` and `localhost:8080` are addresses of this machine only. `tidewire config check` prints the values that a server would have
+([command line](command-line.md#check-the-settings)).
 
 ";
 

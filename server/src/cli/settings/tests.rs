@@ -1,6 +1,9 @@
 //! Tests of the settings from flags and files.
 #![cfg(test)]
 
+use std::num::NonZeroU64;
+use std::time::Duration;
+
 use super::*;
 use clap::{Args, Command, FromArgMatches};
 use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
@@ -61,8 +64,43 @@ fn thresholds_have_four_forms() {
 }
 
 #[test]
+fn sizes_have_units_or_are_plain_numbers_of_bytes() {
+    for (flag, toml, bytes) in [
+        ("4GiB", "\"4GiB\"", 4 << 30),
+        ("4294967296", "4294967296", 4 << 30),
+        ("512MB", "\"512MB\"", 512_000_000),
+        ("1.5 KiB", "\"1.5 KiB\"", 1_536),
+        ("7", "7", 7),
+    ] {
+        assert_eq!(flags(&["--store-bytes-max", flag]).unwrap().engine().unwrap().store_bytes_max, bytes);
+        let file = file(&format!("store-bytes-max = {toml}\nsnapshot-journal-bytes = {toml}")).unwrap();
+        assert_eq!(file.engine().unwrap().store_bytes_max, bytes);
+        assert_eq!(file.storage().unwrap().snapshots.journal_bytes, bytes as u64);
+    }
+}
+
+#[test]
+fn an_address_without_a_host_is_one_of_this_machine_only() {
+    for (text, address) in [
+        (":8080", "127.0.0.1:8080"),
+        ("localhost:8080", "127.0.0.1:8080"),
+        ("192.0.2.1:80", "192.0.2.1:80"),
+        ("[::1]:80", "[::1]:80"),
+    ] {
+        let address = Some(address.parse().unwrap());
+        assert_eq!(flags(&["--listen", text]).unwrap().listen, address);
+        assert_eq!(file(&format!("listen = {text:?}")).unwrap().listen, address);
+    }
+    assert_eq!(file("").unwrap().listen, None);
+    for text in [":", "localhost", "localhost:", ":99999", "*:8080", "example.org:80", "::1:8080x"] {
+        assert!(flags(&["--listen", text]).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 32] = [
+    let cases: [&[&str]; 35] = [
+        &["--erasure-grace", "25h"],
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -76,10 +114,12 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--listen", "8080"],
         &["--archive-budget", "0s"],
         &["--outbox-posts", "0"],
-        &["--store-bytes-max", "8GiB"],
+        &["--store-bytes-max", "8Gi8"],
+        &["--store-bytes-max", "99999999999TiB"],
+        &["--store-bytes-max", "16EiB"],
         &["--sources-max", "0"],
         &["--edges-max", "0"],
-        &["--graph-bytes-max", "16GiB"],
+        &["--graph-bytes-max", "0GiB"],
         &["--reposts-max", "many"],
         &["--durability", "sometimes"],
         &["--durability", "ALWAYS"],
@@ -114,6 +154,8 @@ fn nonsense_is_refused_with_the_options_name() {
         ("snapshot-interval = 900", "snapshot-interval"),
         ("snapshot-compression = true", "snapshot-compression"),
         ("snapshot-journal-bytes = 0", "snapshot-journal-bytes"),
+        ("store-bytes-max = \"much\"", "store-bytes-max"),
+        ("listen = \"8080\"", "listen"),
         ("repair = true", "repair"),
         ("rate-limit = 0", "rate-limit"),
         ("cors-origins = \"a.example\"", "cors-origins"),

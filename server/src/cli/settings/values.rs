@@ -1,9 +1,12 @@
 //! Types of setting values and their text form.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -25,6 +28,70 @@ impl FromStr for Span {
     fn from_str(text: &str) -> Result<Self, String> {
         humantime::parse_duration(text).map(Self).map_err(|cause| format!("{cause}; write it as 50ms, 90s, 12h or 7d"))
     }
+}
+
+/// A number of bytes in text form: `4GiB`, `512MB`, or a plain number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub NonZeroU64);
+
+impl Bytes {
+    /// Returns the number as that of bytes in memory, of which there are no more than an address can count.
+    pub fn in_memory(self) -> usize {
+        usize::try_from(self.0.get()).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "")];
+        let exact = units.into_iter().find(|(shift, _)| self.0.get().is_multiple_of(1 << shift));
+        let (shift, unit) = exact.unwrap_or_default();
+        write!(f, "{}{unit}", self.0.get() >> shift)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no size; write it as 4GiB, 512MB or 4294967296, and larger than 0");
+        let bytes = text.parse::<ByteSize>().map_err(|_| wrong())?;
+        // The library answers with the largest number if a size is too large for one.
+        let bytes = Some(bytes.as_u64()).filter(|bytes| *bytes < u64::MAX);
+        bytes.and_then(NonZeroU64::new).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// Parses the address and port to serve on. Without an address it is one that only this machine reaches, and never all of its addresses.
+///
+/// # Errors
+/// If the text is neither `ADDRESS:PORT` nor `:PORT` nor `localhost:PORT`.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let host_and_port = text.rsplit_once(':').filter(|(host, _)| matches!(*host, "" | "localhost"));
+    let address = match host_and_port {
+        Some((_, port)) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        None => text.parse().ok(),
+    };
+    address.ok_or_else(|| {
+        format!(
+            "{text:?} is no address with a port; write it as :8080 (this machine only), 192.0.2.1:8080 or [::1]:8080"
+        )
+    })
+}
+
+/// Returns the address at which this machine reaches a server that listens on `listen`: loopback for all addresses.
+pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// Reads what [`listen_address`] does, from TOML.
+pub(super) fn listen_address_in_toml<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    listen_address(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
 }
 
 /// The setting that decides which sources are celebrities: a number of followers, `auto` or `off`.
@@ -124,6 +191,24 @@ read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, Origins, Hosts,
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         u32::deserialize(from)?.to_string().parse().map_err(D::Error::custom)
+    }
+}
+
+/// The TOML form of a size: a number of bytes, or a string with a unit.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a size as \"4GiB\", or a number of bytes")]
+enum BytesToml {
+    Number(u64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match BytesToml::deserialize(from)? {
+            BytesToml::Number(bytes) => bytes.to_string(),
+            BytesToml::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
     }
 }
 

@@ -13,11 +13,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::outline::{ExportedPost, Outline, SORTED_BYTES};
 use crate::cli::{Outcome, terminal};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::storage::archive::ReadOnlyArchive;
+use tidewire::storage::archive::{self, ReadOnlyArchive};
 
 /// Arguments of `tidewire snapshot export`.
 #[derive(Debug, clap::Args)]
@@ -40,6 +42,10 @@ pub(crate) struct Export {
     /// Leave out the posts that are only in the archive
     #[arg(long)]
     without_archive: bool,
+
+    /// Print the report, which goes to the standard error, as one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 impl Export {
@@ -49,8 +55,8 @@ impl Export {
             self.posts = Some(stdout.to_owned());
         }
         if self.posts.as_deref() == Some(stdout) && self.follows.as_deref() == Some(stdout) {
-            terminal::warn("error: posts and follow edges cannot both go to the standard output; name a file for one");
-            return Ok(ExitCode::from(2));
+            let why = "posts and follow edges cannot both go to the standard output; name a file for one";
+            return Ok(terminal::refuse(why));
         }
         let snapshot = Snapshot::open(&self.file)?;
         let mut outline = Outline::read(&snapshot)?;
@@ -71,6 +77,10 @@ impl Export {
                 written.map_err(|cause| format!("cannot write {}: {cause}; it is not whole", out.display()))?;
             }
         }
+        if self.json {
+            self.report_json(&outline, archive.is_some());
+            return Ok(ExitCode::SUCCESS);
+        }
         if self.posts.is_some() {
             report_posts(&outline, archive.is_some());
         }
@@ -80,22 +90,42 @@ impl Export {
         Ok(ExitCode::SUCCESS)
     }
 
+    fn report_json(&self, outline: &Outline, has_archive: bool) {
+        let count = |is: fn(&ExportedPost) -> bool| outline.posts.iter().filter(|post| is(post)).count();
+        let posts = self.posts.is_some().then(|| {
+            json!({
+                "exported": outline.posts.len(),
+                "archived": count(|post| post.is_archived),
+                "hidden": count(|post| post.is_hidden),
+                "edited": count(|post| post.is_edited),
+                "deleted_ids": outline.deleted.len(),
+                "without_archive": outline.needs_archive && !has_archive,
+            })
+        });
+        let follows = self.follows.is_some().then(|| {
+            json!({
+                "exported": outline.edges.len(),
+                "hidden": outline.edges.iter().filter(|edge| edge.hidden).count(),
+                "readers_with_preferences": outline.with_preferences.len(),
+                "revoked_users": outline.revoked,
+            })
+        });
+        terminal::warn(&json!({"posts": posts, "follows": follows}).to_string());
+    }
+
     /// Opens the archive if it is needed. It is an error if it is missing: posts are only left out on request.
     fn open_archive(&self, outline: &Outline) -> Result<Option<ReadOnlyArchive>, Box<dyn Error>> {
         if self.without_archive || (self.archive.is_none() && !outline.needs_archive) {
             return Ok(None);
         }
-        let file = self.archive.clone().unwrap_or_else(|| self.file.with_file_name("archive.redb"));
+        let file = self.archive.clone().unwrap_or_else(|| self.file.with_file_name(archive::FILE));
         let without = "--without-archive exports the other posts alone";
         if !file.exists() {
             let needed = format!("there is no archive {}, which has the older posts", file.display());
             return Err(format!("{needed}; name it by --archive; {without}").into());
         }
         let opened = ReadOnlyArchive::open(&file, ARCHIVE_CACHE_BYTES);
-        opened.map(Some).map_err(|cause| match cause.source() {
-            Some(inner) => format!("{cause}: {inner}; {without}").into(),
-            None => format!("{cause}; {without}").into(),
-        })
+        opened.map(Some).map_err(|cause| format!("{}; {without}", terminal::message_of(&cause)).into())
     }
 }
 
@@ -137,6 +167,6 @@ fn report_edges(outline: &Outline) {
     terminal::warn(&format!("follow edges: {} (when they were made is not exported)", outline.edges.len()));
     note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
     let preferences = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
-    note("readers with choices", outline.deciders.len(), preferences);
+    note("readers with preferences", outline.with_preferences.len(), preferences);
     note("users whose tokens are revoked", outline.revoked, " (revocations are not exported)");
 }

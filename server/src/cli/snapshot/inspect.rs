@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
 use crate::cli::snapshot::Snapshot;
 use crate::cli::{Outcome, terminal};
-use tidewire::storage::snapshot::{Block, Section};
+use tidewire::storage::snapshot::{Block, Section, SnapshotReader};
 
 #[derive(Default)]
 struct SectionTotals {
@@ -15,15 +17,17 @@ struct SectionTotals {
     stored_bytes: u64,
 }
 
-pub(super) fn run(snapshot: &Snapshot) -> Outcome {
+pub(super) fn run(snapshot: &Snapshot, json: bool) -> Outcome {
     let mut reader = snapshot.reader()?;
     let header = reader.header();
-    terminal::print_line(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
-    if let Some(identity) = reader.identity() {
-        terminal::print_line(&format!("of the data directory {identity}"));
+    if !json {
+        terminal::print_line(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
+        if let Some(identity) = reader.identity() {
+            terminal::print_line(&format!("of the data directory {identity}"));
+        }
+        terminal::print_line(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
+        terminal::print_line("");
     }
-    terminal::print_line(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
-    terminal::print_line("");
     let mut sums: BTreeMap<Section, SectionTotals> = BTreeMap::new();
     let read = loop {
         match reader.next_block() {
@@ -32,6 +36,11 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
             Err(cause) => break Err(cause),
         }
     };
+    if json {
+        terminal::print_json(&document(&reader, &sums));
+        read?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print_sections(&sums);
     read?;
     if let Some(end) = reader.end() {
@@ -42,6 +51,30 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is in a snapshot. Of a damaged one it has the sections before the damage, and no end.
+fn document(reader: &SnapshotReader, sums: &BTreeMap<Section, SectionTotals>) -> Value {
+    let header = reader.header();
+    let section = |(section, sum): (&Section, &SectionTotals)| {
+        let SectionTotals { blocks, records, raw_bytes, stored_bytes } = sum;
+        let name = section.name();
+        json!({"section": name, "blocks": blocks, "records": records, "raw_bytes": raw_bytes, "stored_bytes": stored_bytes})
+    };
+    let end = reader.end().map(|end| {
+        let (through, instant) = (end.through.0, end.last_instant.to_string());
+        json!({"through": through, "last_instant": instant, "needs_archive": end.archive})
+    });
+    json!({
+        "file": reader.place(),
+        "format": reader.format(),
+        "bytes": reader.file_bytes(),
+        "identity": reader.identity().map(|identity| identity.to_string()),
+        "taken_at": header.taken_at.to_string(),
+        "sequence": header.sequence.0,
+        "sections": sums.iter().map(section).collect::<Vec<_>>(),
+        "end": end,
+    })
 }
 
 /// Prints the table of sections. For a damaged snapshot it covers the blocks before the damage.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use crate::cli::Outcome;
 use crate::cli::read_only::ReadOnly;
+use crate::cli::{Outcome, terminal};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::snapshot::SnapshotReader;
 
@@ -31,13 +31,20 @@ pub(crate) enum SnapshotTool {
 pub(crate) struct SnapshotFile {
     /// Snapshot file to read
     file: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 impl SnapshotTool {
     pub(crate) fn run(self) -> Outcome {
         match self {
-            Self::Inspect(SnapshotFile { file }) => inspect::run(&Snapshot::open(&file)?),
-            Self::Verify(SnapshotFile { file }) => verify::run(&Snapshot::open(&file)?),
+            Self::Inspect(SnapshotFile { file, json }) => inspect::run(&Snapshot::open(&file)?, json),
+            Self::Verify(SnapshotFile { file, json }) => terminal::verdict(
+                json,
+                Snapshot::open(&file).map_err(Into::into).and_then(|file| verify::run(&file, json)),
+            ),
             Self::Export(export) => export.run(),
         }
     }

@@ -18,9 +18,10 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashSet;
 
-use crate::cli::post_line::{PostFields, PostLine, on_one_line};
+use crate::cli::post_line::{PostFields, PostLine};
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::content::{each_block, each_record};
+use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::position::Position;
 use tidewire::feed::record::PostRecord;
@@ -43,7 +44,7 @@ pub(super) struct Outline {
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
     /// Readers with settings other than follow edges: preferences, or edges with a start or end position.
-    pub(super) deciders: BTreeSet<u32>,
+    pub(super) with_preferences: BTreeSet<u32>,
     /// Number of users whose tokens are revoked.
     pub(super) revoked: usize,
     /// True if the snapshot was taken with an archive that had posts.
@@ -120,7 +121,9 @@ impl Outline {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            RecordBatch::Preferences(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
+            RecordBatch::Preferences(records) => {
+                self.with_preferences.extend(records.iter().map(|record| record.reader));
+            }
             RecordBatch::Revocations(records) => {
                 self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
             }
@@ -140,7 +143,7 @@ impl Outline {
         }
         self.id(record.follower)?;
         if !record.starts.is_empty() || !record.kept.is_empty() {
-            self.deciders.insert(record.follower);
+            self.with_preferences.insert(record.follower);
         }
         let first = self.edges.len();
         for (source, since) in sources.iter().zip(since) {

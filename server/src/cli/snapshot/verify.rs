@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_bytes::ByteBuf;
+use serde_json::json;
 
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::content::{each_block, each_record};
@@ -14,7 +15,7 @@ use tidewire::recovery::RecordBatch;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::snapshot;
 
-pub(super) fn run(file: &Snapshot) -> Outcome {
+pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
     let mut reader = file.reader()?;
     let sequence = reader.header().sequence;
     if snapshot::parse_name(file.name()).is_some_and(|named| named != sequence) {
@@ -28,6 +29,20 @@ pub(super) fn run(file: &Snapshot) -> Outcome {
         return Err(reader.bad(format!("it saw events through {through}, fewer than the {sequence} it is of")).into());
     }
     let Loading { world, inboxes, .. } = loading;
+    if json {
+        terminal::print_json(&json!({
+            "good": true,
+            "file": reader.place(),
+            "sequence": sequence.0,
+            "sources": world.sources.len(),
+            "edges": world.edges(),
+            "posts": world.posts.len(),
+            "deleted_ids": world.posts.deleted().count(),
+            "inboxes": inboxes,
+            "needs_archive": end.archive,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
     terminal::print_line(&format!(
         "good: {}: event {sequence}; sources: {}, edges: {}, posts: {}, deleted ids: {}, inboxes: {inboxes}",
         reader.place(),

@@ -9,6 +9,11 @@ export class Refusal extends Error {
   }
 }
 
+const ANSWER_MAX_MS = 15_000;
+
+/** The time limit of what the server may do for minutes, in milliseconds. */
+export const LONG_MS = 600_000;
+
 const CREDENTIAL = 'tidewire-credential';
 
 /** The key or token that the server is asked with, for as long as this tab is open. */
@@ -25,11 +30,12 @@ export function useCredential(text) {
  * @param {string} method
  * @param {string} path
  * @param {object} [body] sent as JSON
+ * @param {number} [within] milliseconds after which the request is given up
  * @returns {Promise<{json: any, headers: Headers}>}
  * @throws {Refusal}
  */
-export async function ask(method, path, body) {
-  const init = { method, headers: {}, signal: AbortSignal.timeout(15_000) };
+export async function ask(method, path, body, within = ANSWER_MAX_MS) {
+  const init = { method, headers: {}, signal: AbortSignal.timeout(within) };
   if (credential()) init.headers.Authorization = `Bearer ${credential()}`;
   if (body !== undefined) {
     init.headers['Content-Type'] = 'application/json';

@@ -35,7 +35,7 @@ function parameters(told) {
     );
   const head = ['Parameter', 'Type', 'Meaning'].map((name) => element('th', { scope: 'col' }, name));
   const table = element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...told.parameters.map(row)));
-  return [element('h4', {}, 'Parameters'), element('div', { class: 'scroll' }, table)];
+  return [element('h3', {}, 'Parameters'), element('div', { class: 'scroll' }, table)];
 }
 
 function content(of) {
@@ -49,7 +49,7 @@ function body(told) {
   if (!told.requestBody) return [];
   const { required, description, content: of } = told.requestBody;
   const title = required ? 'Body' : 'Body, if any';
-  return [element('h4', {}, title), ...content(of), element('p', { class: 'note' }, description)];
+  return [element('h3', {}, title), ...content(of), element('p', { class: 'note' }, description)];
 }
 
 function headers(of) {
@@ -76,23 +76,23 @@ function closes(told) {
   if (!socket) return [];
   const pairs = Object.entries(socket.closes);
   return [
-    element('h4', {}, 'Messages'),
+    element('h3', {}, 'Messages'),
     element('p', {}, typeOf(socket.messages)),
-    element('h4', {}, 'Close codes'),
+    element('h3', {}, 'Close codes'),
     element('dl', {}, ...pairs.flatMap(([code, says]) => [element('dt', {}, code), element('dd', {}, says)])),
   ];
 }
 
-function inside({ method, path, told }) {
+function inside(operation) {
+  const { told } = operation;
   return [
     ...paragraphs(told.description),
+    ...tryIt(operation),
     ...parameters(told),
     ...body(told),
-    element('h4', {}, 'Answers'),
+    element('h3', {}, 'Answers'),
     element('ul', { class: 'answers' }, ...Object.entries(told.responses).map(answer)),
     ...closes(told),
-    // What goes on without end cannot be shown as one answer.
-    ...(method === 'get' && told.tags[0] !== 'Live' ? [tryIt(path, told)] : []),
   ];
 }
 

@@ -29,26 +29,64 @@ export function say(note, text, isError = false) {
   note.textContent = text;
 }
 
+// What each control has under way.
+const running = new WeakMap();
+
 /**
  * Does what a control asks for, once at a time, and says next to it what went wrong.
  * @param {HTMLElement} control busy meanwhile; it keeps the focus
  * @param {HTMLElement} note
- * @param {() => Promise<string|void>} action returns what to say of its success
- * @returns {Promise<boolean>} whether it succeeded
+ * @param {(isWanted: () => boolean) => Promise<string|void>} action returns what to say of its success; its argument tells whether anybody
+ *   still waits for it
+ * @returns {Promise<boolean>} whether it succeeded, and is still wanted
  */
 export async function act(control, note, action) {
-  if (control.getAttribute('aria-busy') === 'true') return false;
+  if (running.has(control)) return false;
+  const run = {};
+  const isWanted = () => running.get(control) === run;
+  running.set(control, run);
   control.setAttribute('aria-busy', 'true');
   say(note, '');
   try {
-    say(note, (await action()) ?? '');
-    return true;
+    const success = (await action(isWanted)) ?? '';
+    if (isWanted()) say(note, success);
+    return isWanted();
   } catch (error) {
-    say(note, error.message, true);
+    if (isWanted()) say(note, error.message, true);
     return false;
   } finally {
-    control.removeAttribute('aria-busy');
+    if (isWanted()) abandon(control);
   }
+}
+
+/** Lets a control be used again, and shows nothing of what it has under way, as when that is about a reader who is not shown any more. */
+export function abandon(control) {
+  running.delete(control);
+  control.removeAttribute('aria-busy');
+}
+
+/**
+ * Saves what a control is set to. What it is set to meanwhile is saved after that; what cannot be saved is taken back.
+ * @param {HTMLElement} control
+ * @param {HTMLElement} note
+ * @param {{read: () => any, write: (value: any) => void}} value how the control is read and set
+ * @param {(value: any) => Promise<void>} save
+ */
+export function saved(control, note, { read, write }, save) {
+  let last = read();
+  let chosen = last;
+  control.addEventListener('change', async () => {
+    if (!control.reportValidity()) return;
+    // What is typed and not finished yet is no choice.
+    chosen = read();
+    if (running.has(control)) return;
+    while (chosen !== last) {
+      const wanted = chosen;
+      if (await act(control, note, () => save(wanted).then(() => 'Saved.'))) last = wanted;
+      // Something newer is tried in its turn.
+      else if (chosen === wanted) write((chosen = last));
+    }
+  });
 }
 
 /** Asks before something that cannot be taken back. @returns {Promise<boolean>} */

@@ -2,8 +2,9 @@
 
 import { Feed } from '/tidewire.js';
 
-import { ask, credential } from './api.js';
+import { ask, credential, userPath } from './api.js';
 import { act, byId, confirmed, element, say } from './dom.js';
+import { explanation } from './explain.js';
 import { postElement, refreshTimes } from './post.js';
 
 const STATES = {
@@ -22,9 +23,14 @@ export class FeedView {
   #shown = new Map();
   #isDue = false;
   #arrived = 0;
+  #user = '';
+  /** The explanations that are open, by the post. */
+  #whys = new Map();
+  /** The cursor up to which the reader has read, as far as it is known. */
+  #marker = null;
   #onAction;
 
-  /** @param {(action: string, subject?: any) => void} onAction what others have to do: for a post, a user, a live feed */
+  /** @param {(action: string, subject?: any) => void} onAction what others have to do: for a post, a user, a live feed, a marker */
   constructor(onAction) {
     this.#onAction = onAction;
     byId('posts').addEventListener('click', (event) => this.#clicked(event));
@@ -33,10 +39,18 @@ export class FeedView {
     setInterval(() => this.#announce(), ARRIVALS_EVERY_MS);
   }
 
+  /** The newest entries, as far as they are read. */
+  get items() {
+    return this.#feed?.items ?? [];
+  }
+
   /** Shows the feed of a reader. */
   show(user) {
     this.#feed?.stop();
     this.#shown.clear();
+    this.#whys.clear();
+    this.#marker = null;
+    this.#user = user;
     byId('posts').replaceChildren();
     say(byId('feed-note'), '');
     byId('feed-state').hidden = !user;
@@ -51,6 +65,7 @@ export class FeedView {
     const ifCurrent = (what) => () => this.#feed === feed && what();
     feed.addEventListener('change', ifCurrent(() => this.#renderSoon()));
     feed.addEventListener('state', ifCurrent(() => this.#showState()));
+    feed.addEventListener('marker', ({ detail }) => ifCurrent(() => this.markedAt(detail))());
     this.#feed = feed;
     feed.start();
     return feed;
@@ -62,7 +77,15 @@ export class FeedView {
     pill.textContent = text;
     pill.dataset.how = how;
     if (this.#feed.state === 'live') this.#onAction('live');
-    if (this.#feed.error) say(byId('feed-note'), `The feed stopped: ${this.#feed.error.message}.`, true);
+    const { error, state } = this.#feed;
+    if (error && state === 'stopped') say(byId('feed-note'), stopped(error), true);
+    this.#renderSoon();
+  }
+
+  /** Draws where the reader has read up to. */
+  markedAt(cursor) {
+    this.#marker = cursor;
+    this.#onAction('marked', cursor);
     this.#renderSoon();
   }
 
@@ -86,6 +109,7 @@ export class FeedView {
       if (ids.has(id)) continue;
       node.remove();
       this.#shown.delete(id);
+      this.#whys.delete(id);
     }
     const nodes = items.map((item) => this.#nodeOf(item, wasEmpty));
     let next = list.firstElementChild;
@@ -93,6 +117,7 @@ export class FeedView {
       if (node === next) next = next.nextElementSibling;
       else list.insertBefore(node, next);
     }
+    this.#drawMarker(items);
     restoreFocus(list, focused);
     byId('more').hidden = !this.#feed?.hasMore || items.length === 0;
     byId('empty').hidden = items.length > 0;
@@ -111,7 +136,58 @@ export class FeedView {
     }
     if (shown) shown.node.replaceWith(node);
     this.#shown.set(id, { item, node });
+    if (this.#whys.has(id)) this.#openWhy(node, this.#whys.get(id));
     return node;
+  }
+
+  /** The line above the first entry that was read. */
+  #drawMarker(items) {
+    const read = this.#marker && items.find(({ cursor }) => cursor <= this.#marker);
+    for (const [id, { node }] of this.#shown) {
+      const isFirst = id === read?.post.id;
+      const line = node.querySelector('.marker-line');
+      if (isFirst && !line) node.prepend(element('p', { class: 'marker-line' }, 'Read up to here'));
+      else if (!isFirst) line?.remove();
+    }
+  }
+
+  /** Says below an entry why it is in the feed, or closes that again. */
+  async #explain({ post }, button, node) {
+    if (this.#whys.has(post.id)) return this.#closeWhy(post.id);
+    const user = this.#user;
+    await act(button, node.querySelector('.note'), async () => {
+      const again = () => this.#closeWhy(post.id);
+      const made = await explanation(user, post.id, again);
+      if (user !== this.#user || !this.#shown.has(post.id)) return;
+      this.#whys.set(post.id, made);
+      this.#openWhy(this.#shown.get(post.id).node, made);
+    });
+  }
+
+  #openWhy(node, made) {
+    const box = node.querySelector('.why');
+    box.replaceChildren(made);
+    box.hidden = false;
+    node.querySelector('[data-action=explain]').setAttribute('aria-expanded', 'true');
+  }
+
+  #closeWhy(post) {
+    this.#whys.delete(post);
+    // The entry may have been drawn anew since it was opened.
+    const node = this.#shown.get(post)?.node;
+    if (!node) return;
+    const [box, button] = [node.querySelector('.why'), node.querySelector('[data-action=explain]')];
+    if (box.contains(document.activeElement)) button.focus();
+    box.hidden = true;
+    button.setAttribute('aria-expanded', 'false');
+  }
+
+  async #mark({ cursor }, button, node) {
+    const user = this.#user;
+    await act(button, node.querySelector('.note'), async () => {
+      await ask('PUT', userPath(user, 'marker'), { cursor });
+      if (user === this.#user) this.markedAt(cursor);
+    });
   }
 
   #emptyText() {
@@ -152,6 +228,8 @@ export class FeedView {
     const { action } = button.dataset;
     if (action === 'delete') await this.#delete(item.post, button, node);
     else if (action === 'hide') await this.#hide(item, button, node);
+    else if (action === 'explain') await this.#explain(item, button, node);
+    else if (action === 'mark') await this.#mark(item, button, node);
     else this.#onAction(action, item);
   }
 
@@ -173,18 +251,28 @@ export class FeedView {
   }
 }
 
+/** Why a feed does not go on. */
+function stopped({ message, cause }) {
+  const isOfKey = cause?.code === 'invalid_token' || cause?.code === 'unauthenticated' || /asks for authentication/.test(message);
+  if (isOfKey) return credential() ? 'The feed stopped: wrong key.' : 'The feed stopped: the server asks for a key.';
+  return `The feed stopped: ${message}.`;
+}
+
 /** Where in the list the focus is: which button of which entry, by number if the entry goes. */
 function focusWithin(list) {
   const node = document.activeElement?.closest?.('#posts > li');
   if (!node) return null;
-  return { post: node.dataset.post, place: [...list.children].indexOf(node), action: document.activeElement.dataset.action };
+  const { activeElement: control } = document;
+  return { post: node.dataset.post, place: [...list.children].indexOf(node), action: control.dataset.action, control };
 }
 
 function restoreFocus(list, focused) {
   if (!focused || list.contains(document.activeElement)) return;
   const same = [...list.children].find((node) => node.dataset.post === focused.post);
   const node = same ?? list.children[Math.min(focused.place, list.children.length - 1)];
-  const target = node?.querySelector(same ? `[data-action="${focused.action}"]` : 'button') ?? byId('reader');
+  // What is inside an explanation is moved along with it; the author's link has no action.
+  const kept = list.contains(focused.control) ? focused.control : null;
+  const target = kept ?? (same && node.querySelector(`[data-action="${focused.action}"]`)) ?? node?.querySelector('button') ?? byId('panel-reader');
   target.focus({ preventScroll: true });
 }
 
@@ -199,8 +287,9 @@ export function rememberHidden({ post }) {
     if (!(await act(button, note, unhide))) return;
     row.remove();
     box.hidden = box.querySelector('li') === null;
-    byId('publish').elements.text.focus();
+    byId('publish-box').querySelector('summary').focus();
   });
+  byId('publish-box').open = true;
   box.querySelector('ul').append(row);
   box.hidden = false;
 }

@@ -1,52 +1,57 @@
-// Why a reader's feed is as it is: whom it follows, what its inbox holds, why a post shows or not.
+// What is known of a reader: whom it follows, what its inbox holds, why a post is missing.
 
-import { ask, userPath } from './api.js';
-import { act, byId, confirmed, element, facts, say } from './dom.js';
-import { ago, blocker, count, moment, reason, route } from './words.js';
+import { LONG_MS, ask, userPath } from './api.js';
+import { abandon, act, byId, confirmed, element, facts, say } from './dom.js';
+import { explanation } from './explain.js';
+import { ago, count, moment } from './words.js';
 
-/** The part of the page that looks into a feed. */
+/** The part of the page beside the feed. */
 export class Inspector {
   #user = null;
   #next = null;
+  /** The list of sources that is asked for. */
+  #listing = null;
 
   constructor() {
     byId('follow').addEventListener('submit', (event) => this.#changeFollow(event));
     byId('following').addEventListener('click', (event) => this.#unfollowRow(event));
     byId('only-hidden').addEventListener('change', () => this.#list());
-    byId('more-following').addEventListener('click', (event) => this.#listMore(event.currentTarget));
+    byId('more-following').addEventListener('click', () => this.#listing || this.#listMore(false));
     byId('verify').addEventListener('click', (event) => this.#compare('verify', event.currentTarget));
     byId('rebuild').addEventListener('click', (event) => this.#rebuild(event.currentTarget));
     byId('explain').addEventListener('submit', (event) => {
       event.preventDefault();
-      this.explain(event.target.elements.post.value);
+      this.#explain(event.target.elements.post.value);
     });
   }
 
   /** Shows what there is to know about a reader. */
   show(user) {
     this.#user = user;
-    byId('no-reader').hidden = Boolean(user);
+    this.#listing = null;
+    [...['verify', 'rebuild', 'explain', 'follow'].map(byId), ...byId('following').querySelectorAll('button')].forEach(abandon);
     byId('inspector').hidden = !user;
-    ['verdict', 'explanation', 'about'].forEach((id) => byId(id).replaceChildren());
+    byId('inspect-title').textContent = `About ${user}`;
+    ['verdict', 'explanation', 'about', 'following'].forEach((id) => byId(id).replaceChildren());
     ['about-note', 'follow-note', 'verify-note', 'explain-note'].forEach((id) => say(byId(id), ''));
     if (user) this.refresh();
-  }
-
-  /** Says why a post is in the feed, or not. */
-  explain(post) {
-    const form = byId('explain');
-    form.elements.post.value = post;
-    return act(form, byId('explain-note'), async () => {
-      byId('explanation').replaceChildren();
-      const { json } = await ask('GET', userPath(this.#user, 'feed', 'explain', post));
-      byId('explanation').replaceChildren(...this.#explanation(json, post));
-    });
   }
 
   /** Asks anew whom the reader follows, and who follows the reader. */
   refresh() {
     this.#about();
     this.#list();
+  }
+
+  #explain(post) {
+    const form = byId('explain');
+    const user = this.#user;
+    form.elements.post.value = post;
+    return act(form, byId('explain-note'), async (isWanted) => {
+      byId('explanation').replaceChildren();
+      const made = await explanation(user, post, (again) => user === this.#user && this.#explain(again));
+      if (isWanted()) byId('explanation').replaceChildren(made);
+    });
   }
 
   async #about() {
@@ -67,8 +72,9 @@ export class Inspector {
       );
       say(byId('about-note'), '');
     } catch (refusal) {
+      if (user !== this.#user) return;
       const isNew = refusal.status === 404;
-      say(byId('about-note'), isNew ? 'Nobody has heard of this user yet.' : refusal.message, !isNew);
+      say(byId('about-note'), isNew ? 'This user is not known yet.' : refusal.message, !isNew);
     }
   }
 
@@ -84,17 +90,19 @@ export class Inspector {
   }
 
   #follow(source) {
+    const user = this.#user;
     return async () => {
-      const { json } = await ask('PUT', userPath(this.#user, 'following', source));
-      return json.created ? `${this.#user} follows ${source} now.` : `${this.#user} follows ${source} already.`;
+      const { json } = await ask('PUT', userPath(user, 'following', source));
+      return json.created ? `${user} follows ${source} now.` : `${user} follows ${source} already.`;
     };
   }
 
   #unfollow(source) {
+    const user = this.#user;
     return async () => {
-      const path = userPath(this.#user, 'following', source);
+      const path = userPath(user, 'following', source);
       await ask('DELETE', byId('keep').checked ? `${path}?keep=true` : path);
-      return `${this.#user} does not follow ${source} any more.`;
+      return `${user} does not follow ${source} any more.`;
     };
   }
 
@@ -109,26 +117,36 @@ export class Inspector {
 
   #list() {
     this.#next = null;
-    return this.#listMore(byId('more-following'));
+    return this.#listMore(true);
   }
 
-  #listMore(button) {
-    const user = this.#user;
+  /** Asks for the first sources, or for more. What is asked for before the answer comes is shown in its place. */
+  async #listMore(isFirst) {
+    const [user, button, listing] = [this.#user, byId('more-following'), {}];
     const query = new URLSearchParams({ limit: 10 });
-    const isFirst = this.#next === null;
     if (!isFirst) query.set('cursor', this.#next);
     if (byId('only-hidden').checked) query.set('hidden', 'true');
-    const note = byId('about-note');
-    return this.#page(`${userPath(user, 'following')}?${query}`, isFirst, user).catch((refusal) => {
-      say(note, refusal.message, true);
-      button.hidden = true;
-    });
+    this.#listing = listing;
+    button.setAttribute('aria-busy', 'true');
+    try {
+      const { json } = await ask('GET', `${userPath(user, 'following')}?${query}`);
+      if (listing !== this.#listing) return;
+      if (!isFirst) say(byId('about-note'), '');
+      this.#showSources(json, isFirst);
+    } catch (refusal) {
+      if (listing !== this.#listing) return;
+      say(byId('about-note'), refusal.message, true);
+      if (isFirst) button.hidden = true;
+    } finally {
+      if (listing === this.#listing) {
+        this.#listing = null;
+        button.removeAttribute('aria-busy');
+      }
+    }
   }
 
-  async #page(path, isFirst, user) {
-    const { json } = await ask('GET', path);
-    if (user !== this.#user) return;
-    const rows = json.items.map(({ id, since }) =>
+  #showSources({ items, next }, isFirst) {
+    const rows = items.map(({ id, since }) =>
       element(
         'li',
         {},
@@ -139,43 +157,26 @@ export class Inspector {
     if (isFirst && !rows.length) rows.push(element('li', { class: 'hint' }, 'None.'));
     if (isFirst) byId('following').replaceChildren(...rows);
     else byId('following').append(...rows);
-    this.#next = json.next;
-    byId('more-following').hidden = json.next === null;
+    this.#next = next;
+    byId('more-following').hidden = next === null;
   }
 
   async #rebuild(button) {
-    const text = `The inbox of ${this.#user} is thrown away and built anew from what it follows. Nothing is lost by it.`;
-    if (await confirmed('Rebuild this inbox?', text, 'Rebuild')) this.#compare('rebuild', button);
+    const user = this.#user;
+    const text = `The inbox of ${user} is dropped and built anew from what it follows. No post is lost by it.`;
+    // The button Back of the browser leads to another reader, whatever is asked.
+    if ((await confirmed('Rebuild this inbox?', text, 'Rebuild')) && user === this.#user) this.#compare('rebuild', button);
   }
 
   #compare(what, button) {
-    return act(button, byId('verify-note'), async () => {
+    return act(button, byId('verify-note'), async (isWanted) => {
       byId('verdict').replaceChildren();
-      const { json } = await ask('POST', userPath(this.#user, 'feed', what));
+      const { json } = await ask('POST', userPath(this.#user, 'feed', what), undefined, LONG_MS);
+      if (!isWanted()) return '';
       byId('verdict').replaceChildren(...facts(verdict(json)));
       const found = json.good ? 'The inbox was right' : 'The inbox was not right';
       return what === 'rebuild' ? `${found}. It is built anew.` : `${found}.`;
     });
-  }
-
-  #explanation({ shown, reasons, blockers, route: way }, post) {
-    const list = (title, lines) => [element('p', {}, title), element('ul', {}, ...lines.map((line) => element('li', {}, line)))];
-    const parts = [element('p', { class: 'verdict' }, shown ? `Post ${post} is in the feed.` : `Post ${post} is not in the feed.`)];
-    if (reasons.length) parts.push(...list('What brings it:', reasons.map((one) => reason(one, this.#user))));
-    if (blockers.length) parts.push(...list('What speaks against it:', blockers.map((one) => blocker(one, this.#user))));
-    if (!reasons.length && !blockers.length) parts.push(element('p', {}, 'Nothing brings it.'));
-    if (route(way)) parts.push(element('p', { class: 'hint' }, route(way)));
-    if (blockers.some(({ kind, post: id }) => kind === 'hidden' && id === post)) parts.push(this.#unhideButton(post));
-    return parts;
-  }
-
-  #unhideButton(post) {
-    const button = element('button', { type: 'button' }, `Unhide post ${post}`);
-    button.addEventListener('click', async () => {
-      const unhide = () => ask('PATCH', `/v1/posts/${post}`, { hidden: false }).then(() => '');
-      if (await act(button, byId('explain-note'), unhide)) this.explain(post);
-    });
-    return button;
   }
 }
 

@@ -26,7 +26,7 @@ export function prepare(action, { post }) {
   const { elements } = byId('publish');
   elements.reply_to.value = action === 'reply' ? post.id : '';
   elements.repost_of.value = action === 'repost' ? post.id : '';
-  byId('publish-more').open = true;
+  byId('publish-box').open = byId('publish-more').open = true;
   elements.text.focus();
 }
 
@@ -42,7 +42,9 @@ function publish(form) {
     const { json } = await ask('POST', '/v1/posts', post);
     text.value = answered.value = reposted.value = '';
     byId('publish-more').open = false;
-    text.focus();
+    // Unless the user moved the focus out of the form while the server was asked. Some browsers give a clicked button none.
+    const { activeElement: focused } = document;
+    if (focused === document.body || form.contains(focused)) text.focus();
     return `Published as post ${json.id}.`;
   });
 }

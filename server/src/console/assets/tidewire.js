@@ -31,12 +31,11 @@ const TOO_SLOW = 4008;
 // What an error page or JSON has: a WebSocket fails at once with it.
 const NO_TOKEN = /[{}<>"\s]/;
 const ASKS_FOR_TOKEN = 'the server asks for authentication';
-const FINAL_CODES = {
-  4029: 'this reader has too many connections',
-};
+const TOO_MANY_CONNECTIONS = 'this reader has too many connections';
 
 const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'unread', 'beat'];
 const UNAUTHENTICATED = 4001;
+const TOO_MANY = 4029;
 const BACKOFF_BASE_MS = 500;
 const BACKOFF_MAX_MS = 30_000;
 
@@ -60,6 +59,8 @@ export class Timeline {
   /** The first page has to be read, and takes the place of everything. */
   #outdated = true;
   #read = null;
+  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack what no message tells. */
+  #afterSequence;
 
   /**
    * @param {number} limit entries to have, and to read at a time
@@ -93,14 +94,18 @@ export class Timeline {
   }
 
   /** Takes the first message of a connection. False: what was missed is not told, so the feed is to be read again. */
-  hello({ epoch, seq, recovered }) {
+  hello({ epoch, seq, recovered, after_sequence }) {
+    this.#afterSequence = after_sequence;
     const resumed = recovered && this.session?.epoch === epoch && this.session.seq === seq;
     this.session = { epoch, seq };
     if (resumed) return true;
     // A page that is being read may be older than what was missed.
     this.#read = null;
     this.#outdated = true;
-    this.#wanted = Math.max(this.#limit, Math.min(this.#entries.size, PAGE_MAX));
+    // Who was at the end of the feed stays there: what is new now must not push old entries out.
+    const size = this.#entries.size;
+    const wanted = this.hasMore ? Math.min(size, PAGE_MAX) : Math.min(size + PAGE_MAX, this.#keep);
+    this.#wanted = Math.max(this.#limit, wanted);
     return false;
   }
 
@@ -124,7 +129,13 @@ export class Timeline {
     const bound = this.#outdated ? ABOVE_ALL : this.#bound;
     const limit = Math.min(PAGE_MAX, Math.max(this.#limit, missing));
     const messages = this.#read?.messages ?? [];
-    this.#read = { before: bound === ABOVE_ALL ? null : bound, limit, bound, messages };
+    this.#read = {
+      before: bound === ABOVE_ALL ? null : bound,
+      limit,
+      bound,
+      afterSequence: this.#afterSequence,
+      messages,
+    };
     return this.#read;
   }
 
@@ -179,12 +190,48 @@ export class Timeline {
   }
 }
 
+/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
+function protocolOf(url) {
+  try {
+    return new URL(url).protocol;
+  } catch {
+    return '';
+  }
+}
+
+/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
+function checkedServers(server) {
+  const servers = [server ?? []].flat();
+  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
+  for (const one of servers) {
+    if (!/^https?:$/.test(protocolOf(one))) {
+      throw new TypeError(`server: ${JSON.stringify(one)} is no URL with http:// or https://`);
+    }
+  }
+  return servers;
+}
+
+/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
+function notConnected(server) {
+  const { origin, protocol } = globalThis.location ?? {};
+  const causes = ['it does not run or cannot be reached'];
+  if (origin && origin !== new URL(server).origin) {
+    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
+    if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
+  }
+  causes.push('it or a proxy before it refused the connection');
+  return `no connection to ${server}: ${causes.join('; or ')}. It is tried again`;
+}
+
 /**
  * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
  * read up to; `unread`, with the number of unread entries, if that is wanted.
  */
 export class Feed extends EventTarget {
-  /** Why it stopped by itself. @type {Error|null} */
+  /**
+   * Why it stopped by itself; or, while it is `reconnecting`, why the last attempt to connect has failed. Null again when a
+   * connection is there. What the server said of it is the `cause`, with its `code`. @type {Error|null}
+   */
   error = null;
   /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
   unread = null;
@@ -239,7 +286,7 @@ export class Feed extends EventTarget {
     fetch,
   }) {
     super();
-    [this.#user, this.#servers, this.#wantsUnread] = [user, [server].flat(), unread];
+    [this.#user, this.#servers, this.#wantsUnread] = [user, checkedServers(server), unread];
     [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;
     else if (token) this.#token = token;
@@ -288,6 +335,7 @@ export class Feed extends EventTarget {
   #connect() {
     const server = this.#servers[0];
     const giveUp = () => {
+      this.error = new Error(notConnected(server));
       this.#leave(server);
       this.#reconnect();
     };
@@ -297,7 +345,11 @@ export class Feed extends EventTarget {
     const connecting = (this.#connecting = {});
     const ifStill = (what) => () => this.#connecting === connecting && what();
     // Who cannot get a token tries again, as with a server that does not answer.
-    const reconnect = ifStill(() => this.#reconnect());
+    const reconnect = (cause) => {
+      if (this.#connecting !== connecting) return;
+      this.error = new Error('no token could be had; it is tried again', { cause });
+      this.#reconnect();
+    };
     asked.then(
       ifStill(() => this.#open()),
       reconnect,
@@ -310,7 +362,7 @@ export class Feed extends EventTarget {
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0], this.#token];
     const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
-    const ended = (code) => this.#ended(code, server, token);
+    const ended = (code, reason) => this.#ended(code, server, token, reason);
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
 
@@ -353,6 +405,7 @@ export class Feed extends EventTarget {
     this.#timer = setTimeout(() => this.#reconnect(), SILENCE_MAX_MS);
     if (message.type === 'hello') {
       this.#isTokenNew = false;
+      this.error = null;
       this.#greetedAt = performance.now();
       if (!this.#timeline.hello(message)) this.#cancelPage();
       this.#wake();
@@ -376,12 +429,20 @@ export class Feed extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  #ended(code, server, token) {
-    if (code !== null && code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+  #ended(code, server, token, reason) {
     if (code === UNAUTHENTICATED) {
-      return this.#dropToken(token) ? this.#reconnect(this.#greetedAt !== null) : this.#fail(new Error(ASKS_FOR_TOKEN));
+      if (this.#dropToken(token)) return this.#reconnect(this.#greetedAt !== null);
+      const said = reason ? `${ASKS_FOR_TOKEN}: ${reason}` : ASKS_FOR_TOKEN;
+      // What follows the code is for people.
+      return this.#fail(new Error(said, { cause: { code: reason?.split(':')[0] || 'unauthenticated' } }));
     }
-    if (this.#greetedAt === null) this.#leave(server);
+    if (code === TOO_MANY) {
+      // One of the others may end, or be of a page that was left. The limit is the same on every server.
+      this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
+    } else if (this.#greetedAt === null) {
+      this.error = new Error(reason || notConnected(server));
+      this.#leave(server);
+    }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
@@ -438,7 +499,7 @@ export class Feed extends EventTarget {
   }
 
   /** A page; or nothing, if another try may succeed; or the error, if none will. */
-  async #page({ before, limit }) {
+  async #page({ before, limit, afterSequence }) {
     const canceller = new AbortController();
     this.#cancelPage = () => canceller.abort();
     const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
@@ -449,7 +510,8 @@ export class Feed extends EventTarget {
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
       // Browsers refuse to run theirs as a method.
       const send = this.#fetch ?? fetch;
-      const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
+      const headers = afterSequence === undefined ? {} : { 'Tidewire-After': String(afterSequence) };
+      const answer = await send(url, { signal: canceller.signal, ...withToken(token, headers) });
       if (answer.ok) {
         this.#isTokenNew = false;
         return { page: await answer.json() };
@@ -493,7 +555,7 @@ function openSocket(WebSocket) {
     const address = url.replace(/^http/, 'ws');
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
     socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
-    socket.onclose = ({ code }) => onEnd(code);
+    socket.onclose = ({ code, reason }) => onEnd(code, reason);
     // What went wrong is said by its end, too. The package `ws` throws where nobody listens.
     socket.onerror = () => {};
     return () => {
@@ -520,18 +582,23 @@ const openEvents = (url, onMessage, onEnd) => {
 function streamEvents(send) {
   return (url, onMessage, onEnd, token) => {
     const canceller = new AbortController();
+    const report = (code, reason) => {
+      if (!canceller.signal.aborted) onEnd(code, reason);
+    };
     const read = async () => {
       const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
-      if (answer.status === 401) return UNAUTHENTICATED;
-      if (!answer.ok) return null;
+      if (!answer.ok) {
+        const { code, detail } = await answer.json().catch(() => ({}));
+        const said = `the server answered ${answer.status}${detail ? `: ${detail}` : ''}`;
+        if (answer.status === 401) return report(UNAUTHENTICATED, code);
+        return report(code === 'too_many_connections' ? TOO_MANY : null, said);
+      }
       for await (const data of eventData(answer.body)) {
         if (!canceller.signal.aborted) onMessage(JSON.parse(data));
       }
-      return null;
+      report(null);
     };
-    read()
-      .catch(() => null)
-      .then((code) => canceller.signal.aborted || onEnd(code));
+    read().catch(() => report(null));
     return () => canceller.abort();
   };
 }
@@ -550,7 +617,9 @@ async function* eventData(body) {
   }
 }
 
-const withToken = (token) => (token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+const withToken = (token, more = {}) => ({
+  headers: token ? { Authorization: `Bearer ${token}`, ...more } : more,
+});
 
 /** What is promised, unless it takes too long. */
 function inTime(ms, promise) {

@@ -12,6 +12,12 @@ const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
 /** 12,345 */
 export const count = (value) => (isNumber(value) ? whole.format(value) : NONE);
 
+/** 1 post, 2 posts */
+export const plural = (value, thing) => `${count(value)} ${value === 1 ? thing : `${thing}s`}`;
+
+/** 21:15:07 */
+export const clock = (time) => new Date(time).toLocaleTimeString([], { hourCycle: 'h23' });
+
 /** 12.3K, for where there is little room; small rates keep a decimal. */
 export function amount(value) {
   if (!isNumber(value)) return NONE;
@@ -33,6 +39,27 @@ export function latency(us) {
   if (us < 1000) return `${Math.round(us)} µs`;
   const [scaled, unit] = us < 1_000_000 ? [us / 1000, 'ms'] : [us / 1_000_000, 's'];
   return `${scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${unit}`;
+}
+
+/** What people call a queue; one that this page does not know yet by its own name. */
+export function queueName(name) {
+  const names = {
+    scribe: 'writes',
+    scribe_bytes: 'bytes of writes',
+    read_permits: 'reads',
+    wake_up: 'readers to wake',
+    archive: 'archive reads',
+    snapshot: 'snapshots',
+    fanout: 'posts in fan-out',
+    fanout_deliveries: 'deliveries',
+  };
+  return names[name] ?? name.replaceAll('_', ' ');
+}
+
+/** 12 of 65,536 */
+export function queueText(name, depth, limit) {
+  const format = name.endsWith('_bytes') ? bytes : count;
+  return `${format(depth)} of ${format(limit)}`;
 }
 
 /** 45 s, 12 min, 3 h, 2 days */
@@ -88,7 +115,9 @@ export function blocker({ kind, post, source }, reader) {
     case 'muted':
       return `${reader} has muted ${source}.`;
     case 'blocked':
-      return `There is a block between ${reader} and ${source}.`;
+      return `${reader} has blocked ${source}.`;
+    case 'blocked_by':
+      return `${source} has blocked ${reader}.`;
     case 'own_posts_off':
       return `${reader} wants no own posts in the feed.`;
     case 'reposts_off':

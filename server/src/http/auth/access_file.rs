@@ -4,12 +4,11 @@
 //! - parsing and validating the file. An error names the invalid entry and contains no secrets.
 //!
 //! Not responsible for:
-//! - the permissions of keys (`http::auth::keys`), when to read the file again (`http::auth`).
+//! - the permissions of keys (`http::auth::keys`), when to read the file again (`http::watched_files`).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use ed25519_dalek::VerifyingKey;
 use serde::Deserialize;
@@ -87,54 +86,6 @@ pub enum AccessFileError {
     },
 }
 
-/// The modification time and the length of a file, by which changes are detected. `None` if the file does not exist.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp(Option<(SystemTime, u64)>);
-
-impl Stamp {
-    /// Reads the current stamp of a file. Also works if the file does not exist.
-    pub fn of(file: &Path) -> Self {
-        let metadata = fs::metadata(file).ok();
-        Self(metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len()))))
-    }
-}
-
-/// A file that is checked periodically for changes.
-#[derive(Debug)]
-pub struct Watched {
-    file: PathBuf,
-    /// The stamp when the file was last read.
-    read: Stamp,
-    /// The stamp at the last check.
-    seen: Stamp,
-}
-
-impl Watched {
-    /// Watches a file that was read when it had the stamp `read`.
-    pub fn new(file: PathBuf, read: Stamp) -> Self {
-        Self { file, read, seen: read }
-    }
-
-    /// Returns the path of the file.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// Returns true if the file must be read again: it has changed, and it is unchanged since the last check. A file that is still
-    /// changing may be incomplete.
-    pub fn has_changed(&mut self) -> bool {
-        let now = Stamp::of(&self.file);
-        let is_still = std::mem::replace(&mut self.seen, now) == now;
-        is_still && std::mem::replace(&mut self.read, now) != now
-    }
-
-    /// Returns true if the file is unchanged since [`Self::has_changed`] returned true. If it has changed, a later call to
-    /// [`Self::has_changed`] reports that.
-    pub fn is_as_read(&self) -> bool {
-        Stamp::of(&self.file) == self.read
-    }
-}
-
 /// Reads an access file, and logs a warning if other users may read it.
 ///
 /// # Errors
@@ -142,8 +93,10 @@ impl Watched {
 pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
     let text = read_text(file, ACCESS_FILE_BYTES_MAX)
         .map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
+    let keys = keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })?;
+    // Only now: an invalid file is read every second, and each time would log this.
     warn_of_readers(file);
-    keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })
+    Ok(keys)
 }
 
 fn warn_of_readers(file: &Path) {
@@ -180,14 +133,14 @@ pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
         let of_entry = |what: String| format!("[[server-key]] {nth}, {:?}: {what}", entry.name);
         take_name(&entry.name, &mut names).map_err(of_entry)?;
         let hash = hash_of(&entry.sha256).map_err(of_entry)?;
-        if !keys.add_server(hash, entry.scope) {
+        if !keys.add_server_named(Some(&entry.name), hash, entry.scope) {
             return Err(of_entry("another entry has the same key".to_owned()));
         }
     }
     for (nth, entry) in (1..).zip(&written.token_key) {
         let of_entry = |what: String| format!("[[token-key]] {nth}, {:?}: {what}", entry.name);
         take_name(&entry.name, &mut names).map_err(of_entry)?;
-        let key = token_key(entry).map_err(of_entry)?;
+        let key = token_key(entry).map_err(of_entry)?.named(&entry.name);
         if !keys.add_token(key) {
             return Err(of_entry("another entry has the same key, or the same kid".to_owned()));
         }

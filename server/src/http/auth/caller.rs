@@ -30,8 +30,9 @@ pub(crate) enum Caller {
     User(User),
     /// A WebSocket without credentials, which must authenticate with its first message.
     Unauthenticated,
-    /// A WebSocket of a browser page whose credentials were refused.
-    Refused,
+    /// A WebSocket of a browser page whose credentials were refused. The node that refuses it answers it.
+    #[serde(skip)]
+    Refused(Denial),
 }
 
 /// The user and the permissions of a valid token.
@@ -54,7 +55,7 @@ pub(in crate::http) fn client_of(caller: Option<&Caller>, peer: Option<SocketAdd
     match caller {
         Some(Caller::Server(..)) => return Client::Trusted,
         Some(Caller::User(user)) => return Client::named(user.id.as_str()),
-        Some(Caller::Anybody | Caller::Unauthenticated | Caller::Refused) | None => {}
+        Some(Caller::Anybody | Caller::Unauthenticated | Caller::Refused(_)) | None => {}
     }
     let elsewhere = peer.map(network).filter(|address| !address.is_loopback());
     elsewhere.map_or(Client::Trusted, Client::named)
@@ -83,7 +84,7 @@ impl Caller {
 
     /// Returns true if the caller is authenticated, or if the server has no keys.
     pub(in crate::http) fn is_known(&self) -> bool {
-        !matches!(self, Self::Unauthenticated | Self::Refused)
+        !matches!(self, Self::Unauthenticated | Self::Refused(_))
     }
 
     /// Checks whether the caller has the permission that an operation needs; `user` is the user in the request path.
@@ -92,7 +93,7 @@ impl Caller {
             Self::Anybody => return Ok(()),
             Self::Server(_, scope) => return scope.is_enough(needs),
             Self::User(caller) => caller,
-            Self::Unauthenticated | Self::Refused => return Err(Denial::Missing),
+            Self::Unauthenticated | Self::Refused(_) => return Err(Denial::Missing),
         };
         let right = match needs {
             Needs::Nothing => return Ok(()),
@@ -119,7 +120,7 @@ impl Caller {
             Self::Anybody | Self::Server(..) => Ok(()),
             Self::User(caller) if caller.id == *author => Ok(()),
             Self::User(_) => Err(Denial::Forbidden("the post is another author's")),
-            Self::Unauthenticated | Self::Refused => Err(Denial::Missing),
+            Self::Unauthenticated | Self::Refused(_) => Err(Denial::Missing),
         }
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jsonwebtoken::errors::ErrorKind;
@@ -18,6 +19,7 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use crate::http::auth::caller::{Caller, User};
 use crate::http::auth::denial::Denial;
+use crate::http::auth::key_use::{KeyFigures, KeyUse};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::verified::{VerifiedToken, VerifiedTokens};
 use tidewire::clock::UnixMicros;
@@ -89,6 +91,8 @@ struct ServerKey {
     hash: KeyHash,
     id: KeyId,
     scope: KeyScope,
+    name: Option<Box<str>>,
+    used: Arc<KeyUse>,
 }
 
 /// A key that verifies tokens.
@@ -99,6 +103,8 @@ pub struct TokenKey {
     id: KeyId,
     /// The `kid` of the tokens that this key verifies; without one it verifies tokens with no `kid` or an unknown one.
     kid: Option<String>,
+    name: Option<Box<str>>,
+    used: Arc<KeyUse>,
 }
 
 impl fmt::Debug for Keys {
@@ -129,13 +135,19 @@ impl TokenKey {
             validation.set_required_spec_claims(&["aud"]);
         }
         let kind: &[u8] = if algorithm == Algorithm::HS256 { b"HS256" } else { b"EdDSA" };
-        Self { algorithm, key, validation, id: KeyId::of(kind, material), kid: None }
+        Self { algorithm, key, validation, id: KeyId::of(kind, material), kid: None, name: None, used: Arc::default() }
     }
 
     /// Restricts the key to tokens whose header has this `kid`.
     #[must_use]
     pub fn called(self, kid: &str) -> Self {
         Self { kid: Some(kid.to_owned()), ..self }
+    }
+
+    /// Sets the name by which operators know the key.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { name: Some(name.into()), ..self }
     }
 
     /// Returns the id of the key.
@@ -165,10 +177,15 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 impl Keys {
     /// Adds a server key by its hash. Returns false if the key is already present.
     pub fn add_server(&mut self, hash: KeyHash, scope: KeyScope) -> bool {
+        self.add_server_named(None, hash, scope)
+    }
+
+    /// Adds a server key by its hash, with the name by which operators know it. Returns false if the key is already present.
+    pub fn add_server_named(&mut self, name: Option<&str>, hash: KeyHash, scope: KeyScope) -> bool {
         // The scope is part of the id, so that a session does not continue when the scope of its key changes.
         let id = KeyId::of(format!("server {scope}").as_bytes(), &hash);
         let is_new = !self.server.iter().any(|known| known.hash == hash);
-        self.server.push(ServerKey { hash, id, scope });
+        self.server.push(ServerKey { hash, id, scope, name: name.map(Into::into), used: Arc::default() });
         is_new
     }
 
@@ -188,6 +205,35 @@ impl Keys {
     /// Returns true if there is a key with this id.
     pub fn contains_key(&self, key: KeyId) -> bool {
         self.server.iter().map(|known| known.id).chain(self.token.iter().map(TokenKey::id)).any(|known| known == key)
+    }
+
+    /// Counts a request of an authenticated caller for its key.
+    pub(super) fn note_use(&self, caller: &Caller, now: UnixMicros) {
+        let used = match caller {
+            Caller::Server(id, _) => self.server.iter().find(|key| key.id == *id).map(|key| &key.used),
+            Caller::User(user) => self.token.iter().find(|key| key.id == user.key).map(|key| &key.used),
+            Caller::Anybody | Caller::Unauthenticated | Caller::Refused(_) => None,
+        };
+        used.into_iter().for_each(|used| used.note(now));
+    }
+
+    /// Returns the figures of all keys, in the order in which they were added: server keys, then those that verify tokens.
+    pub(super) fn figures(&self) -> Vec<KeyFigures> {
+        let server = self.server.iter().map(|key| KeyFigures::new(key.name.as_deref(), Some(key.scope), &key.used));
+        let token = self.token.iter().map(|key| KeyFigures::new(key.name.as_deref(), None, &key.used));
+        server.chain(token).collect()
+    }
+
+    /// Goes on counting the use of those keys that other keys have, too.
+    pub(super) fn keep_use(&mut self, before: &Self) {
+        for key in &mut self.server {
+            let known = before.server.iter().find(|known| known.hash == key.hash);
+            known.into_iter().for_each(|known| key.used = Arc::clone(&known.used));
+        }
+        for key in &mut self.token {
+            let known = before.token.iter().find(|known| known.id == key.id);
+            known.into_iter().for_each(|known| key.used = Arc::clone(&known.used));
+        }
     }
 
     /// Returns the maximum number of keys that are tried for a token without a known `kid`.

@@ -71,6 +71,12 @@ impl Signer {
     /// # Errors
     /// Returns a message that describes what is wrong with the secret.
     pub fn hs256(secret: &str) -> Result<Self, String> {
+        // Its characters are those of base64, so a token would be made that no server accepts.
+        if secret.starts_with(KEY_PREFIX) {
+            return Err(format!(
+                "this is a server key ({KEY_PREFIX}…), which signs no tokens; name the file with the secret of a [[token-key]]"
+            ));
+        }
         Ok(Self { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(&secret_of(secret)?) })
     }
 

@@ -19,6 +19,7 @@ pub mod cors;
 mod credentials;
 mod denial;
 mod denial_limits;
+mod key_use;
 pub mod keys;
 pub mod mint;
 mod pem;
@@ -47,11 +48,12 @@ use serde::Deserialize;
 use tracing::{error, info};
 
 use crate::http::admission::Permit;
-use crate::http::auth::access_file::{AccessFileError, Stamp, Watched};
+use crate::http::auth::access_file::AccessFileError;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denial_limits::DenialLimits;
-use crate::http::auth::keys::{KeyId, Keys};
+pub(in crate::http) use crate::http::auth::key_use::KeyFigures;
+use crate::http::auth::keys::{KeyHash, KeyId, KeyScope, Keys};
 use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
@@ -59,6 +61,7 @@ use crate::http::engine_cell;
 use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
+use crate::http::watched_files::WatchedFiles;
 use tidewire::clock::{Clock, SystemClock};
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
@@ -121,7 +124,9 @@ impl FromStr for TokenPostIds {
 pub struct Access {
     /// `None` if every caller has all permissions.
     keys: Option<RwLock<Arc<Keys>>>,
-    file: Option<(PathBuf, Stamp)>,
+    file: Option<WatchedFiles<1>>,
+    /// The hash of the key by which this process asks its own server. It is in no file.
+    own_key: Option<KeyHash>,
     origins: Origins,
     hosts: Hosts,
     rates: Option<Rates>,
@@ -142,6 +147,7 @@ impl Default for Access {
         Self {
             keys: None,
             file: None,
+            own_key: None,
             origins: Origins::default(),
             hosts: Hosts::default(),
             rates: None,
@@ -171,9 +177,8 @@ impl Access {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
         let read = |file: PathBuf| {
-            // The stamp is taken before the file is read, so that a concurrent change is detected later.
-            let stamp = Stamp::of(&file);
-            access_file::read(&file).map(|keys| (keys, (file, stamp)))
+            let watched = WatchedFiles::new([file.clone()]);
+            access_file::read(&file).map(|keys| (keys, watched))
         };
         let (keys, file) = file.map(read).transpose()?.unzip();
         let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
@@ -184,6 +189,18 @@ impl Access {
     /// Creates the state from keys.
     pub fn by(keys: Keys) -> Self {
         Self { keys: Some(RwLock::new(Arc::new(keys))), ..Self::default() }
+    }
+
+    /// Admits the key by which this process asks its own server, beside those of the access file and also after that was loaded again.
+    /// Does nothing if the server has no keys.
+    #[must_use]
+    pub fn with_own_key(self, key: &str) -> Self {
+        let access = Self { own_key: Some(keys::hash(key)), ..self };
+        if let Some(known) = &access.keys {
+            let known = std::mem::take(&mut *known.write());
+            access.replace(Arc::into_inner(known).unwrap_or_default());
+        }
+        access
     }
 
     /// Sets who chooses the ids of posts.
@@ -210,6 +227,10 @@ impl Access {
             let before = Arc::clone(&known.read());
             // Without this, all tokens would have to be verified again, which a flood of forged tokens could prevent.
             keys.keep_verified(&before);
+            if let Some(own) = self.own_key {
+                keys.add_server_named(Some("this server"), own, KeyScope::All);
+            }
+            keys.keep_use(&before);
             *known.write() = Arc::new(keys);
         }
     }
@@ -238,24 +259,36 @@ impl Access {
 
     /// Loads the access file again when it changes, and removes old rate limit entries. Never returns.
     pub async fn keep(self: Arc<Self>) {
-        let mut watched = self.file.clone().map(|(file, stamp)| Watched::new(file, stamp));
+        let mut watched = self.file.clone();
         loop {
             sleep(ACCESS_FILE_LOOK).await;
             self.rates.iter().for_each(Rates::sweep);
             self.new_sources.sweep();
             self.denial_limits.sweep();
             self.signatures.sweep(Instant::now());
-            let Some(watched) = &mut watched else { continue };
-            if !watched.has_changed() {
-                continue;
-            }
-            match access_file::read(watched.file()) {
-                Ok(_) if !watched.is_as_read() => {}
-                Ok(keys) => {
-                    info!("loaded new keys from {}", watched.file().display());
-                    self.replace(keys);
+            watched.iter_mut().for_each(|watched| self.load_again(watched));
+        }
+    }
+
+    /// Loads the access file again, if it has changed or could not be read before.
+    fn load_again(&self, watched: &mut WatchedFiles<1>) {
+        if !watched.is_read_due() {
+            return;
+        }
+        let [file] = watched.files().clone();
+        match access_file::read(&file) {
+            Ok(_) if !watched.is_as_read() => {}
+            Ok(keys) => {
+                match (file.display(), watched.note_success()) {
+                    (file, true) => info!("the access file {file} can be used again: loaded its keys"),
+                    (file, false) => info!("loaded new keys from {file}"),
                 }
-                Err(cause) => error!("{cause}; the previous keys remain valid"),
+                self.replace(keys);
+            }
+            Err(cause) => {
+                if watched.note_failure(cause.to_string()) {
+                    error!("{cause}; the previous keys remain valid");
+                }
             }
         }
     }
@@ -274,7 +307,7 @@ impl Access {
             let denial = self.count_denial(denial, request.peer_addr());
             let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
             // In a browser, a page learns the reason of a refusal only from a close code.
-            if is_page && denial.is_of_credentials() { Ok(Caller::Refused) } else { Err(denial) }
+            if is_page && denial.is_of_credentials() { Ok(Caller::Refused(denial)) } else { Err(denial) }
         })?;
         if engine.is_none() && matches!(caller, Caller::User(_)) {
             // Revocations are not known during recovery, and recovery may end before the handler runs.
@@ -336,7 +369,13 @@ impl Access {
             self.check_lifetime(user, now)?;
             engine.map_or(Ok(()), |engine| validity::check_revoked(user, engine))?;
         }
+        keys.note_use(&caller, now);
         Ok(caller)
+    }
+
+    /// Returns the use of each key, or `None` if the server has no keys.
+    pub(in crate::http) fn key_figures(&self) -> Option<Vec<KeyFigures>> {
+        self.keys().map(|keys| keys.figures())
     }
 
     fn keys(&self) -> Option<Arc<Keys>> {

@@ -89,7 +89,7 @@ impl<C: Clock + Clone> Rates<C> {
         match caller {
             Caller::Server(..) => Ok(()),
             Caller::User(user) => self.take(&user.id, NonZeroU32::MIN).map_err(Denial::TooOften),
-            Caller::Anybody | Caller::Unauthenticated | Caller::Refused => {
+            Caller::Anybody | Caller::Unauthenticated | Caller::Refused(_) => {
                 self.enter_from(peer).map_err(Denial::TooOften)
             }
         }

@@ -9,6 +9,7 @@ use actix_web::rt::time::{Sleep, sleep};
 
 use crate::http::auth::Access;
 use crate::http::auth::caller::{Caller, User};
+use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::KeyId;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::Engine;
@@ -48,24 +49,24 @@ impl SessionExpiry {
         let (key, token) = match caller {
             Caller::Server(key, _) => (*key, None),
             Caller::User(user) => (user.key, Some(token(user))),
-            Caller::Anybody | Caller::Unauthenticated | Caller::Refused => return None,
+            Caller::Anybody | Caller::Unauthenticated | Caller::Refused(_) => return None,
         };
         Some(Box::new(Self { access: Arc::clone(access), key, token }))
     }
 
-    /// Returns the reason if the connection must end. Otherwise registers the task to be woken when the token expires or is revoked.
+    /// Returns the code of the reason if the connection must end. Otherwise registers the task to be woken when the token expires or is revoked.
     pub(in crate::http) fn ended(&mut self, task: &mut Context<'_>) -> Option<&'static str> {
         let Token { issued_at, until, asleep, session, engine } = self.token.as_mut()?;
         // The loop runs until there is no pending call, because only then a later call wakes the task.
         while session.was_signalled(task) {
             if engine.is_token_revoked(session.user(), *issued_at) {
-                return Some("the token was revoked");
+                return Some(Denial::Revoked.code());
             }
         }
         while asleep.as_mut().poll(task).is_ready() {
             let left = self.access.left(*until);
             if left.is_zero() {
-                return Some("the token has expired");
+                return Some(Denial::Expired.code());
             }
             asleep.set(sleep(left));
         }

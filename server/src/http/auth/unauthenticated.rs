@@ -154,7 +154,7 @@ mod tests {
     fn the_longest_silent_one_goes_of_an_address_or_of_all_and_nothing_is_kept_of_who_has_gone() {
         let admission = Admission::new(AdmissionLimits::default());
         let connections = UnauthenticatedConnections::new(4, 2);
-        let enter = |host| connections.enter(address(host), || admission.enter(WorkKind::Handshake)).unwrap();
+        let enter = |host| connections.enter(address(host), || admission.enter(WorkKind::Unauthenticated)).unwrap();
         let mut slots = vec![enter(1), enter(2), enter(1)];
         slots.push(enter(1));
         let out = |slots: &[UnauthenticatedSlot]| slots.iter().map(is_evicted).collect::<Vec<_>>();
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(out(&slots), [true, true, false, false, false, false], "and then the first of all");
         assert_eq!(connections.table.lock().all.len(), 4);
         let of_proxy: Vec<_> =
-            (0..4).map(|_| connections.enter(None, || admission.enter(WorkKind::Handshake)).unwrap()).collect();
+            (0..4).map(|_| connections.enter(None, || admission.enter(WorkKind::Unauthenticated)).unwrap()).collect();
         assert_eq!(out(&slots), [true; 6]);
         assert_eq!(out(&of_proxy), [false; 4], "who comes for many has all slots");
         drop((slots, of_proxy));
@@ -180,7 +180,7 @@ mod tests {
             .map(|nth| {
                 let permit = || {
                     permits += 1;
-                    admission.enter(WorkKind::Handshake)
+                    admission.enter(WorkKind::Unauthenticated)
                 };
                 connections.enter(address(nth % 7), permit).unwrap()
             })

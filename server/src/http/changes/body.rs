@@ -8,20 +8,20 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::error::BlockingError;
 use actix_web::rt::time::{self, Sleep, sleep};
 use actix_web::web::{self, Bytes};
-use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::http::auth::SessionExpiry;
+use crate::http::changes::place::Place;
 use crate::http::changes::reading::{Format, Piece, Reading};
 use crate::http::changes::streams::{Ended, Slot};
+use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::engine::Engine;
-use tidewire::storage::journal::Sequence;
 
 /// A read on a thread that may block.
 type Read = Pin<Box<dyn Future<Output = Result<(Box<Reading>, Piece), BlockingError>>>>;
@@ -39,51 +39,38 @@ pub(super) struct Body {
     slot: Slot,
     engine: Engine,
     session_expiry: Option<Box<SessionExpiry>>,
-    through: Sequence,
+    /// The place up to which everything was handed to the connection.
+    place: Place,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
-    /// Since when there is a part, or could be one, that the connection has not asked for. It asks when the client has taken most of the last.
-    untaken_since: Arc<Mutex<Option<Instant>>>,
-    stall_max: Duration,
+    /// The connection, which knows whether its client takes too little.
+    connection: Option<Arc<ConnectionState>>,
 }
 
 impl Body {
-    /// Creates the body of a stream, for a client that may take nothing for `stall_max`.
+    /// Creates the body of a stream that is sent on this connection.
     pub(super) fn new(
         reading: Reading,
         slot: Slot,
         engine: Engine,
         session_expiry: Option<Box<SessionExpiry>>,
-        stall_max: Duration,
+        connection: Option<Arc<ConnectionState>>,
     ) -> Self {
         let heartbeat = engine.shared().config.live_heartbeat;
-        let (format, through) = (reading.format(), reading.begins_after());
-        // The first message comes at once: it shows that the stream is open, and where it begins.
-        let next_beat = Box::pin(sleep(Duration::ZERO));
-        let (state, untaken_since) = (State::Over, Arc::default());
-        let mut body = Self {
-            state,
-            format,
-            slot,
-            engine,
-            session_expiry,
-            through,
-            heartbeat,
-            next_beat,
-            untaken_since,
-            stall_max,
-        };
+        let (format, place) = (reading.format(), reading.begins_after().clone());
+        // The first server-sent event comes at once: it shows that the stream is open, and where it begins. Lines have a last one.
+        let first = if format == Format::EventStream { Duration::ZERO } else { heartbeat };
+        let next_beat = Box::pin(sleep(first));
+        let state = State::Over;
+        let mut body = Self { state, format, slot, engine, session_expiry, place, heartbeat, next_beat, connection };
         body.read(Box::new(reading));
         body
     }
 
     /// Begins to read the next part.
     fn read(&mut self, mut reading: Box<Reading>) {
-        *self.untaken_since.lock() = None;
-        let untaken_since = Arc::clone(&self.untaken_since);
         self.state = State::Reading(Box::pin(web::block(move || {
             let piece = reading.read();
-            *untaken_since.lock() = Some(Instant::now());
             (reading, piece)
         })));
     }
@@ -95,11 +82,9 @@ impl Body {
 
     /// Takes a part that was read, and appends its text.
     fn take(&mut self, reading: Box<Reading>, piece: &Piece, out: &mut String) {
-        self.through = piece.through;
-        self.slot.note_sent(piece.through, piece.events, piece.text.len());
+        self.place.clone_from(&piece.place);
+        self.slot.note_sent(piece.place.after, piece.events, piece.text.len());
         out.push_str(&piece.text);
-        // A pause is over soon, unless the connection does not ask.
-        *self.untaken_since.lock() = piece.pause.is_some().then(Instant::now);
         if let Some(why) = piece.end {
             return self.end(why);
         }
@@ -112,11 +97,12 @@ impl Body {
         }
     }
 
+    /// Says how far the stream is: so a client whose types are rare neither gives up nor begins again far behind.
     fn beat(&mut self, out: &mut String) {
         if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
             self.end(Ended::Key);
-        } else if self.format == Format::EventStream {
-            self.format.write_reached(out, self.through);
+        } else if !matches!(self.state, State::Over) {
+            self.format.write_reached(out, &self.place, false);
         }
     }
 }
@@ -161,12 +147,11 @@ impl MessageBody for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let untaken = self.untaken_since.lock().map(|since| since.elapsed()).unwrap_or_default();
-        // The socket begins to count when it is full, which may be before the next part is ready.
-        if untaken >= self.stall_max / 2 && !matches!(self.state, State::Over) {
+        let is_stalled = self.connection.as_ref().is_some_and(|connection| connection.is_stalled());
+        if is_stalled && !matches!(self.state, State::Over) {
             warn!(
-                after = self.through.0,
-                "a stream of changes was disconnected: its client took nothing for {untaken:.1?}"
+                after = self.place.after.0,
+                "a stream of changes was disconnected: its client took too little for too long"
             );
             self.slot.end(Ended::Slow);
         }

@@ -1,13 +1,16 @@
 //! The stream of accepted events, for other systems: `GET /v1/changes`.
 //!
 //! Responsible for:
-//! - the request: where the stream begins, which types of events it has ([`types`]), and its refusals;
-//! - sending it ([`body`]), what is sent ([`reading`]), the text of its lines ([`text`]), the limit on streams and their figures ([`streams`]).
+//! - the request: where the stream begins ([`place`]), which types of events it has ([`types`]), and its refusals;
+//! - sending it ([`body`]), what is sent ([`reading`]), who has missed a post ([`missed`]), the text of its lines ([`text`]), the limit on
+//!   streams and their figures ([`streams`]).
 //!
 //! Not responsible for:
 //! - the order and the durability of events, and how far back they are kept (the engine and its journal).
 
 mod body;
+mod missed;
+mod place;
 mod reading;
 pub(in crate::http) mod streams;
 mod text;
@@ -15,7 +18,7 @@ mod types;
 
 use std::sync::Arc;
 
-use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, VARY};
+use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, Data};
 use actix_web::{HttpRequest, HttpResponse};
@@ -23,17 +26,19 @@ use serde_json::json;
 
 use crate::http::auth::{Access, Caller, SessionExpiry};
 use crate::http::changes::body::Body;
-use crate::http::changes::reading::{Format, Readers, Reading};
+use crate::http::changes::missed::Readers;
+use crate::http::changes::place::Place;
+use crate::http::changes::reading::{Format, Reading};
 use crate::http::changes::streams::ChangeStreams;
-use crate::http::changes::types::Types;
+use crate::http::changes::types::{MISSED, Types};
 #[cfg(feature = "cluster")]
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
-use crate::http::middleware::pipeline::PipelineState;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
+use crate::http::sockets::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
-use tidewire::cluster::placement::Place;
+use tidewire::cluster::placement::Place as Owner;
 use tidewire::engine::{Changes, ChangesError, Engine};
 use tidewire::error::Error;
 use tidewire::id::SourceId;
@@ -48,8 +53,8 @@ pub(in crate::http) const NDJSON: &str = "application/x-ndjson";
 
 /// The parameters of a request.
 struct Wanted {
-    /// The sequence after which the stream begins; `None` for the end of the journal.
-    after: Option<Sequence>,
+    /// The place after which the stream begins; `None` for the end of the journal.
+    place: Option<Place>,
     /// Maximum number of events.
     limit: Option<u64>,
     types: Types,
@@ -63,9 +68,9 @@ pub(in crate::http) async fn changes(
     engine: ReadyEngine,
     access: Data<Access>,
     streams: Data<ChangeStreams>,
-    pipeline: Data<PipelineState>,
 ) -> Result<HttpResponse, Problem> {
-    let Wanted { after, limit, types, format } = wanted(&request)?;
+    let Wanted { place, limit, types, format } = wanted(&request)?;
+    let (after, after_reader) = place.map_or((None, None), |Place { after, reader }| (Some(after), reader));
     let slot = ChangeStreams::enter(&streams.into_inner())?;
     let opening = Engine::clone(&engine);
     // Searching the journal, or asking the log of a cluster, blocks.
@@ -83,8 +88,9 @@ pub(in crate::http) async fn changes(
     }
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
     let readers = Readers { engine: (*engine).clone(), is_here: readers_here(&request) };
-    let reading = Reading::new(changes, types, format, limit, readers);
-    Ok(response.body(Body::new(reading, slot, (*engine).clone(), session_expiry, pipeline.pace.stall_max)))
+    let reading = Reading::new(changes, types, format, limit, after_reader, readers);
+    let connection = request.conn_data::<Arc<ConnectionState>>().cloned();
+    Ok(response.body(Body::new(reading, slot, (*engine).clone(), session_expiry, connection)))
 }
 
 /// Returns which readers this server serves: in a cluster, those that this node owns.
@@ -93,7 +99,7 @@ fn readers_here(request: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> 
     match request.app_data::<Data<Peers>>() {
         Some(peers) => {
             let cluster = Arc::clone(peers.cluster());
-            Box::new(move |reader| cluster.placement().owner(reader) == Place::Here)
+            Box::new(move |reader| cluster.placement().owner(reader) == Owner::Here)
         }
         None => Box::new(|_| true),
     }
@@ -106,29 +112,18 @@ fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
 }
 
 fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
-    let parameters = Parameters::read(request, &["after", "limit", "types"])?;
+    let parameters = Parameters::read(request, &["after", "after_reader", "limit", "types"])?;
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = if accept.contains("text/event-stream") { Format::EventStream } else { Format::Lines };
     let types = parameters.text("types").map_or(Ok(Types::ALL), Types::parse)?;
-    let limit = match (parameters.number("limit")?, format) {
-        (None, Format::Lines) => Some(CHANGES_DEFAULT),
-        (None, Format::EventStream) => None,
-        (Some(limit), _) if (1..=CHANGES_MAX).contains(&limit) => Some(limit),
-        (Some(limit), _) => {
-            let detail = format!("limit: {limit} is no whole number from 1 to {CHANGES_MAX}");
-            return Err(Problem::bad("invalid_parameter", detail).of_field("limit"));
-        }
-    };
+    // Server-sent events go on, unless the client wants only some.
+    let is_endless = format == Format::EventStream && parameters.text("limit").is_none();
+    let limit = || parameters.limit_of(CHANGES_DEFAULT, CHANGES_MAX).map(|limit| limit as u64);
+    let limit = if is_endless { None } else { Some(limit()?) };
     // A reconnecting browser repeats the original URL, and has the current place in the header.
     let resumed = request.headers().get("last-event-id").filter(|_| format == Format::EventStream);
-    let resumed = resumed.map(|id| {
-        let number = id.to_str().ok().and_then(|id| id.parse().ok());
-        number
-            .ok_or_else(|| Problem::bad("invalid_parameter", "Last-Event-ID: not a sequence").of_field("Last-Event-ID"))
-    });
-    let resumed = resumed.transpose()?;
-    let after = resumed.map_or_else(|| parameters.number("after"), |id| Ok(Some(id)))?.map(Sequence);
-    Ok(Wanted { after, limit, types, format })
+    let place = Place::requested(&parameters, resumed.map(HeaderValue::as_bytes), types.has(MISSED))?;
+    Ok(Wanted { place, limit, types, format })
 }
 
 /// Begins to read. Blocks.
@@ -162,7 +157,7 @@ fn refusal(cause: &ChangesError) -> Problem {
 impl ChangeStreams {
     fn enter(streams: &Arc<Self>) -> Result<streams::Slot, Problem> {
         Self::begin(streams).ok_or_else(|| {
-            let detail = format!("no room for more streams of changes: {} may be open", streams.limit());
+            let detail = format!("too many streams of changes: at most {}", streams.limit());
             Problem::unavailable("overloaded", detail).retry_soon()
         })
     }

@@ -1,10 +1,11 @@
 //! Reads the journal for a stream of changes, piece by piece, and writes the text of each piece.
 //!
 //! Responsible for:
-//! - which events are written, in which form, and who has missed a post;
+//! - which events are written, in which form, up to which place;
 //! - waiting for a limited time for what is not there yet: the next event, a post that is not applied, an archive that does not answer.
 //!
 //! Not responsible for:
+//! - who has missed a post ([`missed`](super::missed));
 //! - the thread on which it blocks, and the connection ([`body`](super::body)).
 
 use std::time::{Duration, Instant};
@@ -13,10 +14,12 @@ use std::vec;
 use tracing::warn;
 
 use crate::http::changes::NDJSON;
+use crate::http::changes::missed::{ArchiveWaits, MissedPost, Next, Readers, published};
+use crate::http::changes::place::Place;
 use crate::http::changes::streams::Ended;
 use crate::http::changes::text;
 use crate::http::changes::types::{self, MISSED, Types};
-use tidewire::engine::{Candidate, Changes, ChangesError, Engine, PublishedPost, StoredEvent};
+use tidewire::engine::{Changes, ChangesError, StoredEvent};
 use tidewire::feed::event::Event;
 use tidewire::id::SourceId;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -50,10 +53,10 @@ impl Format {
         }
     }
 
-    /// Appends a message of this type, whose JSON `write` appends.
-    fn write(self, out: &mut String, name: &str, sequence: Sequence, write: impl FnOnce(&mut String)) {
+    /// Appends a message of this type, whose JSON `write` appends. `id` is the place after it.
+    fn write(self, out: &mut String, name: &str, id: &impl ToString, write: impl FnOnce(&mut String)) {
         if self == Self::EventStream {
-            for part in ["event: ", name, "\nid: ", &sequence.to_string(), "\ndata: "] {
+            for part in ["event: ", name, "\nid: ", &id.to_string(), "\ndata: "] {
                 out.push_str(part);
             }
         }
@@ -61,19 +64,21 @@ impl Format {
         out.push_str(if self == Self::EventStream { "\n\n" } else { "\n" });
     }
 
-    pub(super) fn write_reached(self, out: &mut String, through: Sequence) {
-        self.write(out, text::REACHED, through, |out| text::reached(through, out));
+    /// Appends the message that says how far the stream is. Only lines have a last one, which `is_last` is true of.
+    pub(super) fn write_reached(self, out: &mut String, place: &Place, is_last: bool) {
+        let goes_on = self == Self::Lines && !is_last;
+        self.write(out, text::REACHED, place, |out| text::reached(place, goes_on, out));
     }
 }
 
-const PATIENCE: Patience = Patience { unknown_max: Duration::from_secs(60), silence_max: Duration::from_secs(10) };
+const PATIENCE: Patience = Patience { archive_max: Duration::from_secs(60), silence_max: Duration::from_secs(10) };
 
 /// A part of the stream.
 pub(super) struct Piece {
     pub(super) text: String,
     pub(super) events: u64,
-    /// The sequence up to which everything was sent or left out.
-    pub(super) through: Sequence,
+    /// The place up to which everything was sent or left out.
+    pub(super) place: Place,
     /// Set if the stream ends after this part.
     pub(super) end: Option<Ended>,
     /// The pause before the next read.
@@ -113,8 +118,8 @@ impl Log for Changes {
 /// How long a stream waits.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// For an archive that cannot be read, before it leaves a reader of a missed post out.
-    unknown_max: Duration,
+    /// For an archive that does not answer, before it leaves out readers of missed posts.
+    archive_max: Duration,
     /// For the next record, before an answer that should end at a later one ends without its last line.
     silence_max: Duration,
 }
@@ -129,58 +134,35 @@ pub(super) struct Reading {
     left: Option<u64>,
     /// Events that were read and not written yet.
     rest: vec::IntoIter<(Sequence, StoredEvent)>,
-    /// The sequence up to which everything was written or left out.
-    through: Sequence,
+    /// The place up to which everything was written or left out. At first it may name a reader of the next post.
+    place: Place,
     readers: Readers,
     /// The post whose readers are being written.
     missed: Option<MissedPost>,
+    archive_waits: ArchiveWaits,
     heard: Instant,
 }
 
-/// The readers whom this server knows to sleep.
-pub(super) struct Readers {
-    pub(super) engine: Engine,
-    /// Returns true if this server serves the reader.
-    pub(super) is_here: Box<dyn Fn(&SourceId) -> bool + Send>,
-}
-
-/// A published post, and the readers who may have missed it and are not written yet.
-struct MissedPost {
-    sequence: Sequence,
-    event: Event,
-    /// Not known before the post is applied here.
-    left: Option<vec::IntoIter<Candidate>>,
-    has_written: bool,
-    /// Since when it is not known whether the next reader has missed it.
-    unknown_since: Option<Instant>,
-}
-
-/// Returns the post that an event publishes.
-fn published(event: &Event) -> Option<PublishedPost<'_>> {
-    match event {
-        Event::Published { position, draft, accepted_at } => {
-            Some(PublishedPost { position: *position, draft, accepted_at: *accepted_at })
-        }
-        _ => None,
-    }
-}
-
 impl Reading {
+    /// Creates what reads a stream. `after_reader` is the reader after whom it begins, of the post that follows.
     pub(super) fn new(
         changes: impl Log + 'static,
         types: Types,
         format: Format,
         limit: Option<u64>,
+        after_reader: Option<SourceId>,
         readers: Readers,
     ) -> Self {
-        let (rest, through, heard) = (Vec::new().into_iter(), changes.sequence(), Instant::now());
-        let (changes, patience) = (Box::new(changes), PATIENCE);
-        Self { changes, patience, types, format, left: limit, rest, through, readers, missed: None, heard }
+        let place = Place { after: changes.sequence(), reader: after_reader };
+        let (rest, heard, patience) = (Vec::new().into_iter(), Instant::now(), PATIENCE);
+        let (changes, archive_waits) = (Box::new(changes), ArchiveWaits::new(patience.archive_max));
+        let (left, missed) = (limit, None);
+        Self { changes, patience, types, format, left, rest, place, readers, missed, archive_waits, heard }
     }
 
-    /// Returns the sequence after which the stream begins or continues.
-    pub(super) fn begins_after(&self) -> Sequence {
-        self.through
+    /// Returns the place after which the stream begins or continues.
+    pub(super) fn begins_after(&self) -> &Place {
+        &self.place
     }
 
     pub(super) fn format(&self) -> Format {
@@ -189,7 +171,7 @@ impl Reading {
 
     /// Reads the next part, which may be empty. Blocks for a limited time.
     pub(super) fn read(&mut self) -> Piece {
-        let mut piece = Piece { text: String::new(), events: 0, through: self.through, end: None, pause: None };
+        let mut piece = Piece { text: String::new(), events: 0, place: self.place.clone(), end: None, pause: None };
         let began = Instant::now();
         while piece.end.is_none() && piece.text.len() < RESPONSE_PIECE_BYTES {
             if let Some(missed) = self.missed.take() {
@@ -197,8 +179,9 @@ impl Reading {
             } else if let Some((sequence, event)) = self.rest.next() {
                 self.take(&mut piece, sequence, event);
             } else {
-                self.through = self.changes.sequence();
-                if self.format == Format::Lines && self.through >= self.changes.end() {
+                // The log may have had records that are no events, so that a reader of the next post stays named.
+                self.place.after = self.changes.sequence();
+                if self.format == Format::Lines && self.place.after >= self.changes.end() {
                     piece.end = Some(Ended::Complete);
                 } else if piece.text.is_empty() && piece.pause.is_none() && began.elapsed() < READ_MAX {
                     self.read_more(&mut piece);
@@ -210,9 +193,9 @@ impl Reading {
                 break;
             }
         }
-        piece.through = self.through;
+        piece.place = self.place.clone();
         if piece.end == Some(Ended::Complete) {
-            self.format.write_reached(&mut piece.text, piece.through);
+            self.format.write_reached(&mut piece.text, &piece.place, true);
         }
         if self.format == Format::EventStream && self.rest.as_slice().is_empty() && self.missed.is_none() {
             piece.pause.get_or_insert(PAUSE);
@@ -225,7 +208,7 @@ impl Reading {
         let is_post = kind == "published";
         let is_wanted = self.types.may_have(kind) || (is_post && names_readers);
         if !is_wanted {
-            self.through = sequence;
+            self.place = Place::after(sequence);
             return;
         }
         if is_post
@@ -240,8 +223,7 @@ impl Reading {
         match stored.decode() {
             Ok(event) => {
                 if names_readers && published(&event).is_some() {
-                    self.missed =
-                        Some(MissedPost { sequence, event, left: None, has_written: false, unknown_since: None });
+                    self.missed = Some(MissedPost::new(sequence, event, self.place.reader.clone()));
                 } else {
                     self.write(piece, sequence, &event);
                 }
@@ -270,66 +252,58 @@ impl Reading {
         sequence: Sequence,
         wanted: Option<(&'static str, impl FnOnce(&mut String))>,
     ) {
-        self.through = sequence;
+        self.place = Place::after(sequence);
         if let Some((name, write)) = wanted {
-            self.format.write(&mut piece.text, name, sequence, write);
+            self.format.write(&mut piece.text, name, &sequence, write);
             self.count(piece);
         }
-        piece.end = self.left.filter(|left| *left == 0).map(|_| Ended::Complete);
     }
 
+    /// Counts a message. The last one that is wanted ends the stream.
     fn count(&mut self, piece: &mut Piece) {
         piece.events += 1;
         self.left = self.left.map(|left| left.saturating_sub(1));
+        if self.left == Some(0) {
+            piece.end = Some(Ended::Complete);
+        }
     }
 
-    /// Writes the next reader who has missed a post, or the post itself after the last one. Until then the messages have the sequence before
-    /// it: a client that comes back with that gets all of them again.
+    /// Writes the next reader who has missed a post, or the post itself after the last one.
     fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
-        let Readers { engine, is_here } = &self.readers;
-        let MissedPost { sequence, event, left, has_written, unknown_since } = &mut missed;
-        let post = published(event);
-        if left.is_none() {
-            *left = post.and_then(|post| engine.may_have_missed(post)).map(Vec::into_iter);
-        }
-        let Some(left) = left else { return self.wait_for(piece, missed) };
-        let (Some(candidate), Some(post)) = (left.as_slice().first().copied(), post) else {
-            let is_shown = self.types.has("published");
-            self.write(piece, *sequence, event);
-            if *has_written && !is_shown && piece.end.is_none() {
-                self.format.write_reached(&mut piece.text, *sequence);
+        match missed.next(&self.readers, &mut self.archive_waits) {
+            Next::NotApplied => {
+                let is_silent = self.heard.elapsed() >= self.patience.silence_max;
+                piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
+                self.wait_for(piece, missed);
             }
-            return;
-        };
-        let found = engine.missed(candidate, post);
-        if found.is_err() && unknown_since.get_or_insert_with(Instant::now).elapsed() < self.patience.unknown_max {
-            return self.wait_for(piece, missed);
+            Next::ArchiveLate => self.wait_for(piece, missed),
+            Next::Reader(id, found) => {
+                self.heard = Instant::now();
+                self.place.reader = Some(id);
+                missed.is_entered |= found.is_some();
+                if let (Some(found), Some(post)) = (found, missed.post()) {
+                    let sequence = self.place.after;
+                    let write = |out: &mut String| text::missed(sequence, &found, post, out);
+                    self.format.write(&mut piece.text, MISSED, &self.place, write);
+                    self.count(piece);
+                }
+                self.missed = Some(missed);
+            }
+            Next::Over => {
+                let is_shown = self.types.has("published");
+                self.write(piece, missed.sequence, &missed.event);
+                // A client that knows a place within the post learns that it is over.
+                if missed.is_entered && !is_shown && piece.end.is_none() {
+                    self.format.write_reached(&mut piece.text, &self.place, false);
+                }
+            }
         }
-        let found = found.unwrap_or_else(|_| {
-            warn!(
-                sequence = sequence.0,
-                "a stream of changes leaves out who has missed a post: the archive cannot be read"
-            );
-            None
-        });
-        (_, *unknown_since) = (left.next(), None);
-        self.heard = Instant::now();
-        if let Some(found) = found.filter(|found| is_here(&found.reader)) {
-            let through = self.through;
-            self.format.write(&mut piece.text, MISSED, through, |out| text::missed(through, &found, post, out));
-            *has_written = true;
-            self.count(piece);
-        }
-        self.missed = Some(missed);
     }
 
-    /// Tries again later who has missed a post: it is not applied here yet, or the archive does not answer. Nobody may be left out for that.
+    /// Tries again later. Nobody may be left out because something is not there yet.
     fn wait_for(&mut self, piece: &mut Piece, missed: MissedPost) {
         self.missed = Some(missed);
         piece.pause = Some(RETRY);
-        if self.format == Format::Lines && self.heard.elapsed() >= self.patience.silence_max {
-            piece.end = Some(Ended::Failed);
-        }
     }
 
     fn read_more(&mut self, piece: &mut Piece) {
@@ -352,7 +326,7 @@ impl Reading {
             }
             Err(cause) => {
                 // The client comes back, and is refused with the reason.
-                warn!(after = self.through.0, "a stream of changes has ended: {cause}");
+                warn!(after = self.place.after.0, "a stream of changes has ended: {cause}");
                 piece.end = Some(Ended::Failed);
             }
         }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::http::answer;
+use crate::http::changes::place::Place;
 use crate::http::changes::types::MISSED;
+use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Missed, PublishedPost};
 use tidewire::feed::cursor;
@@ -14,9 +16,11 @@ use tidewire::storage::journal::Sequence;
 /// The type of the message that says how far the stream is.
 pub(super) const REACHED: &str = "reached";
 
-/// Appends the message that says that everything up to `through` was sent or left out.
-pub(super) fn reached(through: Sequence, json: &mut String) {
-    let _ = write!(json, r#"{{"sequence":{through},"type":"{REACHED}"}}"#);
+/// Appends the message that says that everything up to this place was sent or left out. `goes_on` is false of the last line of an answer.
+pub(super) fn reached(place: &Place, goes_on: bool, json: &mut String) {
+    let _ = write!(json, r#"{{"sequence":{},"type":"{REACHED}""#, place.after);
+    let _ = place.reader.as_ref().map(|reader| write!(json, r#","reader":"{reader}""#));
+    json.push_str(if goes_on { r#","more":true}"# } else { "}" });
 }
 
 /// Appends the event of a published post, which is encoded already.
@@ -24,11 +28,11 @@ pub(super) fn published(sequence: Sequence, post: &str, json: &mut String) {
     for part in [r#"{"sequence":"#, &sequence.to_string(), r#","type":"published","post":"#] {
         json.push_str(part);
     }
-    one_line(post, json);
+    json.push_str(&on_one_line(post));
     json.push('}');
 }
 
-/// Appends a post that a reader has missed. `sequence` is where the stream continues if it breaks off here.
+/// Appends a post that a reader has missed. `sequence` and the reader are the place after it.
 pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: PublishedPost<'_>, json: &mut String) {
     let (id, at, author) = (post.position.id, post.position.published_at, &post.draft.author);
     let _ = write!(json, r#"{{"sequence":{sequence},"type":"{MISSED}","reader":"{reader}","reason":"asleep""#);
@@ -51,7 +55,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
             let _ = write!(json, r#","id":"{id}","at":"{at}""#);
             if let Some(body) = body {
                 json.push_str(r#","body":"#);
-                one_line(body.as_str(), json);
+                json.push_str(&on_one_line(body.as_str()));
             }
             let _ = hidden.map(|hidden| write!(json, r#","hidden":{hidden}"#));
         }
@@ -97,24 +101,12 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
 }
 
 fn follows(edges: &[NewEdge], since: UnixMicros, json: &mut String) {
-    json.push_str(r#","follows":["#);
-    for (nth, NewEdge { follower, source, hidden, .. }) in (0..).zip(edges) {
-        let (separator, since) = (if nth > 0 { "," } else { "" }, UnixMicros(since.0.saturating_add(nth)));
-        let _ = write!(json, r#"{separator}{{"follower":"{follower}","source":"{source}","since":"{since}""#);
+    json.push_str(r#","follows":"#);
+    answer::push_array(json, (0..).zip(edges), |json, (nth, NewEdge { follower, source, hidden, .. })| {
+        let since = UnixMicros(since.0.saturating_add(nth));
+        let _ = write!(json, r#"{{"follower":"{follower}","source":"{source}","since":"{since}""#);
         json.push_str(if *hidden { r#","hidden":true}"# } else { "}" });
-    }
-    json.push(']');
-}
-
-/// Appends JSON without its line breaks. A body may have them between JSON tokens and nowhere else: JSON escapes them within strings.
-fn one_line(text: &str, json: &mut String) {
-    if !text.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
-        return json.push_str(text);
-    }
-    for (nth, line) in text.split(['\n', '\r']).enumerate() {
-        json.push_str(if nth > 0 { " " } else { "" });
-        json.push_str(line);
-    }
+    });
 }
 
 #[cfg(test)]
@@ -136,6 +128,20 @@ mod tests {
     fn draft() -> Draft {
         let body = Body::new("{\"text\":\n\r \"a\\nb\"}").unwrap();
         Draft { tags: vec![SourceId::tag("rust").unwrap()], ..Draft::new(id("bob"), body) }
+    }
+
+    #[test]
+    fn a_place_within_a_post_names_the_reader_and_only_the_last_line_has_no_more() {
+        let places = [Place::after(Sequence(7)), Place { after: Sequence(7), reader: Some(id("ann")) }];
+        let text = |place: &Place, goes_on| {
+            let mut json = String::new();
+            reached(place, goes_on, &mut json);
+            json
+        };
+        assert_eq!(text(&places[0], false), r#"{"sequence":7,"type":"reached"}"#);
+        assert_eq!(text(&places[0], true), r#"{"sequence":7,"type":"reached","more":true}"#);
+        assert_eq!(text(&places[1], false), r#"{"sequence":7,"type":"reached","reader":"ann"}"#);
+        assert_eq!(text(&places[1], true), r#"{"sequence":7,"type":"reached","reader":"ann","more":true}"#);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The types of events in the stream of changes: their names, and a set of them.
 
 use crate::http::problem::Problem;
+use crate::http::request::invalid_parameter;
 use tidewire::feed::event::{Event, MuteOrBlock};
 
 /// All types of accepted events, and last the type of what sleeping readers have missed.
@@ -63,8 +64,8 @@ impl Types {
         let mut types = Self(0);
         for name in text.split(',') {
             let Some(nth) = NAMES.iter().position(|known| *known == name) else {
-                let detail = format!("types: {name:?} is no type of event; there are {}", NAMES.join(", "));
-                return Err(Problem::bad("invalid_parameter", detail).of_field("types"));
+                let what = format!("{name:?} is no type of event; there are {}", NAMES.join(", "));
+                return Err(invalid_parameter("types", &what));
             };
             types.0 |= 1 << nth;
         }

@@ -40,14 +40,13 @@ use actix_web::rt::time::sleep;
 use actix_web::{HttpResponse, ResponseError as _, web};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
 use crate::http::admission::{Admission, AdmissionLimits};
+use crate::http::certificates::{CertificatesError, certificates};
 use crate::http::cluster::delivery::Deliveries;
 use crate::http::cluster::metrics::PassMetrics;
 use crate::http::problem::Problem;
@@ -126,13 +125,16 @@ impl ClusterOptions {
 /// The reason a server cannot be a node.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The file with the certificates cannot be used.
+    /// The file of the authorities has no certificates that can be read.
+    #[error(transparent)]
+    File(#[from] CertificatesError),
+    /// A certificate of the file cannot verify others.
     #[error("{}: {cause}", file.display())]
     Authorities {
         /// The path of the file.
         file: PathBuf,
         /// The underlying error.
-        cause: String,
+        cause: rustls::Error,
     },
 }
 
@@ -316,22 +318,14 @@ pub(in crate::http) fn moved(problem: &Problem) -> HttpResponse {
 fn tls(options: &ClusterOptions) -> Result<ClientConfig, ClusterError> {
     let mut authorities = RootCertStore::empty();
     if let Some(file) = &options.authorities {
-        let failed = |cause: String| ClusterError::Authorities { file: file.clone(), cause };
-        let read = CertificateDer::pem_file_iter(file).map_err(|cause| failed(cause.to_string()))?;
-        for certificate in read {
-            let certificate = certificate.map_err(|cause| failed(cause.to_string()))?;
-            authorities.add(certificate).map_err(|cause| failed(cause.to_string()))?;
-        }
-        if authorities.is_empty() {
-            return Err(failed("no certificate in it".to_owned()));
+        for certificate in certificates(file)? {
+            let unusable = |cause| ClusterError::Authorities { file: file.clone(), cause };
+            authorities.add(certificate).map_err(unusable)?;
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|cause| ClusterError::Authorities {
-        file: options.authorities.clone().unwrap_or_default(),
-        cause: cause.to_string(),
-    })?;
+    let config = config.expect("ring has ciphers for TLS 1.2 and 1.3");
     Ok(config.with_root_certificates(authorities).with_no_client_auth())
 }
 

@@ -89,12 +89,19 @@ impl Peers {
         let Admitted { operation, ref caller, hop, .. } = admitted;
         // The response to a refused caller is a close code, which needs no owner.
         let user = match caller {
-            Some(Caller::Refused) => return self.answer_here(request, &admitted, &handle).await,
+            Some(Caller::Refused(_)) => return self.answer_here(request, &admitted, &handle).await,
             _ => user_of(operation, &request, caller.as_ref()),
         };
         let (mut request, mut looks) = (request, Looks::default());
+        let after = inside::after(&request).ok().flatten().filter(|_| operation.handled_by == HandledBy::Owner);
         loop {
             let decide = || next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop);
+            // Waited for first: by that record another node may own the user, and the client may know what this one does not.
+            if let Some(after) = after.filter(|_| decide().ok() == Some(Next::Here))
+                && !self.cluster.has_applied(after).await
+            {
+                return Ok(request.error_response(self.not_applied_yet(after)));
+            }
             let problem = match decide() {
                 Ok(Next::Here) => {
                     let body = request.extensions().get::<RequestBody>().cloned();
@@ -113,7 +120,14 @@ impl Peers {
                     Ok(Passed::Answered(response)) => {
                         return Ok(ServiceResponse::new(request.request().clone(), response));
                     }
-                    Ok(Passed::Moved) => to.unavailable(),
+                    Ok(Passed::Moved) => {
+                        if let Some(after) = after
+                            && !self.cluster.has_applied(after).await
+                        {
+                            return Ok(request.error_response(self.not_applied_yet(after)));
+                        }
+                        to.unavailable()
+                    }
                     // That node has ended, and another one has its role by now.
                     Ok(Passed::NotSent(problem)) if decide().ok() != Some(Next::Pass(to, address)) => problem,
                     Ok(Passed::NotSent(problem)) | Err(problem) => return Ok(request.error_response(problem)),
@@ -152,9 +166,7 @@ impl Peers {
         match inside::after(&request) {
             Err(problem) => Ok(request.error_response(problem)),
             Ok(Some(after)) if !self.cluster.has_applied(after).await => {
-                let applied = self.cluster.placement().applied().0;
-                let detail = format!("this node has applied {applied} and not {} yet", after.0);
-                Ok(request.error_response(Problem::unavailable("not_applied_yet", detail).retry_soon()))
+                Ok(request.error_response(self.not_applied_yet(after)))
             }
             Ok(_) => {
                 // Before the read, so that it is not newer than this says.
@@ -171,6 +183,12 @@ impl Peers {
                 Ok(response)
             }
         }
+    }
+
+    fn not_applied_yet(&self, after: Sequence) -> Problem {
+        let applied = self.cluster.placement().applied().0;
+        let detail = format!("this node has applied {applied} and not {} yet", after.0);
+        Problem::unavailable("not_applied_yet", detail).retry_soon()
     }
 
     /// Sends a request to the node at `address`, and returns its response.

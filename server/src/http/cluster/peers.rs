@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::http::cluster::Cluster;
+use tidewire::error_text::error_text;
 use tidewire::throttle::Throttle;
 
 /// Maximum time to connect to another node, and to wait for a permit to do so.
@@ -130,8 +131,8 @@ impl Peers {
         request.headers_mut().remove(HOST);
         match timeout(self.cluster.options.answer_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(cause)) if was_sent(&cause) => Err((Failure::Lost(in_full(&cause)), MayRetry::Yes)),
-            Ok(Err(cause)) => Err((Failure::NotSent(in_full(&cause)), MayRetry::No)),
+            Ok(Err(cause)) if was_sent(&cause) => Err((Failure::Lost(error_text(&cause)), MayRetry::Yes)),
+            Ok(Err(cause)) => Err((Failure::NotSent(error_text(&cause)), MayRetry::No)),
             Err(_) => {
                 let cause = format!("it has not answered within {:?}", self.cluster.options.answer_timeout);
                 Err((Failure::Lost(cause), MayRetry::No))
@@ -149,15 +150,4 @@ enum MayRetry {
 fn was_sent(cause: &Error) -> bool {
     let of_hyper = cause.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     !cause.is_connect() && !of_hyper.is_some_and(hyper::Error::is_canceled)
-}
-
-/// Returns the text of an error with the texts of its causes.
-fn in_full(cause: &Error) -> String {
-    let mut text = cause.to_string();
-    let mut source = cause.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }

@@ -19,9 +19,9 @@ use tracing::warn;
 use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
-use crate::http::handlers::posts::{find_own, new_post};
+use crate::http::handlers::posts::{delivered_elsewhere, find_own, new_post};
 use crate::http::problem::Problem;
-use crate::http::request::{self, Parameters, RequestBody, wait};
+use crate::http::request::{self, Parameters, RequestBody, invalid_parameter, wait};
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::error::Error;
 use tidewire::feed::post::Draft;
@@ -70,25 +70,21 @@ pub(in crate::http) async fn publish(
         return Err(moved.clone().into());
     }
     let mut published = published.into_iter();
-    #[cfg(feature = "cluster")]
-    if let (true, Some(peers)) = (wait, request.app_data::<Data<crate::http::cluster::Peers>>()) {
-        peers.delivered_elsewhere().await;
+    if wait {
+        delivered_elsewhere(&request).await;
     }
     let mut next = || published.next().unwrap_or(Err(Error::ShuttingDown)).map_err(Problem::from);
     let outcomes: Vec<Result<Published, Problem>> =
         outcomes.into_iter().map(|outcome| outcome.and_then(|()| next())).collect();
-    let mut json = String::from(r#"{"posts":["#);
-    for (nth, outcome) in outcomes.iter().enumerate() {
-        json.push_str(if nth > 0 { "," } else { "" });
-        match outcome {
-            Ok(published) => entry(&mut json, published),
-            Err(problem) => {
-                metrics.count_refusal(problem.code());
-                refused(&mut json, problem.clone());
-            }
+    let mut json = String::from(r#"{"posts":"#);
+    answer::push_array(&mut json, outcomes, |json, outcome| match outcome {
+        Ok(published) => entry(json, &published),
+        Err(problem) => {
+            metrics.count_refusal(problem.code());
+            refused(json, problem);
         }
-    }
-    json.push_str("]}");
+    });
+    json.push('}');
     Ok(answer::json_text(json))
 }
 
@@ -127,28 +123,25 @@ pub(in crate::http) async fn read(
             Err(cause) => return Err(cause.into()),
         }
     }
-    json.push_str(r#"],"missing":["#);
-    for (nth, id) in missing.iter().enumerate() {
-        let _ = write!(json, r#"{}"{id}""#, if nth > 0 { "," } else { "" });
-    }
-    json.push_str("]}");
+    json.push_str(r#"],"missing":"#);
+    answer::push_ids(&mut json, &missing);
+    json.push('}');
     Ok(answer::json_text(json))
 }
 
 /// Parses `ids`: post ids separated by commas. An id that is named twice is answered once.
 fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostId>, Problem> {
-    let wrong = |what: String| Problem::bad("invalid_parameter", format!("ids: {what}")).of_field("ids");
     let Some(text) = parameters.text("ids") else {
         return Err(Problem::bad("missing_parameter", "ids: needed here, separated by commas").of_field("ids"));
     };
     let mut ids: Vec<PostId> = Vec::new();
     for id in text.split(',') {
-        let id = id.parse().map_err(|cause| wrong(format!("{id:?}: {cause}")))?;
+        let id = id.parse().map_err(|cause| invalid_parameter("ids", &format!("{id:?}: {cause}")))?;
         if !ids.contains(&id) {
             ids.push(id);
         }
         if ids.len() > POSTS_PER_READ_MAX {
-            return Err(wrong(format!("a request may have at most {POSTS_PER_READ_MAX}")));
+            return Err(invalid_parameter("ids", &format!("a request may have at most {POSTS_PER_READ_MAX}")));
         }
     }
     Ok(ids)

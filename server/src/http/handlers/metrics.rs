@@ -26,8 +26,8 @@ use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
-use crate::http::handlers::server::resident_bytes;
 use crate::http::problem::Problem;
+use crate::http::process::resident_bytes;
 use crate::http::request::Parameters;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::connection_slots::Connections;
@@ -194,7 +194,8 @@ impl Sheet<'_> {
                 let of_class = move |(class, count)| ([("operation", operation), ("status", class)], count);
                 of.answered().map(of_class)
             })
-            .filter(|(_, count)| *count > 0)
+            // The failures of an operation in use are counted from 0 on: Prometheus sees no increase in the first value of a series.
+            .filter(|([_, (_, class)], count)| *count > 0 || *class == "5xx")
             .collect();
         let counts = labelled.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(
@@ -402,6 +403,12 @@ impl Sheet<'_> {
         self.counter("archive_statements_read", "Statements to the store of old posts that read", figures.reads)?;
         self.counter("archive_statements_written", "Statements to it that wrote", figures.writes)?;
         self.counter("archive_statements_failed", "Statements to it that failed", figures.errors)?;
+        self.counter("archive_statements_retried", "Statements to it that were sent again", figures.retries)?;
+        let help = "Statements to it that no node answered in time";
+        self.counter("archive_statements_timed_out", help, figures.statement_timeouts)?;
+        self.gauge("archive_connections", "Open connections to its nodes", None, figures.connections)?;
+        let help = "Connections to its nodes that were not made in time";
+        self.counter("archive_connections_timed_out", help, figures.connection_timeouts)?;
         self.counter("archive_cache_hits", "Reads of old posts answered from memory", figures.cache_hits)?;
         self.counter("archive_cache_misses", "Reads of old posts that asked the store", figures.cache_misses)?;
         let bytes = Some(&Unit::Bytes);
@@ -429,18 +436,18 @@ impl Sheet<'_> {
     }
 
     fn of_state(&mut self, engine: &Engine) -> fmt::Result {
-        let shared = engine.shared();
+        let (shared, figures) = (engine.shared(), engine.figures());
         let (world, watchers) = (&shared.world, &shared.watchers);
         for (name, help, value) in [
-            ("sources", "Users, tags and topics that are known", world.sources.len()),
-            ("active_readers", "Readers that are awake", shared.directory.len()),
-            ("edges", "Follow edges", world.edges()),
-            ("posts", "Posts in memory", world.posts.len()),
-            ("live_connections", "Live connections", watchers.connections()),
+            ("sources", "Users, tags and topics that are known", figures.sources),
+            ("active_readers", "Readers that are awake", figures.active),
+            ("edges", "Follow edges", figures.edges),
+            ("posts", "Posts in memory", figures.posts),
+            ("live_connections", "Live connections", figures.live_connections),
             ("live_connections_limit", "How many there may be", shared.config.live_max),
             ("revocations", "Users whose tokens are revoked", world.revocations.len()),
             ("revocations_limit", "How many there may be", REVOCATIONS_MAX),
-            ("watched_readers", "Readers with live connections", watchers.readers()),
+            ("watched_readers", "Readers with live connections", figures.watched_readers),
         ] {
             self.gauge(name, help, None, value as u64)?;
         }
@@ -449,16 +456,11 @@ impl Sheet<'_> {
         let oldest = erasures.oldest_seconds.unwrap_or(0);
         self.gauge("erasure_age", "Time since the oldest erasure under way began", Some(&Unit::Seconds), oldest)?;
         let bytes = Some(&Unit::Bytes);
-        self.gauge("posts", "Memory that posts take", bytes, world.posts.bytes() as u64)?;
-        self.gauge(
-            "inboxes",
-            "Memory that inboxes take, by a sample of them",
-            bytes,
-            shared.counters.inboxes_bytes.get(),
-        )?;
-        let sources = world.sources_bytes() as u64;
+        self.gauge("posts", "Memory that posts take", bytes, figures.posts_bytes)?;
+        self.gauge("inboxes", "Memory that inboxes take, by a sample of them", bytes, figures.inboxes_bytes)?;
+        let sources = figures.sources_bytes;
         self.gauge("sources", "Memory that sources take, with who follows whom, by a sample", bytes, sources)?;
-        let reposts = world.reposts.bytes() as u64;
+        let reposts = figures.reposts_bytes;
         self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
         let graph = world.sources.graph_bytes() as u64;

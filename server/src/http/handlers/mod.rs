@@ -1,6 +1,8 @@
 //! Handlers: each one parses a request, calls the engine, and writes the response.
 
+pub(super) mod all_posts;
 pub(super) mod bulk_posts;
+pub(super) mod diagnostics;
 pub(super) mod erase;
 pub(super) mod explain;
 pub(super) mod feeds;

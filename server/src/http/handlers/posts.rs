@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::http::answer;
 use crate::http::auth::{Access, Caller, Denial};
 use crate::http::caching::{self, Tag};
 use crate::http::engine_cell::ReadyEngine;
@@ -133,9 +134,8 @@ pub(in crate::http) async fn publish(
     }
     access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
-    #[cfg(feature = "cluster")]
-    if let (true, Some(peers)) = (wait, request.app_data::<Data<crate::http::cluster::Peers>>()) {
-        peers.delivered_elsewhere().await;
+    if wait {
+        delivered_elsewhere(&request).await;
     }
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
@@ -179,7 +179,7 @@ pub(in crate::http) async fn edit(
 }
 
 /// The detail of the refusal when an author wants to show a hidden post.
-const HIDDEN: &str = "a hidden post is shown again by who has a key of the server";
+const HIDDEN: &str = "only a server key may show a hidden post again";
 
 /// Handles `DELETE /v1/posts/{id}`.
 pub(in crate::http) async fn delete(
@@ -197,8 +197,20 @@ pub(in crate::http) async fn delete(
         Err(Error::UnknownPost(_)) => {}
         Err(cause) => return Err(cause.into()),
     }
-    Ok(HttpResponse::NoContent().finish())
+    Ok(answer::deleted())
 }
+
+/// Waits until the other nodes of a cluster have delivered what this one has published.
+#[cfg(feature = "cluster")]
+pub(super) async fn delivered_elsewhere(request: &HttpRequest) {
+    if let Some(peers) = request.app_data::<Data<crate::http::cluster::Peers>>() {
+        peers.delivered_elsewhere().await;
+    }
+}
+
+/// Does nothing, because there are no other nodes.
+#[cfg(not(feature = "cluster"))]
+pub(super) async fn delivered_elsewhere(_: &HttpRequest) {}
 
 /// Returns a post if the caller may access it. Posts of other authors are reported as unknown, so that callers cannot find out which posts
 /// exist.

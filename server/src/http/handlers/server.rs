@@ -13,6 +13,7 @@ use crate::http::admission::{Admission, Gate};
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::{EngineCell, ReadyEngine};
 use crate::http::problem::Problem;
+use crate::http::process::resident_bytes;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
@@ -174,31 +175,31 @@ fn no_cluster() -> Problem {
 
 fn figures(engine: &Engine) -> Value {
     let shared = engine.shared();
-    let (world, counters) = (&shared.world, &shared.counters);
+    let (levels, counters) = (engine.figures(), &shared.counters);
     let queue = |queue: QueueDepth| (queue.name.to_owned(), json!({"depth": queue.depth, "limit": queue.limit}));
     let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
     let latencies = shared.fanout_latency.lock().figures(Instant::now());
     let now = shared.clock.now();
     json!({
         "uptime_seconds": shared.started.elapsed().as_secs(),
-        "users": world.sources.len(),
-        "active": shared.directory.len(),
-        "edges": world.edges(),
-        "posts": world.posts.len(),
+        "users": levels.sources,
+        "active": levels.active,
+        "edges": levels.edges,
+        "posts": levels.posts,
         "published": counters.published.get(),
         "deliveries": counters.deliveries.get(),
         "duplicate_deliveries": counters.duplicates.get(),
         "deliveries_below_floor": counters.below_floor.get(),
         "pages": counters.pages.get(),
         "partial_pages": counters.partial_pages.get(),
-        "archive_read_failures": world.read_failures.count(),
+        "archive_read_failures": shared.world.read_failures.count(),
         "wakes": counters.wakes.get(),
         "sleeps": counters.sleeps.get(),
         "user_crashes": counters.user_crashes.get(),
         "shed": counters.shed.get(),
         "live": {
-            "connections": shared.watchers.connections(),
-            "readers": shared.watchers.readers(),
+            "connections": levels.live_connections,
+            "readers": levels.watched_readers,
             "messages": counters.live_messages.get(),
             "cut_off": counters.live_cut_off.get(),
         },
@@ -208,10 +209,10 @@ fn figures(engine: &Engine) -> Value {
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
         "memory": {
             "resident_bytes": resident_bytes(),
-            "posts_bytes": world.posts.bytes(),
-            "sources_bytes": world.sources_bytes(),
-            "inboxes_bytes": counters.inboxes_bytes.get(),
-            "reposts_bytes": world.reposts.bytes(),
+            "posts_bytes": levels.posts_bytes,
+            "sources_bytes": levels.sources_bytes,
+            "inboxes_bytes": levels.inboxes_bytes,
+            "reposts_bytes": levels.reposts_bytes,
         },
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
@@ -281,12 +282,4 @@ fn journal_figures(journal: &JournalFigures) -> Value {
         "written_bytes": number(&journal.written_bytes),
         "commits": number(&journal.commits),
     })
-}
-
-/// Returns the resident memory of this process in bytes, if the system reports it.
-pub(in crate::http) fn resident_bytes() -> Option<u64> {
-    const PAGE_BYTES: u64 = 4_096;
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * PAGE_BYTES)
 }

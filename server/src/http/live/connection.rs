@@ -19,6 +19,7 @@ use crate::http::live::wire::{Close, Received, Wire};
 use tidewire::engine::Watcher;
 use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
+use tidewire::storage::journal::Sequence;
 
 /// Maximum bytes of messages that are written to a live connection with one call.
 const LIVE_WRITE_BYTES: usize = 16 * 1024;
@@ -29,6 +30,8 @@ pub(super) struct Connection<W> {
     state: State,
     /// The expiry of the session; `None` if the server has no keys.
     session_expiry: Option<Box<SessionExpiry>>,
+    /// The sequence for the first message, until that is written. None on one machine.
+    sequence: Option<Sequence>,
     /// The stream position of the client, once it is known.
     place: Option<StreamPosition>,
     /// The number of unread entries, if the client wants it.
@@ -44,17 +47,18 @@ enum State {
 }
 
 impl<W: Wire> Connection<W> {
-    /// Creates a connection that sends the events of `watcher` over `wire`, and a heartbeat at every interval, until the session expires.
+    /// Creates a connection that sends the events of `watcher` over `wire`, and a heartbeat at every interval, until the session expires. In a
+    /// cluster, `sequence` is how far the log was after the reader's feed began to be watched.
     pub(super) fn new(
         wire: W,
-        watcher: Watcher,
+        (watcher, sequence): (Watcher, Option<Sequence>),
         heartbeat: Duration,
         session_expiry: Option<Box<SessionExpiry>>,
         unread: Option<UnreadCount>,
     ) -> Self {
         let next_beat = Box::pin(sleep(heartbeat));
         let unread = unread.map(Box::new);
-        Self { wire, state: State::Open(watcher), session_expiry, place: None, unread, heartbeat, next_beat }
+        Self { wire, state: State::Open(watcher), session_expiry, sequence, place: None, unread, heartbeat, next_beat }
     }
 
     /// Creates a connection that is closed at once.
@@ -64,6 +68,7 @@ impl<W: Wire> Connection<W> {
             wire,
             state: State::Refused(why),
             session_expiry: None,
+            sequence: None,
             place: None,
             unread: None,
             heartbeat: Duration::MAX,
@@ -93,7 +98,7 @@ impl<W: Wire> Connection<W> {
                 Poll::Ready(Ok(event)) => {
                     self.place = Some(event.place);
                     self.unread.iter_mut().for_each(|unread| unread.note(&event.kind));
-                    self.wire.write(&event, out);
+                    self.wire.write(&event, self.sequence.take(), out);
                 }
                 Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
                 Poll::Pending => break,
@@ -110,11 +115,11 @@ impl<W: Wire> Connection<W> {
                 return Some(Close::Dead);
             }
             if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
-                return Some(Close::Unauthenticated("the key is not good any more"));
+                return Some(Close::Unauthenticated("invalid_token: the key is not good any more"));
             }
             // Scripts in a browser see this message; they do not see pings.
             if let Some(place) = self.place {
-                self.wire.write(&LiveEvent { place, kind: EventKind::Beat }, out);
+                self.wire.write(&LiveEvent { place, kind: EventKind::Beat }, None, out);
             }
         }
         None

@@ -21,6 +21,7 @@ use crate::http::admission::{Admission, Permit};
 use crate::http::auth::{Access, Denial, SessionExpiry, UnauthenticatedSlot};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
+use crate::http::live::shown_log::ShownLog;
 use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, Received, WebSocket};
 use crate::http::operation::{Needs, Right, WorkKind};
@@ -34,6 +35,9 @@ use tidewire::id::SourceId;
 use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::live::subscriber_queue::Closing;
 
+/// The reason with which a connection is closed whose first message is another one.
+const NO_AUTH_MESSAGE: &str = "unauthenticated: the first message is no {\"type\":\"auth\",\"token\":…}";
+
 /// The parameters of the live request.
 pub(super) struct LiveRequest {
     pub(super) engine: Engine,
@@ -45,6 +49,7 @@ pub(super) struct LiveRequest {
     pub(super) unread_of: Option<SourceId>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) connection: Option<Arc<ConnectionState>>,
+    pub(super) log: ShownLog,
 }
 
 /// An unauthenticated connection, which becomes a live connection.
@@ -97,7 +102,8 @@ impl Handshake {
     /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
     pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
         // Not a step of the pipeline: it may end another connection, which only a valid request may do.
-        let slot = request.access.admit_unauthenticated(address, || request.admission.enter(WorkKind::Handshake))?;
+        let slot =
+            request.access.admit_unauthenticated(address, || request.admission.enter(WorkKind::Unauthenticated))?;
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
         let waiting = Waiting { wire, unauthenticated, deadline, slot };
@@ -110,7 +116,7 @@ impl LiveRequest {
     fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
         let refused = |wire, why| State::Known(Box::new(Connection::refused(wire, why)));
         let Some(token) = token(text) else {
-            return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
+            return refused(wire, Close::Unauthenticated(NO_AUTH_MESSAGE));
         };
         let needs = Needs::Own(Right::Read);
         let caller = match self.access.identify(&token, needs, self.user.as_str(), self.peer, &self.engine) {
@@ -133,7 +139,7 @@ impl LiveRequest {
                 let permits = self.admission.unread_counts();
                 let unread = self.unread_of.clone();
                 let unread = unread.map(|reader| UnreadCount::new(self.engine.clone(), reader, permits));
-                Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry, unread)
+                Connection::new(wire, (watcher, self.log.sequence()), heartbeat(&self.engine), session_expiry, unread)
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
             Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),
@@ -153,7 +159,7 @@ impl Waiting {
             return Poll::Ready(Err(Close::Overloaded));
         }
         if self.deadline.as_mut().poll(task).is_ready() {
-            return Poll::Ready(Err(Close::Unauthenticated("no credentials came in time")));
+            return Poll::Ready(Err(Close::Unauthenticated("unauthenticated: no credentials came in time")));
         }
         self.wire.poll_text(task, out).map_err(|outcome| match outcome {
             Received::Invalid => Close::Protocol,

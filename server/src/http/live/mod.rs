@@ -14,6 +14,7 @@ mod frame_checks;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::http) mod fuzzing;
 mod handshake;
+mod shown_log;
 mod text;
 mod unread;
 mod wire;
@@ -33,6 +34,7 @@ use crate::http::auth::{Access, Caller, PROTOCOL, SessionExpiry, offers_protocol
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::live::connection::Connection;
 use crate::http::live::handshake::{Handshake, LiveRequest};
+use crate::http::live::shown_log::ShownLog;
 use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
@@ -72,18 +74,19 @@ pub(super) async fn websocket(
             let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
             let (access, admission) = (access.into_inner(), Admission::of(&request)?);
             let address = connections.limits().proxies.counted(peer);
-            let live =
-                LiveRequest { engine: (*engine).clone(), access, admission, user, resume, unread_of, peer, connection };
+            let (engine, log) = ((*engine).clone(), ShownLog::of(&request));
+            let live = LiveRequest { engine, access, admission, user, resume, unread_of, peer, connection, log };
             Handshake::new(wire, live, address)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.
-        Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
+        Caller::Refused(denial) => Connection::refused(wire, Close::Unauthenticated(denial.code())).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
                 let permits = Admission::of(&request)?.unread_counts();
                 let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
                 let session_expiry = SessionExpiry::of(&access, &caller, &engine);
-                Connection::new(wire, watcher, heartbeat(&engine), session_expiry, unread).boxed()
+                let sequence = ShownLog::of(&request).sequence();
+                Connection::new(wire, (watcher, sequence), heartbeat(&engine), session_expiry, unread).boxed()
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
@@ -113,6 +116,7 @@ pub(super) async fn events(
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
     let permits = Admission::of(&request)?.unread_counts();
     let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
+    let watcher = (watcher, ShownLog::of(&request).sequence());
     let connection = Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry, unread);
     Ok(events_head().body(connection))
 }

@@ -7,6 +7,7 @@ use tidewire::engine::Unread;
 use tidewire::feed::cursor;
 use tidewire::feed::stream::{Epoch, StreamPosition};
 use tidewire::live::event::{EventKind, LiveEntry, LiveEvent};
+use tidewire::storage::journal::Sequence;
 
 /// Returns the `type` of a message.
 pub(super) fn kind(event: &LiveEvent) -> &'static str {
@@ -21,14 +22,17 @@ pub(super) fn kind(event: &LiveEvent) -> &'static str {
     }
 }
 
-/// Appends a message as JSON.
-pub(super) fn message(event: &LiveEvent, json: &mut String) {
+/// Appends a message as JSON. In a cluster, the first one of a connection has the sequence after which pages have to be read.
+pub(super) fn message(event: &LiveEvent, sequence: Option<Sequence>, json: &mut String) {
     // Writing to a `String` cannot fail, and no value here contains a character that JSON escapes.
     let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
     match &event.kind {
         EventKind::Hello { recovered, marker } => {
             let _ = write!(json, r#","epoch":"{}","recovered":{recovered},"marker":"#, epoch(event.place.epoch));
             page_json::optional_cursor(json, *marker);
+            if let Some(Sequence(sequence)) = sequence {
+                let _ = write!(json, r#","after_sequence":{sequence}"#);
+            }
         }
         EventKind::Beat => {}
         EventKind::Post(item) => {

@@ -16,14 +16,15 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::LiveEvent;
 use tidewire::live::subscriber_queue::Closing;
+use tidewire::storage::journal::Sequence;
 
 /// A wire format of a live connection.
 pub(super) trait Wire: Unpin {
     /// Processes what the client sent, and appends the replies to `out`.
     fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received;
 
-    /// Appends a message to `out`.
-    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut);
+    /// Appends a message to `out`; `sequence` belongs to the first one.
+    fn write(&mut self, event: &LiveEvent, sequence: Option<Sequence>, out: &mut BytesMut);
 
     /// Appends a message of this type, whose JSON is `text`, to `out`.
     fn write_text(&mut self, kind: &str, place: StreamPosition, text: &str, out: &mut BytesMut);
@@ -186,9 +187,9 @@ impl Wire for WebSocket {
         Received::Nothing
     }
 
-    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut) {
+    fn write(&mut self, event: &LiveEvent, sequence: Option<Sequence>, out: &mut BytesMut) {
         self.scratch.clear();
-        text::message(event, &mut self.scratch);
+        text::message(event, sequence, &mut self.scratch);
         Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
     }
 
@@ -231,10 +232,10 @@ impl Wire for EventStream {
         Received::Nothing
     }
 
-    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut) {
+    fn write(&mut self, event: &LiveEvent, sequence: Option<Sequence>, out: &mut BytesMut) {
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
-        text::message(event, &mut message);
+        text::message(event, sequence, &mut message);
         self.write_text(text::kind(event), event.place, &message, out);
         self.scratch = message;
     }

@@ -43,8 +43,10 @@ use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::request_metrics::RequestMetrics;
+use crate::http::slow_requests::{SlowRequest, SlowRequests};
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::connection_state::ConnectionState;
+use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// The header with the id by which a request can be found in logs.
@@ -63,6 +65,8 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
+    /// The last of these.
+    pub(in crate::http) slow_requests: Arc<SlowRequests>,
     /// The size in bytes from which responses are compressed.
     pub(in crate::http) compress_from: Option<NonZeroUsize>,
     /// The other nodes, if this server is part of a cluster.
@@ -70,6 +74,16 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) peers: Option<Peers>,
     #[cfg(feature = "otel")]
     pub(in crate::http) spans: Option<Spans>,
+}
+
+impl PipelineState {
+    /// Keeps a slow request for operators, with the status and the id of its response.
+    fn note_slow(&self, pipeline: Pipeline, took: Duration, answer: Option<(u16, Box<str>)>) {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let Operation { name: operation, ref method, path: route, .. } = *pipeline.operation;
+        let (at, method) = (SystemClock.now(), method.as_str());
+        self.slow_requests.add(SlowRequest { at, operation, method, route, answer, took_ms });
+    }
 }
 
 /// The pipeline in front of the handler of an operation.
@@ -124,66 +138,61 @@ impl Pipeline {
     /// Takes a request through all steps. `handle` gets it, and its caller, after it is admitted and its body is read.
     pub(in crate::http) async fn pass(
         self,
-        request: ServiceRequest,
+        mut request: ServiceRequest,
         handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
-        pass(self, request, handle).await
-    }
-}
-
-async fn pass(
-    pipeline: Pipeline,
-    mut request: ServiceRequest,
-    handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
-) -> Result<ServiceResponse, Error> {
-    let operation = pipeline.operation;
-    let Some(state) = request.app_data::<Data<PipelineState>>().cloned() else {
-        return Ok(request.error_response(Problem::internal(&"the application data is missing")));
-    };
-    let mut in_progress =
-        RequestInProgress { state: Data::clone(&state), pipeline, began: Instant::now(), is_answered: false };
-    let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
-        Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
-            let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
-            let answered = match answered {
-                Ok(response) => {
-                    let response = caching::validated(compression::varying(response, state.compress_from));
-                    Ok(guard_response(&state, admission, operation.work, client, response).await)
-                }
-                failed => failed,
-            };
-            (answered, shows_failures)
+        let operation = self.operation;
+        let Some(state) = request.app_data::<Data<PipelineState>>().cloned() else {
+            return Ok(request.error_response(Problem::internal(&"the application data is missing")));
+        };
+        let mut in_progress =
+            RequestInProgress { state: Data::clone(&state), pipeline: self, began: Instant::now(), is_answered: false };
+        let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
+            Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
+                let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
+                let answered = match answered {
+                    Ok(response) => {
+                        let response = caching::validated(compression::varying(response, state.compress_from));
+                        Ok(guard_response(&state, admission, operation.work, client, response).await)
+                    }
+                    failed => failed,
+                };
+                (answered, shows_failures)
+            }
+            Err(problem) => (Ok(request.error_response(problem)), false),
+        };
+        in_progress.is_answered = true;
+        let mut response = answered?;
+        let (refused, failure) = (refusal(&response), Problem::of_failure(&response).cloned());
+        if let Some(failure) = &failure
+            && shows_failures
+        {
+            response = response.into_response(failure.clone().in_full().error_response());
         }
-        Err(problem) => (Ok(request.error_response(problem)), false),
-    };
-    in_progress.is_answered = true;
-    let mut response = answered?;
-    let (refused, failure) = (refusal(&response), Problem::of_failure(&response).cloned());
-    if let Some(failure) = &failure
-        && shows_failures
-    {
-        response = response.into_response(failure.clone().in_full().error_response());
-    }
-    cors::add_headers_to(&mut response);
-    let (status, took) = (response.status(), in_progress.began.elapsed());
-    state.requests.count(pipeline.nth, status, took);
-    refused.into_iter().for_each(|code| state.requests.count_refusal(code));
-    let is_slow = took >= state.slow && operation.work != WorkKind::Live;
-    let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
-    let given = given_id(response.request());
-    // A successful request gets an id only if the client sent one, because it need not be found in logs.
-    if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
-        // Another node that has answered has given it an id under which its log has it.
-        let id = given.or_else(|| response.headers().get(&REQUEST_ID).cloned()).unwrap_or_else(new_id);
-        if is_slow || is_fault {
-            let what = if is_fault { "a request failed" } else { "a slow request" };
-            log_request(what, failure.as_ref().and_then(Problem::inside), operation, &response, took, &id);
+        cors::add_headers_to(&mut response);
+        let (status, took) = (response.status(), in_progress.began.elapsed());
+        state.requests.count(self.nth, status, took);
+        refused.into_iter().for_each(|code| state.requests.count_refusal(code));
+        let is_slow = took >= state.slow && operation.work != WorkKind::Live;
+        let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
+        let given = given_id(response.request());
+        // A successful request gets an id only if the client sent one, because it need not be found in logs.
+        if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
+            // Another node that has answered has given it an id under which its log has it.
+            let id = given.or_else(|| response.headers().get(&REQUEST_ID).cloned()).unwrap_or_else(new_id);
+            if is_slow || is_fault {
+                let what = if is_fault { "a request failed" } else { "a slow request" };
+                log_request(what, failure.as_ref().and_then(Problem::inside), operation, &response, took, &id);
+            }
+            if is_slow {
+                state.note_slow(self, took, Some((status.as_u16(), id.to_str().unwrap_or_default().into())));
+            }
+            response.headers_mut().insert(REQUEST_ID, id);
         }
-        response.headers_mut().insert(REQUEST_ID, id);
+        #[cfg(feature = "otel")]
+        state.spans.iter().for_each(|spans| spans.record(operation, &response, took));
+        Ok(response)
     }
-    #[cfg(feature = "otel")]
-    state.spans.iter().for_each(|spans| spans.record(operation, &response, took));
-    Ok(response)
 }
 
 /// Handles an admitted request, unless another node of the cluster has to.
@@ -218,17 +227,23 @@ async fn handle_here_or_elsewhere(
     handle(request, caller).await
 }
 
-/// Answers a request that matches no operation.
+/// Refuses a request that matches no operation.
 pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> HttpResponse {
-    let began = Instant::now();
-    let mut refusal = problem.error_response();
-    cors::add_headers(request, refusal.headers_mut());
-    refusal.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
     if let Some(state) = request.app_data::<Data<PipelineState>>() {
-        state.requests.count_nowhere(refusal.status(), began.elapsed());
         state.requests.count_refusal(problem.code());
     }
-    refusal
+    answer_nowhere(request, problem.error_response())
+}
+
+/// Completes the answer to a request that matches no operation, and counts it.
+pub(in crate::http) fn answer_nowhere(request: &HttpRequest, mut answer: HttpResponse) -> HttpResponse {
+    let began = Instant::now();
+    cors::add_headers(request, answer.headers_mut());
+    answer.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
+    if let Some(state) = request.app_data::<Data<PipelineState>>() {
+        state.requests.count_nowhere(answer.status(), began.elapsed());
+    }
+    answer
 }
 
 /// Tracks a request until it is answered. If the client disconnects before that, the server drops the request's future and this guard,
@@ -250,6 +265,7 @@ impl Drop for RequestInProgress {
         if took >= self.state.slow && operation.work != WorkKind::Live {
             let took_ms = took.as_millis() as u64;
             warn!(operation = operation.name, took_ms, "a client disconnected before the response");
+            self.state.note_slow(self.pipeline, took, None);
         }
     }
 }

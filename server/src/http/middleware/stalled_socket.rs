@@ -57,17 +57,19 @@ impl<T> StalledSocketTimeout<T> {
 
     /// Updates the stall state after a write, and replaces a pending write by an error after the deadline.
     fn check_write(&mut self, task: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match written {
+        match &written {
             Poll::Ready(Ok(bytes)) => {
                 if let Some(behind) = &mut self.behind {
-                    behind.taken_bytes = behind.taken_bytes.saturating_add(bytes);
+                    behind.taken_bytes = behind.taken_bytes.saturating_add(*bytes);
                 }
                 self.behind.take_if(|behind| behind.taken_bytes >= self.pace.stall_bytes);
             }
+            // Also if the system ends the connection of a client that confirms nothing: that one has vanished, and is not slow.
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
                 let begin = || Behind { deadline: Box::pin(sleep(self.pace.stall_max)), taken_bytes: 0 };
                 ready!(self.behind.get_or_insert_with(begin).deadline.as_mut().poll(task));
+                self.state().note_stalled();
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }

@@ -64,12 +64,17 @@ pub(super) fn all() -> Named {
                 }),
             ),
         ),
-        ("ReachedMessage", message("reached", json!({}))),
+        ("ReachedMessage", reached()),
     ];
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();
     let mut all = messages;
     all.push(("Change", json!({"oneOf": any})));
     all
+}
+
+fn reached() -> Value {
+    let more = json!({"type": "boolean", "description": "True in lines: this is not the last one."});
+    optional(message("reached", json!({})), &[("reader", schema("SourceId")), ("more", more)])
 }
 
 fn message(kind: &str, mut properties: Value) -> Value {

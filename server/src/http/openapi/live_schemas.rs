@@ -19,15 +19,19 @@ pub(super) fn all() -> Named {
         "recovered": {"type": "boolean"},
         "marker": or_null(schema("Cursor")),
     });
+    let mut hello_message = message(
+        "hello",
+        "The first one: exactly what was missed follows if `recovered`; else the feed is to be read again.",
+        hello,
+    );
+    // Not required.
+    hello_message["properties"]["after_sequence"] = json!({
+        "type": "integer",
+        "minimum": 0,
+        "description": "Only from a node of a cluster: read pages with `Tidewire-After` of this number from here on.",
+    });
     let messages = vec![
-        (
-            "HelloMessage",
-            message(
-                "hello",
-                "The first one: exactly what was missed follows if `recovered`; else the feed is to be read again.",
-                hello,
-            ),
-        ),
+        ("HelloMessage", hello_message),
         ("PostMessage", message("post", "The entry is in the feed.", json!({"item": schema("Item")}))),
         (
             "RemoveMessage",

@@ -14,6 +14,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "schemas are put together from what is made on the spot")]
 
 mod change_schemas;
+mod diagnostics_schemas;
 mod documentation;
 mod groups;
 mod live_schemas;

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::openapi::{change_schemas, live_schemas, stats_schemas};
+use crate::http::openapi::{change_schemas, diagnostics_schemas, live_schemas, stats_schemas};
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -26,7 +26,7 @@ pub(super) fn schema(name: &str) -> Value {
 pub(super) fn all() -> Map<String, Value> {
     [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all()]
         .into_iter()
-        .chain([change_schemas::all(), stats_schemas::all()])
+        .chain([change_schemas::all(), stats_schemas::all(), diagnostics_schemas::all()])
         .flatten()
         .map(|(name, schema)| (name.to_owned(), schema))
         .collect()
@@ -203,6 +203,16 @@ fn posts() -> Named {
         ("PublishedPost", published),
         ("RefusedPost", object(json!({"problem": schema("Problem")}))),
         ("PostsAnswer", object(json!({"posts": answers}))),
+        (
+            "PostsPage",
+            object(json!({
+                "posts": array(schema("Post")),
+                "unreadable": array(schema("PostId")),
+                "next": or_null(schema("PostId")),
+                "sequence": count(),
+                "complete": {"type": "boolean"},
+            })),
+        ),
         ("PostList", object(json!({"posts": array(schema("Post")), "missing": array(schema("PostId"))}))),
     ]
 }

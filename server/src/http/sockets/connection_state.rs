@@ -30,6 +30,8 @@ pub(in crate::http) struct ConnectionState {
     /// True if the connection was chosen to end; its socket is notified after that. Belongs to the table.
     is_leaving: AtomicBool,
     is_ended: AtomicBool,
+    /// True if the client took too little of what was sent for too long, which ends the connection.
+    is_stalled: AtomicBool,
     /// True if reading is paused until a request is answered.
     is_waiting: AtomicBool,
     /// Bytes of later requests that are buffered.
@@ -51,6 +53,7 @@ impl ConnectionState {
             idle_since_ms: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             buffered_bytes: AtomicUsize::new(0),
             wants_body: AtomicBool::new(false),
@@ -62,6 +65,16 @@ impl ConnectionState {
     /// client would not receive the response.
     pub(in crate::http) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
         self.connections.begin(self).then(|| UnderWay { connection: Arc::clone(self), keeps: true })
+    }
+
+    /// Notes that the connection ends because its client took too little of what was sent for too long.
+    pub(in crate::http) fn note_stalled(&self) {
+        self.is_stalled.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the connection ends for that reason.
+    pub(in crate::http) fn is_stalled(&self) -> bool {
+        self.is_stalled.load(Ordering::Relaxed)
     }
 
     /// Counts one more request in progress. Returns true if it is the only one.

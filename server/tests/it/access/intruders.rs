@@ -146,7 +146,7 @@ async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of
     strangers.push(socket(here, address, None).await.expect("one more"));
     let mut oldest = Client { socket: strangers.remove(0), hello: json!(null) };
     assert_eq!(oldest.next().await, Next::Closed(1013), "the longest silent one goes");
-    let gate = ask(&server, "/v1/stats", SERVER_KEY).json()["admission"]["live_strangers"].clone();
+    let gate = ask(&server, "/v1/stats", SERVER_KEY).json()["admission"]["live_unauthenticated"].clone();
     assert_eq!((&gate["under_way"], &gate["refused"]), (&json!(LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX), &json!(0)));
     let other = socket(elsewhere, address, None).await;
     assert!(other.is_some(), "those of another address have room");

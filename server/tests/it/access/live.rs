@@ -117,6 +117,54 @@ async fn what_is_not_good_enough_is_refused_in_each_way() {
     assert_eq!(connections(&server), 0);
 }
 
+/// Reads until the connection is closed, and returns its code and reason.
+async fn close_of(client: &mut Client) -> (u16, String) {
+    loop {
+        match tokio::time::timeout(PATIENCE, client.socket.next()).await.expect("something is said") {
+            Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
+            Some(Ok(_)) => {}
+            other => panic!("not closed: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reason_of_a_close_is_the_code_of_the_refusal_of_a_request() {
+    let server = server();
+    for (credential, reason) in [
+        (tokens::expired("ann"), "token_expired"),
+        (tokens::early("ann"), "token_not_yet_valid"),
+        (tokens::of_another_key("ann"), "invalid_token"),
+        ("nonsense".to_owned(), "invalid_token"),
+        (tokens::token("bob"), "forbidden"),
+    ] {
+        let headers = [("authorization", &*bearer(&credential))];
+        assert_eq!(server.ask("GET", "/v1/users/ann/feed", &headers, "").json()["code"], reason, "{credential}");
+        let offered = format!("tidewire, bearer.{credential}");
+        let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        assert_eq!(close_of(&mut client).await, (4001, reason.to_owned()), "{credential}");
+        let (mut client, _) = open(server.address(), None).await.unwrap();
+        client.send(auth(&credential)).await;
+        assert_eq!(close_of(&mut client).await, (4001, reason.to_owned()), "{credential}");
+    }
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    client.send(Message::text("hello")).await;
+    let (code, reason) = close_of(&mut client).await;
+    assert!(code == 4001 && reason.starts_with("unauthenticated: "), "{code} {reason}");
+    let (mut expiring, _) =
+        open(server.address(), Some(("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))))
+            .await
+            .unwrap();
+    assert_eq!(close_of(&mut expiring).await, (4001, "token_expired".to_owned()));
+    let old = bearer(&tokens::made("ann", 60.0, 600.0));
+    let (mut revoked, _) = open(server.address(), Some(("authorization", &old))).await.unwrap();
+    is_greeted(&mut revoked).await;
+    let (key, body) = (bearer(SERVER_KEY), json!({}).to_string());
+    let headers = [("authorization", &*key), ("content-type", "application/json")];
+    assert_eq!(server.ask("POST", "/v1/users/ann/revoke", &headers, body).status, 200);
+    assert_eq!(close_of(&mut revoked).await, (4001, "token_revoked".to_owned()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
     let server = Server::guarded(

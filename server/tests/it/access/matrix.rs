@@ -41,7 +41,9 @@ pub fn call(name: &str) -> Call {
     let write = |body: Option<Value>, status| call(Who::Owner, true, body, status);
     match name {
         "check_alive" | "check_ready" | "describe" => call(Who::Anybody, false, None, 200),
-        "read_stats" => call(Who::Server, false, None, 200),
+        "read_stats" | "read_history" | "read_operations" | "find_sources" | "read_fanout" => {
+            call(Who::Server, false, None, 200)
+        }
         // It is part of none.
         "read_cluster" => call(Who::Server, false, None, 404),
         "read_metrics" => call(Who::Collector, false, None, 200),
@@ -54,6 +56,7 @@ pub fn call(name: &str) -> Call {
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
         "publish_many" => call(Who::Server, true, Some(json!({"posts": [{"author": "ann", "body": "marvel"}]})), 200),
         "read_posts" => call(Who::Each, false, None, 200),
+        "list_posts" => call(Who::Server, false, None, 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
         "read_post" => call(Who::Author, false, None, 200),

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill::Program;
 
@@ -77,7 +79,8 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
 
     let added = run(&["key", "another"]);
     let (told, entry) = (said(&added), String::from_utf8(added.stdout).unwrap());
-    let key = told.lines().nth(1).unwrap();
+    let key = told.strip_suffix('\n').unwrap();
+    assert!(!key.contains([' ', '\n']), "`2> key` must write nothing else: {key}");
     assert!(!entry.contains(key), "`>> access.toml` must not write the key: {entry}");
     assert_eq!(status(&program, key), 401);
     fs::write(&file, format!("{}\n{entry}", tokens::file())).unwrap();
@@ -95,6 +98,51 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
 }
 
 #[test]
+fn a_file_that_is_repaired_without_a_new_time_or_length_is_read_and_the_log_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    fs::write(&file, tokens::file()).unwrap();
+    let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
+    let added = run(&["key", "another"]);
+    let (told, entry) = (said(&added), String::from_utf8(added.stdout).unwrap());
+    let repaired = format!("{}\n{entry}", tokens::file());
+    fs::write(&file, repaired.replace("sha256", "sha512")).unwrap();
+    thread::sleep(Duration::from_millis(4_500));
+    assert_eq!((status(&program, SERVER_KEY), status(&program, told.trim())), (200, 401), "as before");
+
+    let (modified, beside) = (fs::metadata(&file).unwrap().modified().unwrap(), directory.path().join("beside"));
+    fs::write(&beside, repaired).unwrap();
+    fs::File::options().write(true).open(&beside).unwrap().set_modified(modified).unwrap();
+    fs::rename(&beside, &file).unwrap();
+    wait_for(&program, told.trim(), 200);
+    program.signal("TERM");
+    let (_, log) = program.ended();
+    assert_eq!(log.matches("the previous keys remain valid").count(), 1, "{log}");
+    let again = format!("the access file {} can be used again", file.display());
+    assert!(log.contains("ERROR") && log.matches(&again).count() == 1, "{log}");
+}
+
+#[test]
+fn a_key_as_json_is_one_document_and_works_with_its_entry() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, key_file) = (directory.path().join("access.toml"), directory.path().join("key"));
+    let made = run(&["key", "reader", "--scope", "read", "--json"]);
+    assert_eq!((made.status.code(), made.stderr.as_slice()), (Some(0), &b""[..]), "the key is in the document alone");
+    let document: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let [name, key, entry] = ["name", "key", "entry"].map(|field| document[field].as_str().unwrap());
+    assert_eq!((document.as_object().unwrap().len(), name), (3, "reader"));
+    assert!(!entry.contains(key), "{entry}");
+    fs::write(&file, entry).unwrap();
+    fs::write(&key_file, key).unwrap();
+    let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
+    let stats = run(&["stats", "--server", &program.url, "--key-file", path(&key_file)]);
+    assert_eq!(stats.status.code(), Some(0), "{}", said(&stats));
+    let written = run(&["follow", "ann", "bob", "--server", &program.url, "--key-file", path(&key_file)]);
+    assert_eq!(written.status.code(), Some(5), "it is for reading: {}", said(&written));
+    program.kill();
+}
+
+#[test]
 fn an_import_brings_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {
@@ -106,9 +154,45 @@ fn an_import_brings_its_key() {
     let follows = at("follows.txt", "ann bob\n");
     let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
     let import = ["import", "follows", path(&follows), "--server", &program.url];
-    assert_eq!(run(&import).status.code(), Some(1));
+    let without = run(&import);
+    assert_eq!(without.status.code(), Some(5), "{}", said(&without));
+    assert!(said(&without).contains("--key-file FILE"), "{}", said(&without));
     let output = run(&[&import[..], &["--key-file", path(&key)]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    program.kill();
+}
+
+#[test]
+fn an_import_whose_key_is_refused_stops_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let (file, wrong) = (at("access.toml", &tokens::file()), at("wrong", "tidewire_another-key\n"));
+    let own = at("token", &tokens::token("ann"));
+    let posts: String = (0..3_000).map(|nth| format!("{{\"author\":\"user-{nth}\",\"body\":1}}\n")).collect();
+    let follows: String = (0..30_000).map(|nth| format!("user-{nth} bob\n")).collect();
+    let (posts, follows) = (at("posts", &posts), at("follows", &follows));
+    let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
+    for (what, lines, key, code) in [
+        ("posts", &posts, &wrong, "invalid_token"),
+        ("follows", &follows, &wrong, "invalid_token"),
+        ("posts", &posts, &own, "forbidden"),
+    ] {
+        let output = run(&["import", what, path(lines), "--server", &program.url, "--key-file", path(key)]);
+        assert_eq!(output.status.code(), Some(5), "{what}: {}", said(&output));
+        assert!(said(&output).contains(code) && output.stdout.is_empty(), "{what}: {}", said(&output));
+    }
+    // Each of the senders is refused once for each import; they are 8 and 2.
+    let metrics = program.agent.get(format!("{}/metrics", program.url)).header("authorization", bearer(SERVER_KEY));
+    let metrics = metrics.call().unwrap().body_mut().read_to_string().unwrap();
+    for (code, most) in [("invalid_token", 8 + 2), ("forbidden", 8)] {
+        let series = format!("tidewire_http_refusals_total{{code=\"{code}\"}} ");
+        let count: u64 = metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap().parse().unwrap();
+        assert!((1..=most).contains(&count), "{code}: {count} requests were refused");
+    }
     program.kill();
 }
 
@@ -143,4 +227,17 @@ fn tokens_are_minted_by_both_kinds_of_keys() {
     ] {
         assert_eq!(run(&arguments).status.code(), Some(code), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_server_key_signs_no_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("backend.key");
+    fs::write(&file, run(&["key", "backend"]).stderr).unwrap();
+    let output = run(&["token", "ann", "--secret-file", path(&file)]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{}", said(&output));
+    let named = ["backend.key: this is a server key", "[[token-key]]"];
+    assert!(named.iter().all(|part| said(&output).contains(part)), "{}", said(&output));
+    let key = fs::read_to_string(&file).unwrap();
+    assert!(!said(&output).contains(key.trim()), "the key is not printed");
 }

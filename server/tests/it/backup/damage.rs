@@ -13,6 +13,9 @@ use super::{Moment, Place, back_up, go_on};
 use crate::erasure::{Town, open, run};
 use crate::tools::Ran;
 
+/// Maximum bytes of a manifest.
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
 /// The objects of a backup by what they contain: each is in a field of the manifest.
 fn objects_of(place: &Place, field: &str) -> Vec<PathBuf> {
     let manifest = place.objects("backups").pop().unwrap();
@@ -92,6 +95,10 @@ fn a_missing_or_changed_object_is_named_and_nothing_is_restored() {
             fs::write(&manifest, bytes).unwrap();
             refused(&place, &place.restore("into", ""), &[manifest.file_name().unwrap().to_str().unwrap(), named]);
         }
+        // Refused by its size, so that it takes no memory.
+        fs::File::create(&manifest).unwrap().set_len(MANIFEST_BYTES_MAX + 1).unwrap();
+        let named = [manifest.file_name().unwrap().to_str().unwrap(), &format!("more than {MANIFEST_BYTES_MAX}")];
+        refused(&place, &place.restore("into", ""), &named);
         fs::write(&manifest, &good).unwrap();
         let restored = place.restore("into", "");
         assert_eq!(restored.code, 0, "{}", restored.err);
@@ -115,6 +122,7 @@ fn only_an_empty_directory_is_restored_into() {
         assert!(ran.code == 1 && ran.err.contains("the directory data is not empty"), "{}", ran.err);
         let ran = crate::tools::run(place.0.path(), "restore --from file:///nowhere/at/all --data-dir new");
         assert!(ran.code == 1 && ran.err.contains("cannot use the store file:///nowhere/at/all"), "{}", ran.err);
+        assert!(ran.err.ends_with(": the directory does not exist\n"), "{}", ran.err);
         fs::create_dir(place.path("empty")).unwrap();
         let ran = crate::tools::run(
             place.0.path(),

@@ -1,10 +1,12 @@
 //! Backups: what was copied can be restored, as it was after any copied event.
 
+mod choice;
 mod clocks;
 mod counted;
 mod damage;
 mod of_cluster;
 mod program;
+mod untimed;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

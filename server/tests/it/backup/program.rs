@@ -74,6 +74,39 @@ fn a_server_does_not_start_without_its_store() {
     let to = format!("file://{}", place.store().display());
     let (status, log) = Program::spawn(&place.data(), &["--backup-to", &to]).ended();
     assert!(!status.success() && log.contains("cannot use the store file://"), "{log}");
+    let reason = format!("the backup store {to} (--backup-to) cannot be used");
+    assert!(log.contains(&format!("{reason}: the server stops")), "{log}");
+    assert!(log.contains(&format!("error: {reason}: cannot use the store")), "{log}");
+    assert!(!log.contains("cannot be recovered"), "{log}");
+}
+
+#[test]
+fn a_server_that_lost_its_data_does_not_start_beside_its_backups_until_they_are_restored() {
+    let place = Place::new();
+    let to = format!("file://{}", place.store().display());
+    let flags = ["--backup-to", &to, "--backup-every", "300ms"];
+    let program = Program::start(&place.data(), &flags);
+    publish(&program, 0);
+    wait_for_backup(&program);
+    program.kill();
+    let lost = place.path("lost");
+    let refused = |named: &str| {
+        let (status, log) = Program::spawn(&lost, &flags).ended();
+        assert!(!status.success() && log.contains(&format!("error: the backup store {to} (--backup-to)")), "{log}");
+        assert!(log.contains("has backups of data directory ") && log.contains(named), "{log}");
+        assert!(log.contains("or else name another place"), "{log}");
+    };
+    refused(&format!("is empty; if the data was lost, restore it with `tidewire restore --from {to} --data-dir "));
+    // A new world was begun without backups.
+    Program::start(&lost, &[]).kill();
+    refused("restore it into an empty directory with `tidewire restore`");
+    std::fs::remove_dir_all(&lost).unwrap();
+    refused("is empty");
+    let restored = place.restore("lost", "");
+    assert_eq!(restored.code, 0, "the refused start has left nothing in the directory: {}", restored.err);
+    let again = Program::start(&lost, &flags);
+    assert_eq!(posts(&again), 1);
+    again.kill();
 }
 
 /// A server that speaks S3, of the Python package `moto`.

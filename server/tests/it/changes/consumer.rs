@@ -1,11 +1,11 @@
 //! A consumer of the stream as server-sent events.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-use crate::live::client::PATIENCE;
+use super::PATIENCE;
 
 pub struct Consumer {
     lines: BufReader<TcpStream>,
@@ -33,6 +33,14 @@ impl Consumer {
             }
         }
         Ok(Self { lines, head: head.to_lowercase(), last_id: String::new() })
+    }
+
+    /// The body of a refusal, which has a length.
+    pub fn body(&mut self) -> String {
+        let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        self.lines.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
     }
 
     /// The next message; none once the stream has ended. What frames the chunks of the answer is passed over.

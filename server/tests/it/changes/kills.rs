@@ -11,20 +11,69 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::consumer::Consumer;
-use crate::kill::{Program, publish_until_refused};
+use crate::kill::Program;
 
 const CLIENTS: usize = 4;
 
 /// Maximum number of messages until the consumer is killed.
 const LIFE_MAX: u64 = 1_000;
 
+/// What the `nth` write of a client is: a post, the deletion of the post before, or a follow.
+fn write(program: &Program, client: u64, nth: u64) -> Result<u16, ureq::Error> {
+    let (agent, url) = (&program.agent, &program.url);
+    let answer = match nth % 4 {
+        2 => agent.delete(format!("{url}/v1/posts/{}", client * 1_000_000 + nth - 1)).call(),
+        3 => {
+            let edge = format!("{url}/v1/users/a{client}/following/s{nth}");
+            agent.put(edge).content_type("application/json").send("{}")
+        }
+        _ => {
+            let id = (client * 1_000_000 + nth).to_string();
+            let post = json!({"id": id, "author": format!("a{client}"), "body": nth}).to_string();
+            agent.post(format!("{url}/v1/posts")).content_type("application/json").send(post)
+        }
+    };
+    Ok(answer?.status().as_u16())
+}
+
+/// Writes until the server is gone. Returns how many writes of all were acknowledged, counted from 0.
+fn write_until_refused(program: &Program, client: u64, next: &AtomicU64) -> u64 {
+    loop {
+        let nth = next.load(Ordering::Relaxed);
+        match write(program, client, nth) {
+            // Of the last one of a life nobody knows: doing it again is fine either way, and has no second event.
+            Ok(status) => assert!([200, 201, 204, 404].contains(&status), "{client} {nth}: {status}"),
+            Err(_) => return nth,
+        }
+        next.store(nth + 1, Ordering::Relaxed);
+    }
+}
+
+/// Returns the client of a write and its number, from its event.
+fn writer(event: &Value) -> (usize, u64) {
+    let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
+    let after_letter =
+        |value: &Value, letter: char| value.as_str().and_then(|text| text.strip_prefix(letter)?.parse().ok());
+    let of_post = |id: u64| ((id / 1_000_000) as usize, id % 1_000_000);
+    match event["type"].as_str().unwrap() {
+        "published" => of_post(number(&event["post"]["id"])),
+        "deleted" => of_post(number(&event["id"]) + 1),
+        "followed" => {
+            let edge = &event["follows"][0];
+            let client = after_letter(&edge["follower"], 'a').unwrap_or(u64::MAX);
+            (client as usize, after_letter(&edge["source"], 's').unwrap_or(u64::MAX))
+        }
+        other => panic!("{other} was not asked for"),
+    }
+}
+
 /// A consumer that writes down its place after some events. When it is killed, it loses what it has not written down.
 struct Killed<'a> {
     /// The place that was written down.
     after: u64,
-    /// The number of the next post of each client, from all events that were seen.
+    /// The number of the next write of each client, from all events that were seen.
     next: &'a [AtomicU64; CLIENTS],
-    /// True for clients of whom posts may be left out, since the server has said that events are gone.
+    /// True for clients of whom writes may be left out, since the server has said that events are gone.
     may_skip: [bool; CLIENTS],
     random: Rng,
     /// Events that were seen more than once, and how often events were gone.
@@ -34,22 +83,21 @@ struct Killed<'a> {
 
 impl Killed<'_> {
     fn take(&mut self, event: &Value) {
-        let id: u64 = event["post"]["id"].as_str().unwrap().parse().unwrap();
-        let (client, nth) = ((id / 1_000_000) as usize, id % 1_000_000);
+        let (client, nth) = writer(event);
         if client >= CLIENTS {
             // A post by the user who is erased.
             return;
         }
         let next = self.next[client].load(Ordering::Relaxed);
         let may_skip = std::mem::replace(&mut self.may_skip[client], false);
-        assert!(nth <= next || may_skip, "client {client}: post {nth} came, and not {next}");
+        assert!(nth <= next || may_skip, "client {client}: write {nth} came, and not {next}: {event}");
         self.again += u64::from(nth < next);
         self.next[client].fetch_max(nth + 1, Ordering::Relaxed);
     }
 
     /// Reads a stream until it ends, breaks off, or the consumer is killed.
     fn live(&mut self, address: SocketAddr) {
-        let path = format!("/v1/changes?after={}&types=published", self.after);
+        let path = format!("/v1/changes?after={}&types=published,deleted,followed", self.after);
         let Ok(mut stream) = Consumer::try_open(address, &path, None) else { return };
         if stream.head.starts_with("http/1.1 410") {
             return self.skip(address, &path);
@@ -125,7 +173,8 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
         (consumer.again, consumer.gone)
     };
     let start = || {
-        let program = Program::start(directory.path(), &[]);
+        // Erasures wait for no consumer, so that one that is away finds its place gone.
+        let program = Program::start(directory.path(), &["--erasure-grace", "0s"]);
         *address.lock().unwrap() = Some(program.address);
         program
     };
@@ -136,11 +185,11 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
             is_away.store(prunes && round % 2 == 1, Ordering::Relaxed);
             let program = start();
             thread::scope(|scope| {
-                let publish = |client: usize| {
+                let write = |client: usize| {
                     let (program, next) = (&program, &next[client]);
-                    move || publish_until_refused(program, client as u64, next)
+                    move || write_until_refused(program, client as u64, next)
                 };
-                let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(publish(client))).collect();
+                let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(write(client))).collect();
                 thread::sleep(Duration::from_millis(300 + 100 * (round % 3)));
                 if prunes && round % 2 == 1 {
                     erase(&program);

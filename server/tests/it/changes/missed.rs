@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
 
+use super::PATIENCE;
 use super::consumer::Consumer;
 use super::{lines, on_directory, published, server, with};
-use crate::live::client::PATIENCE;
 use crate::server::Server;
 use crate::test_servers::has_program;
 use crate::world::above;
@@ -94,28 +94,42 @@ fn who_wants_to_know_is_known_after_a_restart_and_the_feed_is_the_same_with_or_w
     drop(server);
     let server = on_directory(directory.path());
     let after = serde_json::from_str::<Value>(&server.get("/v1/changes").text).unwrap();
-    let post = published(&server, "bob", &json!(1));
-    assert_eq!(missed(&server, after["sequence"].as_u64().unwrap()), [has_missed("ann", &post, &["bob"])].into());
+    // Delivered, since the client that polls below asks for the post.
+    let post = server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1})).json();
+    let post = post["id"].as_str().unwrap();
+    assert_eq!(missed(&server, after["sequence"].as_u64().unwrap()), [has_missed("ann", post, &["bob"])].into());
     // A client that polls is not asked to read its feed again because of this rule.
     notify(&server, "dan", true);
     let polled = server.get(&format!("/v1/users/dan/feed?after={}", page["newest"].as_str().unwrap())).json();
     assert_eq!((polled["gap"].clone(), polled["items"].as_array().unwrap().len()), (Value::Null, 1), "{polled}");
 }
 
-#[test]
-fn a_consumer_that_breaks_off_between_the_readers_of_a_post_gets_all_of_them_again() {
-    let server = server();
-    let readers: Vec<String> = (0..50).map(|nth| format!("r{nth}")).collect();
+/// Readers who follow bob and wish to know what they miss, by ascending id, which is not the order in which the server gets to know them.
+fn many_readers(server: &Server, count: usize) -> Vec<String> {
+    let mut readers: Vec<String> = (0..count).map(|nth| format!("r{}", (nth * 7) % count)).collect();
     for reader in &readers {
-        follow(&server, reader, "bob");
-        notify(&server, reader, true);
+        follow(server, reader, "bob");
+        notify(server, reader, true);
     }
+    readers.sort();
+    readers
+}
+
+/// Who is named for a post, in the order of the messages.
+fn named(messages: &[Value]) -> Vec<&str> {
+    messages.iter().filter(|message| message["type"] == "missed").map(|one| one["reader"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_consumer_that_stores_only_sequences_gets_the_readers_of_a_post_again() {
+    let server = server();
+    let readers = many_readers(&server, 50);
     let before = lines(&server, 0, 10_000, "").last().unwrap()["sequence"].as_u64().unwrap();
     let posts = [published(&server, "bob", &json!(1)), published(&server, "bob", &json!(2))];
     let mut consumer =
         Consumer::open(server.address(), &format!("/v1/changes?after={before}&types=missed,published"), None);
     let (mut after, mut seen) = (before.to_string(), BTreeSet::new());
-    // It dies after some messages, again and again, and knows only the last place.
+    // It dies after some messages, again and again, and knows only the last sequence.
     for life in 1..2_000_usize {
         for _ in 0..life.min(70) {
             let Some(message) = consumer.next_change() else { break };
@@ -138,10 +152,62 @@ fn a_consumer_that_breaks_off_between_the_readers_of_a_post_gets_all_of_them_aga
         consumer = Consumer::open(server.address(), "/v1/changes?types=missed,published", Some(&after));
     }
     assert_eq!(seen.len(), 2 * readers.len());
-    // A limit does not cut the readers of one post apart.
-    let answer = server.get(&format!("/v1/changes?after={before}&types=missed&limit=1")).text;
+}
+
+#[test]
+fn a_consumer_that_is_cut_off_after_some_readers_reaches_the_last_reader_of_each_post() {
+    let server = server();
+    let readers = many_readers(&server, 50);
+    let before = lines(&server, 0, 10_000, "").last().unwrap()["sequence"].as_u64().unwrap();
+    let posts = [published(&server, "bob", &json!(1)), published(&server, "bob", &json!(2))];
+    for some in [1_usize, 3, 49, 50, 51] {
+        let (mut place, mut all, path) = (before.to_string(), Vec::new(), "/v1/changes?types=missed,published&after=0");
+        while all.len() < 102 {
+            let mut consumer = Consumer::open(server.address(), path, Some(&place));
+            for _ in 0..some.min(102 - all.len()) {
+                all.push(consumer.next_change().unwrap());
+            }
+            place = consumer.last_id;
+        }
+        for (post, found) in posts.iter().zip(all.chunks(51)) {
+            assert_eq!(named(found), readers, "{some} at a time");
+            assert!(found[..50].iter().all(|message| message["post"]["id"] == post.as_str()));
+            assert_eq!((&found[50]["type"], &found[50]["post"]["id"]), (&json!("published"), &json!(post)));
+        }
+        // As lines, the limit counts readers.
+        let found = lines(&server, before, some as u64, "&types=missed,published");
+        assert_eq!(found, all, "{some} at a time");
+    }
+    let within = format!("/v1/changes?types=missed&after={before}&after_reader={}&limit=1", readers[20]);
+    let answer = server.get(&within).text;
     let last: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
-    assert_eq!((answer.lines().count(), &last), (51, &json!({"sequence": before + 1, "type": "reached"})));
+    assert_eq!(last, json!({"sequence": before, "type": "reached", "reader": readers[21]}));
+}
+
+#[test]
+fn a_place_within_a_post_is_the_same_after_a_restart_that_knows_readers_in_another_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on_directory(directory.path());
+    let readers = many_readers(&server, 30);
+    let before = lines(&server, 0, 10_000, "").last().unwrap()["sequence"].as_u64().unwrap();
+    let post = published(&server, "bob", &json!(1));
+    let path = "/v1/changes?types=missed";
+    let mut consumer = Consumer::open(server.address(), path, Some(&before.to_string()));
+    let mut all: Vec<Value> = (0..10).map(|_| consumer.next_change().unwrap()).collect();
+    let place = consumer.last_id.clone();
+    assert_eq!(place, format!("{before}-{}", readers[9]));
+    drop(consumer);
+    // A start from a snapshot assigns numbers to readers anew.
+    assert_eq!(server.post("/v1/snapshots", &json!({})).status, 201);
+    drop(server);
+    let server = on_directory(directory.path());
+    let mut consumer = Consumer::open(server.address(), path, Some(&place));
+    all.extend((0..20).map(|_| consumer.next_change().unwrap()));
+    assert_eq!(named(&all), readers);
+    // Behind the last reader, the place is after the post.
+    assert_eq!(consumer.next(), json!({"sequence": before + 1, "type": "reached"}));
+    assert_eq!(consumer.last_id, (before + 1).to_string());
+    assert!(all.iter().all(|message| message["post"]["id"] == post.as_str()));
 }
 
 #[test]

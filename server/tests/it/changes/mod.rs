@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 mod consumer;
+mod erased;
 mod kills;
 mod missed;
 #[cfg(feature = "cluster")]
@@ -21,9 +22,11 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::memory::MemoryFiles;
 
-use crate::live::client::PATIENCE;
 use crate::server::Server;
 use consumer::Consumer;
+
+/// The longest time for which anything here is waited for. It only takes so long where something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server with a journal in memory.
 fn server() -> Server {
@@ -45,18 +48,26 @@ fn on_directory(directory: &Path) -> Server {
     Server::of(Engine::open_directory(EngineConfig::default(), directory).unwrap())
 }
 
+/// Returns the place after a message, as the parameters of a request.
+fn place_of(message: &Value) -> String {
+    let reader = message["reader"].as_str().map_or(String::new(), |reader| format!("&after_reader={reader}"));
+    format!("{}{reader}", message["sequence"])
+}
+
 /// Reads lines after a sequence until there are none, in answers of at most `limit` events.
 fn lines(server: &Server, after: u64, limit: u64, types: &str) -> Vec<Value> {
-    let (mut after, mut all) = (after, Vec::new());
+    let (mut after, mut all) = (after.to_string(), Vec::new());
     loop {
         let answer = server.get(&format!("/v1/changes?after={after}&limit={limit}{types}"));
         assert_eq!((answer.status, answer.header("content-type")), (200, "application/x-ndjson"), "{}", answer.text);
         let mut found: Vec<Value> = answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let reached = found.pop().unwrap();
-        assert_eq!(reached["type"], "reached");
+        assert_eq!((&reached["type"], &reached["more"]), (&json!("reached"), &Value::Null));
+        // Places between events are no events.
+        found.retain(|message| message["more"] != true);
         assert!(found.len() as u64 <= limit, "{} of at most {limit}", found.len());
         let is_over = (found.len() as u64) < limit;
-        after = reached["sequence"].as_u64().unwrap();
+        after = place_of(&reached);
         all.append(&mut found);
         if is_over {
             return all;
@@ -180,6 +191,31 @@ fn a_stream_of_some_types_has_only_these_and_still_says_how_far_it_is() {
     let began = Instant::now();
     while consumer.next() != json!({"sequence": last, "type": "reached"}) {
         assert!(began.elapsed() < PATIENCE, "the stream does not say that it reached {last}");
+    }
+}
+
+#[test]
+fn lines_say_how_far_they_are_while_nothing_of_what_is_wanted_comes() {
+    let heartbeat = Duration::from_millis(1);
+    let server = with(EngineConfig { live_heartbeat: heartbeat, ..EngineConfig::default() });
+    for batch in 0..5 {
+        let posts: Vec<Value> = (0..1_000).map(|nth| json!({"author": "bob", "body": batch * 1_000 + nth})).collect();
+        assert_eq!(server.post("/v1/posts/batch", &json!({"posts": posts})).status, 200);
+    }
+    let began = Instant::now();
+    loop {
+        let text = server.get("/v1/changes?after=0&types=erased").text;
+        let mut found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(found.pop(), Some(json!({"sequence": 5_000, "type": "reached"})));
+        let is_beat = |line: &Value| {
+            *line == json!({"sequence": line["sequence"], "type": "reached", "more": true})
+                && line["sequence"].as_u64().unwrap() <= 5_000
+        };
+        assert!(found.iter().all(is_beat), "{text}");
+        if !found.is_empty() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "no line came before the last one");
     }
 }
 

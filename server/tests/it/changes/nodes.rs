@@ -10,8 +10,8 @@ use tidewire::config::EngineConfig;
 use tidewire::id::SourceId;
 use tidewire_server::http::auth::Access;
 
+use super::PATIENCE;
 use super::lines;
-use crate::live::client::PATIENCE;
 use crate::server::Server;
 use crate::three_nodes;
 

@@ -24,6 +24,16 @@ fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
         ("limit=100001", "invalid_parameter", "limit"),
         ("types=published,likes", "invalid_parameter", "types"),
         ("types=", "invalid_parameter", "types"),
+        ("after=0&types=missed&after_reader=", "invalid_parameter", "after_reader"),
+        ("after=0&types=missed&after_reader=a%20b", "invalid_parameter", "after_reader"),
+        ("after=0&types=missed&after_reader=%00", "invalid_parameter", "after_reader"),
+        ("after=0&types=missed&after_reader=..", "invalid_parameter", "after_reader"),
+        (&format!("after=0&types=missed&after_reader={}", "a".repeat(129)), "invalid_parameter", "after_reader"),
+        ("after=0&types=missed&after_reader=ann&after_reader=bob", "invalid_parameter", "after_reader"),
+        ("types=missed&after_reader=ann", "invalid_parameter", "after_reader"),
+        ("after=0&after_reader=ann", "invalid_parameter", "after_reader"),
+        ("after=0&types=published&after_reader=ann", "invalid_parameter", "after_reader"),
+        ("after=0-ann&types=missed", "invalid_parameter", "after"),
         ("from=1", "unknown_parameter", "from"),
     ] {
         let refused = server.get(&format!("/v1/changes?{query}"));
@@ -38,10 +48,22 @@ fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
     let unknown = server.get("/v1/changes?types=likes").json()["detail"].clone();
     assert!(unknown.as_str().unwrap().contains("\"likes\" is no type of event; there are published,"), "{unknown}");
     assert_eq!(server.get("/v1/changes?after=1&limit=100000").status, 200);
-    for place in ["x", "-1", ""] {
-        let refused = Consumer::open(server.address(), "/v1/changes", Some(place));
+    let long = format!("1-{}", "a".repeat(129));
+    for place in ["x", "-1", "", "-", "1-", "-ann", "1-a b", "1-..", "x-ann", "1-\u{e4}", "1 -ann", &long] {
+        let mut refused = Consumer::open(server.address(), "/v1/changes?types=missed&after=0", Some(place));
         // Without a word, it would begin at the end.
         assert!(refused.head.starts_with("http/1.1 400 "), "{place}: {}", refused.head);
+        assert!(refused.body().contains(r#""field":"Last-Event-ID""#), "{place}");
+    }
+    let mut refused = Consumer::open(server.address(), "/v1/changes?types=published", Some("1-ann"));
+    assert!(refused.head.starts_with("http/1.1 400 ") && refused.body().contains("Last-Event-ID"), "{}", refused.head);
+    // The header replaces both parameters.
+    let path = "/v1/changes?types=missed&after=0&after_reader=ann";
+    for (place, first) in [
+        ("1-bob", json!({"sequence": 1, "type": "reached", "reader": "bob"})),
+        ("1", json!({"sequence": 1, "type": "reached"})),
+    ] {
+        assert_eq!(Consumer::open(server.address(), path, Some(place)).next(), first);
     }
 }
 
@@ -99,7 +121,7 @@ fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
     }
     let began = std::time::Instant::now();
     while erasing() == Erasing::UnderWay {
-        assert!(began.elapsed() < crate::live::client::PATIENCE, "the erasure ends");
+        assert!(began.elapsed() < super::PATIENCE, "the erasure ends");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     published(&server, "ann", &json!("after"));
@@ -126,6 +148,6 @@ fn so_many_streams_are_open_and_another_is_refused_until_one_ends() {
     streams.pop();
     let began = std::time::Instant::now();
     while server.get("/v1/changes?after=0").status != 200 {
-        assert!(began.elapsed() < crate::live::client::PATIENCE, "a stream that has ended gives way");
+        assert!(began.elapsed() < super::PATIENCE, "a stream that has ended gives way");
     }
 }

@@ -1,6 +1,7 @@
 //! Consumers that stop reading.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -11,8 +12,7 @@ use tidewire_server::http::state::HttpState;
 use tokio::net::TcpSocket;
 
 use super::consumer::Consumer;
-use super::published;
-use crate::live::client::PATIENCE;
+use super::{PATIENCE, published};
 use crate::server::Server;
 
 /// Returns the value of a metric.
@@ -22,13 +22,8 @@ fn metric(server: &Server, line: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{line}: {metrics}")).parse().unwrap()
 }
 
-#[test]
-fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not_concerned() {
-    const POSTS: usize = 400;
-    let directory = tempfile::tempdir().unwrap();
-    let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();
-    let pace = Pace { stall_max: Duration::from_secs(2), ..Pace::default() };
-    let server = Server::serving(HttpState { pace, ..HttpState::from(engine.clone()) }, engine);
+/// Sends a request of a client that reads nothing, and whose system takes little.
+fn stalled(server: &Server, path: &str) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = runtime.block_on(async {
         let socket = TcpSocket::new_v4().unwrap();
@@ -37,7 +32,39 @@ fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not
     });
     stalled.set_nonblocking(false).unwrap();
     let head = format!("Host: {}\r\nAccept: text/event-stream", server.address());
-    write!(stalled, "GET /v1/changes?after=0 HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    write!(stalled, "GET {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    stalled
+}
+
+#[test]
+fn a_consumer_that_stops_reading_counts_as_slow_also_where_little_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();
+    let pace = Pace { stall_max: Duration::from_secs(2), ..Pace::default() };
+    let server = Server::serving(HttpState { pace, ..HttpState::from(engine.clone()) }, engine);
+    let _stalled = stalled(&server, "/v1/changes?after=0");
+    let ended = |reason| metric(&server, &format!(r#"tidewire_change_streams_ended_total{{reason="{reason}"}}"#));
+    let (body, began) = (json!("x".repeat(20_000)), Instant::now());
+    for nth in 0.. {
+        published(&server, "bob", &body);
+        // So slowly that the socket is full for two seconds before the server has nowhere to put another one.
+        std::thread::sleep(Duration::from_millis(if nth < 10 { 0 } else { 700 }));
+        if ended("slow") + ended("client") > 0 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the stalled consumer is cut off");
+    }
+    assert_eq!((ended("slow"), ended("client")), (1, 0));
+}
+
+#[test]
+fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not_concerned() {
+    const POSTS: usize = 400;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();
+    let pace = Pace { stall_max: Duration::from_secs(2), ..Pace::default() };
+    let server = Server::serving(HttpState { pace, ..HttpState::from(engine.clone()) }, engine);
+    let mut stalled = stalled(&server, "/v1/changes?after=0");
     let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0&types=published", None);
     let body = json!("x".repeat(60_000));
     for _ in 0..POSTS {

@@ -143,6 +143,27 @@ fn a_read_may_ask_for_a_write() {
 }
 
 #[test]
+fn a_read_that_waits_for_a_write_is_answered_by_the_node_that_has_the_reader_by_then() {
+    let nodes = Nodes::of_own_worlds();
+    nodes.roles.apply(0, u64::MAX);
+    // Asked directly, and by another node.
+    for (nth, node) in (1..).zip([nodes.b(), nodes.c()]) {
+        nodes.roles.own_all(Some(1));
+        let sequence = nth.to_string();
+        let answer = thread::scope(|scope| {
+            let headers = [("tidewire-after", sequence.as_str())];
+            let waiting = scope.spawn(move || node.ask("GET", "/v1/users/ann/feed", &headers, ""));
+            // Long enough for the request to wait there, and much shorter than it waits.
+            thread::park_timeout(Duration::from_millis(100));
+            nodes.roles.own_all(Some(0));
+            (1..3).for_each(|node| nodes.roles.apply(node, nth));
+            waiting.join().unwrap()
+        });
+        assert_eq!((answer.status, answer.header("tidewire-node")), (200, "a"), "{}", answer.text);
+    }
+}
+
+#[test]
 fn a_body_is_passed_on_up_to_its_limit() {
     let nodes = Nodes::of_own_worlds();
     let publish = |bytes: usize| {

@@ -35,6 +35,17 @@ fn nobody_is_connected_soon(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_says_after_which_record_pages_are_to_be_read() {
+    let nodes = Nodes::of_one_world(Access::default);
+    nodes.roles.apply(1, 41);
+    let client = Client::watch(nodes.a().address(), "ann").await;
+    assert_eq!(client.hello["after_sequence"], 41, "as the owner has it, {}", client.hello);
+    let (_, hello) = events(nodes.a().address(), "");
+    let hello: serde_json::Value = serde_json::from_str(&hello).unwrap();
+    assert_eq!(hello["after_sequence"], 41, "{hello}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_through_another_node_gets_what_happens_and_ends_with_its_client() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.a().json("PUT", "/v1/users/ann/following/bob", &json!({}));
@@ -102,6 +113,7 @@ async fn a_websocket_authenticates_through_another_node_in_each_way() {
         match (client.next().await, expected) {
             (Next::Message(hello), Ok(protocol)) => {
                 assert_eq!(hello["type"], "hello");
+                assert!(hello["after_sequence"].is_u64(), "{header:?}: {hello}");
                 let given = answer.headers().get("sec-websocket-protocol").map_or("", |value| value.to_str().unwrap());
                 assert_eq!(given, protocol, "{header:?}");
             }

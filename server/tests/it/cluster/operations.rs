@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
+use tidewire::config::EngineConfig;
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::operations;
 
 use crate::access::matrix;
 use crate::access::tokens::access;
+use crate::cli;
 use crate::cluster::nodes::Nodes;
 use crate::server::{Answer, Server};
 
@@ -16,7 +18,8 @@ use crate::server::{Answer, Server};
 fn answering(name: &str) -> &'static str {
     match name {
         "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
-        | "read_changes" | "take_snapshot" => "a",
+        | "read_changes" | "list_posts" | "take_snapshot" | "read_history" | "read_operations" | "find_sources"
+        | "read_fanout" => "a",
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.
@@ -66,6 +69,17 @@ fn every_operation_through_another_node_is_answered_as_by_the_right_one() {
                 |answer: &Answer| answer.json().as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
             assert_eq!(fields(&passed), fields(&direct), "{told}");
         }
+    }
+}
+
+#[test]
+fn diagnostics_name_the_node_that_they_are_about() {
+    let nodes = Nodes::of_one_world(Access::default);
+    let post = nodes.a().post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1})).json();
+    let fanout = format!("/v1/posts/{}/fanout", post["id"].as_str().unwrap());
+    for path in ["/v1/stats/history", "/v1/operations", "/v1/sources", &fanout] {
+        let named = [nodes.a(), nodes.b()].map(|node| node.get(path).json()["node"].clone());
+        assert_eq!(named, [json!("a"), json!("b")], "{path}");
     }
 }
 
@@ -167,4 +181,23 @@ fn what_a_client_has_already_is_confirmed_through_another_node() {
     assert_eq!(nodes.a().get(path).text, first.text);
     let other = nodes.a().ask("GET", path, &[("if-none-match", "\"another\"")], "");
     assert_eq!((other.status, other.text), (200, first.text.clone()));
+}
+
+#[test]
+fn the_status_of_a_cluster_is_printed_for_people_and_for_programs() {
+    let nodes = Nodes::of_own_worlds();
+    let status = |words: &[&str]| cli::ran(cli::program(&nodes.a().url("")).args(["cluster", "status"]).args(words));
+    let shown = status(&["--timeout", "60s"]);
+    assert_eq!((shown.code, shown.out.lines().count()), (0, 4), "{}{}", shown.out, shown.err);
+    assert!(shown.out.starts_with("epoch 7: c takes writes; a has applied record 0\na  http://"), "{}", shown.out);
+    assert!(shown.out.ends_with("  owns 1 of 3 partitions\n"), "{}", shown.out);
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(json(&status(&["--json"]).out), nodes.a().get("/v1/cluster").json());
+    nodes.roles.sequence(None);
+    let (shown, for_programs) = (status(&[]), status(&["--json"]));
+    assert!(shown.code == 1 && shown.out.starts_with("epoch 7: no node takes writes"), "{}", shown.out);
+    assert_eq!((for_programs.code, &json(&for_programs.out)["sequencer"]), (1, &json!(null)));
+    let alone = Server::start(EngineConfig::default());
+    let refused = cli::ran(cli::program(&alone.url("")).args(["cluster", "status", "--json"]));
+    assert_eq!((refused.code, &json(&refused.err)["status"]), (4, &json!(404)), "{}", refused.err);
 }

@@ -52,7 +52,7 @@ impl Disk {
         let names = self.files.list().unwrap().into_iter();
         let mut found: Vec<String> = names.filter(|name| holds(&self.files.content(name))).collect();
         for archive in self.archive.iter().map(|archive| archive.survived()) {
-            let ids = archive.ids_from(tidewire::id::PostId(0), usize::MAX).unwrap().into_iter();
+            let ids = archive.ids_from(tidewire::id::PostId(0), usize::MAX).unwrap().unwrap().into_iter();
             let has = |kept: ArchivedRecord| matches!(kept, ArchivedRecord::Post(bytes) if holds(&bytes));
             found.extend(
                 ids.filter(|id| archive.post(*id).unwrap().is_some_and(has)).map(|id| format!("archived {id}")),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidewire::clock::SystemClock;
+use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig, Watcher};
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
@@ -14,7 +15,9 @@ use tidewire::live::event::EventKind;
 use tidewire::live::subscriber_queue::Closing;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::Files as _;
 use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Sequence;
 
 use crate::erasure::{Town, ZOE, run, small};
 use crate::kept::open_before;
@@ -212,4 +215,50 @@ fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
     assert_eq!(server.get("/v1/stats").json()["erasures"], erasures);
     assert_eq!(server.post("/v1/posts", &post).status, 409, "the id of a post is taken for good");
     assert_eq!(server.post("/v1/posts", &json!({"author": ZOE, "body": "x"})).status, 201);
+}
+
+async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn an_erasure_that_fails_after_its_grace_time_is_tried_again_without_another_one() {
+    run(async {
+        const GRACE: Duration = Duration::from_secs(24 * 3_600);
+        let (archive, files) = (Faulty::default(), MemoryFiles::default());
+        let (of_engine, clock) = (Arc::clone(&archive) as Arc<dyn Archive>, Arc::new(ManualClock::new(UnixMicros(1))));
+        let (config, storage) = (EngineConfig { erasure_grace: GRACE, ..small() }, StorageConfig::default());
+        let engine = open_before(config, files.clone(), Some(&of_engine), &storage, clock.clone()).unwrap().0;
+        for author in [ZOE, "ann", ZOE, "ann"] {
+            engine.publish(draft(author, "1"), true).await.unwrap();
+        }
+        let segments = || files.list().unwrap().iter().filter(|name| name.starts_with("journal-")).count();
+        let (before, _reader) = (segments(), engine.changes(Sequence(0)).unwrap());
+        engine.erase(id(ZOE)).await.unwrap();
+        wait_until("the erasure comes to its new segment", || segments() > before).await;
+        engine.erase(id("ann")).await.unwrap();
+        // The grace time passes, and the snapshot after it fails.
+        archive.set_plan(Plan { fail_persists: 1..3, ..Plan::default() });
+        wait_until("the snapshot fails", || {
+            let has_failed = archive.counts().persists > 0;
+            clock.advance(if has_failed { Duration::ZERO } else { GRACE });
+            has_failed
+        })
+        .await;
+        // From here on the clock stands. What was requested meanwhile has its own grace time, for which the first one does not wait.
+        wait_until("the first erasure ends", || engine.erasures().count == 1).await;
+        assert!(archive.counts().persists > 2, "{:?}", archive.counts());
+        assert_eq!(engine.erase(id(ZOE)).await, Ok(Erasing::Unknown));
+        assert_eq!(engine.erase(id("ann")).await, Ok(Erasing::UnderWay));
+        wait_until("the second erasure ends", || {
+            clock.advance(GRACE);
+            engine.erasures().count == 0
+        })
+        .await;
+        engine.shutdown();
+    });
 }

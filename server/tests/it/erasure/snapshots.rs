@@ -30,7 +30,7 @@ struct Observed {
 
 impl Observed {
     fn any_scrubbed(&self) -> bool {
-        self.world.get().is_some_and(|world| world.sources.erasures().any_scrubbed())
+        self.world.get().is_some_and(|world| world.sources.erasures().all().iter().any(|one| one.is_scrubbed()))
     }
 
     fn began(&self) {

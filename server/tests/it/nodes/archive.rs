@@ -110,7 +110,7 @@ impl Nodes {
 }
 
 #[test]
-fn old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_the_node_that_writes_them_is_killed() {
+fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_the_node_that_writes_is_killed() {
     let Some(store) = cassandra_node::Nodes::start(1) else { return };
     let url = store.url("feeds");
     let of_node = ["--archive", &url, "--outbox-posts", "10"];

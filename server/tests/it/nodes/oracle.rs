@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::{Done, Outcome};
 use super::watchers::Watchers;
-use super::writers::{DELIVERED_MAX, READERS, States, Writer, entry, time_of};
+use super::writers::{Content, DELIVERED_MAX, READERS, States, Writer, entry, time_of};
 use super::{Nodes, PATIENCE, until};
 
 /// Number of entries that are compared of each feed.
@@ -60,14 +60,19 @@ impl Nodes {
         let running: Vec<usize> = self.running().collect();
         for (id, post) in writer.posts.iter_mut().filter(|(_, post)| post.is_new) {
             post.is_new = false;
-            if post.text.known().is_some() && !sample.has(*id, post.written) {
+            if post.content.known().is_some() && !sample.has(*id, post.written) {
                 continue;
             }
             for node in &running {
                 let Done { status, body, .. } = self.read(*node, after, &format!("/v1/posts/{id}"));
                 assert!(status == 200 || status == 404, "post {id}: {status} {body}");
-                let text = (status == 200).then(|| body["body"]["text"].as_str().unwrap().to_owned());
-                post.text.settle(text, format!("post {id} on {}", self.slots[*node].name));
+                let text = || body["body"]["text"].as_str().unwrap().to_owned();
+                let content = match (status, body["hidden"].as_bool().unwrap_or(false)) {
+                    (404, _) => Content::None,
+                    (_, true) => Content::Hidden(text()),
+                    (_, false) => Content::Shown(text()),
+                };
+                post.content.settle(content, format!("post {id} on {}", self.slots[*node].name));
                 if status == 200 {
                     let place = (time_of(&body), *id);
                     assert_eq!(*post.place.get_or_insert_with(|| place.clone()), place);
@@ -234,7 +239,7 @@ impl<'a> Expected<'a> {
         let mut sources = vec![BTreeSet::new(); READERS];
         for writer in writers {
             for (id, post) in &writer.posts {
-                if let Some(text) = post.text.known().unwrap() {
+                if let Some(text) = post.content.known().unwrap().shown() {
                     posts.push((post.place.as_ref().unwrap(), post.author, *id, text));
                 }
             }

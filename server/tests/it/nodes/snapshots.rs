@@ -101,13 +101,14 @@ pub fn follow(node: &Node) {
     }
 }
 
-/// Publishes posts through a node, and deletes every seventh one.
+/// Publishes posts through a node, and deletes every seventh one. Returns once all nodes show them: a feed that another node shows may be some
+/// milliseconds behind otherwise.
 pub fn write(node: &Node, ids: std::ops::RangeInclusive<u64>) {
     let done = |answer| matches!(answer, Some((200..=204, _)));
     for id in ids {
         let author = AUTHORS[id as usize % AUTHORS.len()];
         let post = json!({"id": id.to_string(), "author": author, "body": {"text": format!("post {id}")}});
-        until("a post is accepted", || done(node.send("POST", "/v1/posts", &post)));
+        until("a post is accepted", || done(node.send("POST", "/v1/posts?wait=delivered", &post)));
         if id % 7 == 0 {
             until("a post is deleted", || done(node.send("DELETE", &format!("/v1/posts/{}", id - 3), &Value::Null)));
         }

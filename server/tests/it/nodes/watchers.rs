@@ -62,7 +62,15 @@ impl Watchers {
         for (reader, held) in &held {
             let random = fastrand::Rng::with_seed(seed.wrapping_add(1_000 + *reader as u64));
             let (balancer, held) = (balancer.clone(), held.clone());
-            let watcher = Watcher { reader: *reader, random, balancer, held, session: None, is_complete: false };
+            let watcher = Watcher {
+                reader: *reader,
+                random,
+                balancer,
+                held,
+                session: None,
+                is_complete: false,
+                after_sequence: 0,
+            };
             tasks.push(runtime.spawn(watcher.run()));
         }
         Self { held, tasks, runtime: Some(runtime) }
@@ -99,6 +107,8 @@ struct Watcher {
     session: Option<(String, u64)>,
     /// False until the feed was read in this session.
     is_complete: bool,
+    /// The sequence that pages must have at least.
+    after_sequence: u64,
 }
 
 /// Why a connection ended.
@@ -134,6 +144,7 @@ impl Watcher {
         let mut socket = timeout(CONNECT_MAX, open(address, &path)).await.ok()?.ok()?;
         let hello = timeout(CONNECT_MAX, next(&mut socket)).await.ok()??;
         assert_eq!(hello["type"], "hello", "reader-{}", self.reader);
+        self.after_sequence = hello["after_sequence"].as_u64().unwrap();
         let session = Some((hello["epoch"].as_str().unwrap().to_owned(), hello["seq"].as_u64().unwrap()));
         let mut held = self.held.lock().unwrap();
         if hello["recovered"] == true {
@@ -149,7 +160,8 @@ impl Watcher {
     /// Reads the newest page. The messages that arrive meanwhile are applied after it.
     async fn read(&mut self, socket: &mut WebSocketStream<TcpStream>) -> Option<()> {
         let url = format!("{}/v1/users/reader-{}/feed?limit=100", self.balancer.any_url(&mut self.random), self.reader);
-        let mut page = tokio::task::spawn_blocking(move || Client::new().get(&url));
+        let after = self.after_sequence;
+        let mut page = tokio::task::spawn_blocking(move || Client::new().get_after(after, &url));
         let mut meanwhile = Vec::new();
         let page = loop {
             tokio::select! {

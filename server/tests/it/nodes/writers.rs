@@ -52,11 +52,35 @@ impl<T: PartialEq + std::fmt::Debug> States<T> {
     }
 }
 
+/// What may become of a post.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// It is not published, or deleted.
+    None,
+    Hidden(String),
+    Shown(String),
+}
+
+impl Content {
+    /// Returns the text that feeds have.
+    pub fn shown(&self) -> Option<&str> {
+        if let Self::Shown(text) = self { Some(text) } else { None }
+    }
+}
+
+/// A change of a post.
+#[derive(Clone, Copy)]
+enum Change {
+    Edit,
+    /// Hides it, or shows it again.
+    Hide,
+    Delete,
+}
+
 #[derive(Debug)]
 pub struct Post {
     pub author: usize,
-    /// Its text, or none while it is not there.
-    pub text: States<Option<String>>,
+    pub content: States<Content>,
     /// Where it stands, once that is known: its time, and its id.
     pub place: Option<(String, u64)>,
     /// False if an earlier attempt to publish it may still be under way.
@@ -125,8 +149,9 @@ impl Writer {
             match self.random.u32(..100) {
                 0..30 => self.publish(),
                 30..45 => self.publish_unnamed(),
-                45..60 => self.change_post(|random| Some(format!("edited {}", random.u32(..)))),
-                60..68 => self.change_post(|_| None),
+                45..57 => self.change_post(Change::Edit),
+                57..62 => self.change_post(Change::Hide),
+                62..68 => self.change_post(Change::Delete),
                 68..84 => self.set_edge("following"),
                 84..92 => self.set_edge("mutes"),
                 _ => self.read_page(),
@@ -179,7 +204,7 @@ impl Writer {
         let (author, text) = (self.own(AUTHORS), format!("post {id}"));
         let mut post = Post {
             author,
-            text: States::new(None),
+            content: States::new(Content::None),
             place: None,
             may_change: true,
             is_new: true,
@@ -188,12 +213,12 @@ impl Writer {
         let draft = json!({"id": id.to_string(), "author": format!("author-{author}"), "body": {"text": &text}});
         let before = self.sequence;
         let mut outcome = self.write("POST", "/v1/posts", &draft);
-        post.text.write(Some(text.clone()), &outcome);
+        post.content.write(Content::Shown(text.clone()), &outcome);
         if matches!(outcome, Outcome::Open(_)) && self.random.bool() {
             post.may_change = false;
             // The id makes this safe.
             outcome = self.write("POST", "/v1/posts", &draft);
-            post.text.write(Some(text), &outcome);
+            post.content.write(Content::Shown(text), &outcome);
         }
         if let Outcome::Done(done) = outcome {
             assert!(done.status == 200 || self.sequence > before, "{id} is a new record of the log: {done:?}");
@@ -218,22 +243,28 @@ impl Writer {
         self.unnamed.insert(text, count);
     }
 
-    /// Edits a post, or deletes it.
-    fn change_post(&mut self, text: impl Fn(&mut fastrand::Rng) -> Option<String>) {
+    fn change_post(&mut self, change: Change) {
         let Some(last) = self.posts.keys().next_back().copied() else { return };
         // One of the last, which are on the first pages.
         let id = last - self.random.u64(..100).min(self.posts.len() as u64 - 1);
         let post = &self.posts[&id];
-        if !post.may_change || !matches!(post.text.known(), Some(Some(_))) {
-            return;
-        }
-        let (path, text) = (format!("/v1/posts/{id}"), text(&mut self.random));
-        let outcome = match &text {
-            Some(text) => self.write("PATCH", &path, &json!({"body": {"text": text}})),
-            None => self.write("DELETE", &path, &Value::Null),
+        let (true, Some(content)) = (post.may_change, post.content.known().cloned()) else { return };
+        let (path, edited) = (format!("/v1/posts/{id}"), format!("edited {}", self.random.u32(..)));
+        let (becomes, method, body) = match (change, content) {
+            (_, Content::None) => return,
+            (Change::Edit, Content::Hidden(_)) => {
+                (Content::Hidden(edited.clone()), "PATCH", json!({"body": {"text": edited}}))
+            }
+            (Change::Edit, Content::Shown(_)) => {
+                (Content::Shown(edited.clone()), "PATCH", json!({"body": {"text": edited}}))
+            }
+            (Change::Hide, Content::Hidden(text)) => (Content::Shown(text), "PATCH", json!({"hidden": false})),
+            (Change::Hide, Content::Shown(text)) => (Content::Hidden(text), "PATCH", json!({"hidden": true})),
+            (Change::Delete, _) => (Content::None, "DELETE", Value::Null),
         };
+        let outcome = self.write(method, &path, &body);
         let post = self.posts.get_mut(&id).unwrap();
-        post.text.write(text, &outcome);
+        post.content.write(becomes, &outcome);
         (post.is_new, post.written) = (true, Instant::now());
     }
 
@@ -278,11 +309,11 @@ impl Writer {
             let edge = (reader, post.author);
             let is_brought = self.follows.get(&edge).map_or(Some(false), |states| states.known().copied());
             let is_muted = self.mutes.get(&edge).map_or(Some(false), |states| states.known().copied());
-            let (Some(text), Some(is_brought), Some(is_muted)) = (post.text.known(), is_brought, is_muted) else {
+            let (Some(content), Some(is_brought), Some(is_muted)) = (post.content.known(), is_brought, is_muted) else {
                 continue;
             };
             let is_below = post.place.as_ref().is_none_or(|place| last.as_ref().is_some_and(|last| place < last));
-            let expected = text.as_deref().filter(|_| is_brought && !is_muted && !is_below);
+            let expected = content.shown().filter(|_| is_brought && !is_muted && !is_below);
             let found = shown.get(id).copied();
             if found != expected {
                 return Some(format!("post {id} is shown as {found:?} and not as {expected:?}: {post:?}"));

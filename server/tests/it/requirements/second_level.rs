@@ -49,6 +49,12 @@ impl Oracle {
         assert_eq!(answer.status(), 204);
     }
 
+    fn edit(&self, program: &Program, number: u64) {
+        let (_, id) = &self.posts[&number];
+        let sent = program.agent.patch(format!("{}/v1/posts/{id}", program.url)).content_type("application/json");
+        assert_eq!(sent.send(json!({"body": {"edited": number}}).to_string()).unwrap().status(), 200);
+    }
+
     /// The numbers of the posts of some authors, newest first.
     fn of(&self, authors: &[&str]) -> Vec<u64> {
         let shown = self.posts.iter().rev().filter(|(_, (author, _))| authors.contains(&AUTHORS[*author]));
@@ -90,10 +96,15 @@ fn walked(program: &Program, path: &str) -> Result<Vec<u64>, Value> {
         if status != 200 || page["partial"].as_array().is_some_and(|partial| !partial.is_empty()) {
             return Err(page);
         }
-        numbers.extend(page["items"].as_array().unwrap().iter().map(|item| item["post"]["body"].as_u64().unwrap()));
+        numbers.extend(page["items"].as_array().unwrap().iter().map(|item| number(&item["post"]["body"])));
         let Some(next) = page["next"].as_str() else { return Ok(numbers) };
         before = format!("&before={next}");
     }
+}
+
+/// Returns the number of a post, whether it was edited or not.
+fn number(body: &Value) -> u64 {
+    body["edited"].as_u64().or(body.as_u64()).unwrap()
 }
 
 fn tool(arguments: &[&str]) -> Output {
@@ -202,6 +213,76 @@ fn r24_the_second_level_may_be_cassandra_and_moves_there_and_back() {
 }
 
 #[test]
+fn r24_a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let (url, directory) = (nodes.url(&Nodes::keyspace()), tempfile::tempdir().unwrap());
+    let at = directory.path().to_str().unwrap();
+    let mut oracle = Oracle::default();
+    done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
+    for round in 0..3 {
+        {
+            let program = Program::start(directory.path(), &["--outbox-posts", "10"]);
+            if round == 0 {
+                follow(&program);
+            }
+            oracle.publish(&program, 150);
+            until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+            // Posts that were copied before, and others.
+            for number in [3, 40, 150 * round + 5] {
+                oracle.edit(&program, number);
+            }
+            for number in [20 + round, 150 * round + 7] {
+                oracle.delete(&program, number);
+            }
+            oracle.agrees(&program);
+            program.signal("TERM");
+            assert!(program.ended().0.success());
+        }
+        let said = done(&["archive", "copy", "--from", at, "--to", &url]);
+        assert!(said.contains("good: both are the same"), "{said}");
+        let said = done(&["archive", "copy", "--from", at, "--to", &url]);
+        assert!(said.starts_with("written: 0 posts, 0 entries\n"), "{said}");
+    }
+    for file in ["archive.redb", "archive.sums"] {
+        std::fs::remove_file(directory.path().join(file)).unwrap();
+    }
+    let program = started(directory.path(), &url);
+    oracle.agrees(&program);
+    let (_, edited) = program.get(&format!("/v1/posts/{}", oracle.posts[&3].1)).unwrap();
+    assert_eq!(edited["body"], json!({"edited": 3}), "{edited}");
+}
+
+#[test]
+fn r24_an_import_into_a_directory_takes_old_posts_to_cassandra() {
+    let Some(nodes) = Nodes::start(1) else { return };
+    let (url, directory, files) = (nodes.url("imported"), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
+    let named = |name: &str| files.path().join(name).display().to_string();
+    std::fs::write(named("config"), format!("outbox-posts = 10\narchive = \"{url}\"\n")).unwrap();
+    let follows = READERS.iter().flat_map(|(reader, sources)| sources.iter().map(move |source| (reader, source)));
+    let lines: String = follows.map(|(reader, source)| format!("{reader} {source}\n")).collect();
+    std::fs::write(named("follows"), lines).unwrap();
+    let mut oracle = Oracle::default();
+    let line = |number: u64| {
+        let (author, id) = ((number % 3) as usize, (number + 1).to_string());
+        oracle.posts.insert(number, (author, id.clone()));
+        let at = format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60);
+        format!("{}\n", json!({"id": id, "author": AUTHORS[author], "published_at": at, "body": number}))
+    };
+    let lines: String = (0..600).map(line).collect();
+    std::fs::write(named("posts"), lines).unwrap();
+    let data = directory.path().display().to_string();
+    for what in ["follows", "posts"] {
+        done(&["import", what, &named(what), "--data-dir", &data, "--config", &named("config")]);
+    }
+    assert!(!directory.path().join("archive.redb").exists());
+    let program = started(directory.path(), &url);
+    oracle.agrees(&program);
+    until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    oracle.agrees(&program);
+}
+
+#[test]
 fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     let Some(nodes) = Nodes::start(1) else { return };
     let (url, directory) = (nodes.url("feeds"), tempfile::tempdir().unwrap());
@@ -217,9 +298,12 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     oracle.agrees(&program);
     program.kill();
 
-    // Nothing was read yet that would still be in memory.
+    // Nothing was read yet that would still be in memory, and what was replayed leaves it.
     let program = started(directory.path(), &url);
+    until("what was replayed leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    assert!(metric(&program, "tidewire_archive_connections") > 0.0);
     nodes.kill(1);
+    until("the driver has noticed", || metric(&program, "tidewire_archive_connections") < 1.0);
     // Writes go on, the newest posts are shown, and what cannot be read is named.
     oracle.publish(&program, 300);
     let (status, page) = program.get(&format!("{}?limit=5", super::feed("ann"))).unwrap();

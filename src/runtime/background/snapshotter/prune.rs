@@ -13,10 +13,10 @@ use crate::storage::segment;
 use crate::storage::snapshot::{self, SnapshotReader, UNFINISHED};
 
 impl Snapshotter {
-    /// Keeps the newest snapshots, and the segments with events after the oldest of them. If `alone`, keeps no file
-    /// that is older than the snapshot that was just taken.
-    pub(super) fn drop_superfluous(&self, taken: Sequence, alone: bool) -> Result<(), StorageError> {
-        let files = &*self.files;
+    /// Keeps the newest snapshots, and the segments with events after the oldest of them. With `journal_from`, keeps of all snapshots only the
+    /// one that was just taken, and the segments with events from that one on.
+    pub(super) fn drop_superfluous(&self, taken: Sequence, journal_from: Option<Sequence>) -> Result<(), StorageError> {
+        let (files, alone) = (&*self.files, journal_from.is_some());
         if alone {
             // From here on no older snapshot is available as a fallback.
             self.read_through(taken)?;
@@ -29,22 +29,28 @@ impl Snapshotter {
         let Some((_, oldest)) = snapshots.get(kept - 1) else { return Ok(()) };
         // The directory entries of the snapshots must be durable before the files they replace are removed.
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
-        for name in self.superfluous_segments(*oldest, alone)? {
+        for name in self.superfluous_segments(*oldest, journal_from)? {
             self.remove(&name)?;
         }
         if alone { self.remove_damaged() } else { Ok(()) }
     }
 
-    /// Returns the segments that no snapshot from `oldest` on needs. Unless `alone`, the newest of them that no backup has are kept.
-    fn superfluous_segments(&self, oldest: Sequence, alone: bool) -> Result<Vec<String>, StorageError> {
+    /// Returns the segments that no snapshot from `oldest` on needs. Of these, the ones with events from `journal_from` on are kept; without
+    /// it, the newest ones that no backup has.
+    fn superfluous_segments(
+        &self,
+        oldest: Sequence,
+        journal_from: Option<Sequence>,
+    ) -> Result<Vec<String>, StorageError> {
         let mut segments = reader::segments(&*self.files)?;
-        let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= oldest.next();
+        let kept_from = journal_from.map_or(oldest.next(), |from| from.min(oldest.next()));
+        let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= kept_from;
         let backed_up = Sequence(self.shared.backed_up.load(Ordering::Relaxed));
         let count = segments.windows(2).filter(|pair| is_superfluous(pair)).count();
         // The one with the last copied event stays as well: by it the next start knows that the backup has the history of this directory.
         let needed = segments.windows(2).take(count).filter(|pair| pair[1].1 > backed_up).count();
         segments.truncate(count);
-        let needed = if alone { 0 } else { needed };
+        let needed = if journal_from.is_some() { 0 } else { needed };
         let mut bytes = Vec::with_capacity(needed);
         for (name, _) in segments.iter().rev().take(needed) {
             bytes.push(self.files.read(name).map_err(StorageError::io("read", self.files.place(name)))?.1);

@@ -13,10 +13,12 @@ fn changed(posts: impl IntoIterator<Item = u64>, through: u64) -> Option<Due> {
     Some(Due::Changed(ids(posts), Sequence(through)))
 }
 
+const LIMITS: Limits = Limits { changes_max: 100, edits_bytes_max: 1_000 };
+
 fn behind(after: u64, through: u64) -> ArchiveBehindLog {
     let store = MemoryArchive::ordered();
     store.persist(Sequence(through)).unwrap();
-    let archive = ArchiveBehindLog::new(Arc::new(store)).unwrap();
+    let archive = ArchiveBehindLog::with_limits(Arc::new(store), LIMITS).unwrap();
     archive.begin(Sequence(after)).unwrap();
     archive
 }
@@ -88,7 +90,12 @@ fn edits_are_kept_until_the_archive_has_the_last_of_them() {
     }
     archive.note_applied(Sequence(5));
     archive.advance(Sequence(3)).unwrap();
-    let kept = PendingEdit { body: Some((body("2"), UnixMicros(3))), hidden: Some(true), at: Some(Sequence(5)) };
+    let kept = PendingEdit {
+        body: Some((body("2"), UnixMicros(3))),
+        hidden: Some(true),
+        at: Some(Sequence(5)),
+        body_bytes: 1,
+    };
     assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
     archive.advance(Sequence(5)).unwrap();
     assert_eq!(archive.edit(PostId(7)), None);
@@ -99,10 +106,48 @@ fn edits_are_kept_until_the_archive_has_the_last_of_them() {
 }
 
 #[test]
+fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_posts_are() {
+    for is_in_memory in [true, false] {
+        let archive = behind(0, 0);
+        let posts = (1..=9).map(|id| (PostId(id), ArchivedRecord::Deleted)).collect();
+        archive.shared().write(&Batch { posts, ..Batch::default() }).unwrap();
+        let body = |bytes: usize| Body::new(&format!("\"{}\"", "x".repeat(bytes - 2))).unwrap();
+        let check = |id: u64, bytes: usize| archive.check_edit(PostId(id), Some(&body(bytes)));
+        // The log has it, so that it applies whatever the limit is.
+        let edit = |at: u64, id: u64, bytes: usize| {
+            match is_in_memory {
+                true => archive.count_edit(PostId(id), Some(&body(bytes))),
+                false => archive.keep_edit(PostId(id), Some(&body(bytes)), None, UnixMicros(at as i64)),
+            }
+            archive.note_change(Sequence(at), PostId(id));
+        };
+        // With 128 bytes for each, 1,000 bytes are reached.
+        edit(1, 1, 372);
+        edit(2, 2, 100);
+        assert!(check(3, 144).is_ok());
+        let refused = check(3, 145).unwrap_err();
+        assert!(refused.is_temporary() && refused.to_string().contains("edits of 728 bytes"), "{refused}");
+        edit(3, 3, 173);
+        for (id, bytes, is_accepted) in
+            [(3, 173, true), (3, 172, true), (3, 174, false), (4, 2, false), (99, 500, true)]
+        {
+            assert_eq!(check(id, bytes).is_ok(), is_accepted, "{id} {bytes}");
+        }
+        // Showing or hiding a post takes no more bytes if it is counted already.
+        assert!(archive.check_edit(PostId(3), None).is_ok() && archive.check_edit(PostId(4), None).is_err());
+        archive.note_applied(Sequence(3));
+        archive.advance(Sequence(1)).unwrap();
+        assert!(check(4, 300).is_ok() && check(4, 400).is_err());
+        archive.advance(Sequence(3)).unwrap();
+        assert!(check(4, 872).is_ok() && check(4, 873).is_err(), "nothing waits");
+    }
+}
+
+#[test]
 fn what_was_read_before_another_node_wrote_it_is_forgotten() {
     let store = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
     store.write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
-    let archive = ArchiveBehindLog::new(Arc::clone(&store) as Arc<dyn Archive>).unwrap();
+    let archive = ArchiveBehindLog::with_limits(Arc::clone(&store) as Arc<dyn Archive>, LIMITS).unwrap();
     archive.begin(Sequence(0)).unwrap();
     archive.advance(Sequence(1)).unwrap();
     assert_eq!(store.forgotten(), [None, None], "it is not known what changed up to the beginning");
@@ -117,11 +162,11 @@ fn what_was_read_before_another_node_wrote_it_is_forgotten() {
     archive.advance(Sequence(4)).unwrap();
     assert_eq!(store.forgotten(), [Some(PostId(7)); 2]);
     // More than is listed.
-    for at in 5..6 + CHANGES_MAX as u64 {
+    for at in 5..6 + LIMITS.changes_max as u64 {
         archive.note_change(Sequence(at), PostId(at));
     }
     assert_eq!((store.forgotten(), archive.behind()), (vec![], 0));
-    let last = Sequence(5 + CHANGES_MAX as u64);
+    let last = Sequence(5 + LIMITS.changes_max as u64);
     for (through, expected) in [(Sequence(9), vec![None]), (last, vec![None]), (last.next(), vec![])] {
         archive.advance(through).unwrap();
         assert_eq!(store.forgotten(), expected, "{through}");

@@ -1,12 +1,12 @@
 //! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
 //!
 //! Responsible for:
-//! - connecting, with a password and TLS where they are set, and creating or checking the tables;
+//! - connecting, with a password and TLS where they are set;
 //! - a deadline on every call, and an end to all calls when the archive is closed;
 //! - telling errors that pass from those that last.
 //!
 //! Not responsible for:
-//! - what is read and written.
+//! - creating and checking the tables (`schema`), and what is read and written.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 use scylla::policies::retry::DefaultRetryPolicy;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
@@ -31,13 +32,17 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, watch};
 
 use super::cache::Cache;
+use super::datacentre;
 use super::layout::BucketLimits;
-use super::options::{CassandraOptions, CassandraUrl};
+use super::options::{CassandraOptions, CassandraUrl, Replication};
 use super::schema::Statements;
 use crate::storage::archive::ArchiveError;
 
-/// Time after which a statement that reads has failed. On a machine that runs several tests at once a node may need more than a second.
-pub(super) const READ_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 4 } else { 1 });
+/// Time after which a read asks one more node, as the first may hang. A node that is only busy answers sooner, so this adds little load.
+const ASK_ANOTHER_AFTER: Duration = Duration::from_millis(100);
+
+/// Further nodes that a read asks.
+const OTHERS_ASKED_MAX: usize = 2;
 
 /// Time after which a statement that writes, or a page of a scan, has failed.
 pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -73,6 +78,8 @@ pub(super) struct Core {
     /// Time after which what is written expires, in seconds, or 0.
     pub(super) ttl_seconds: i32,
     pub(super) buckets: BucketLimits,
+    /// Time for a read of one outbox, which may take several statements, or of a post.
+    pub(super) read_time_max: Duration,
     reads: Semaphore,
     writes: Semaphore,
     pub(super) counters: Counters,
@@ -144,10 +151,7 @@ impl Calls {
         time_ends: impl Future<Output = ()> + Send + 'static,
         future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
     ) -> Result<T, ArchiveError> {
-        let why = |why: &str| ArchiveError::Unavailable {
-            place: self.place.clone(),
-            why: format!("failed to {action}: {why}"),
-        };
+        let why = |why: &str| unavailable(action, &self.place, why);
         if *self.ends.borrow() || self.runtime.lock().is_none() {
             return Err(why("it is being closed"));
         }
@@ -184,17 +188,30 @@ impl Calls {
     }
 }
 
-/// Connects to the nodes.
-pub(super) async fn connect(options: &CassandraOptions) -> Result<Session, ArchiveError> {
+/// A session, and the datacentre to which all its statements go, if the nodes have one.
+pub(super) struct Connection {
+    pub(super) session: Session,
+    pub(super) datacentre: Option<String>,
+}
+
+/// Connects to the nodes of a keyspace, or of one to be created with this replication.
+pub(super) async fn connect(
+    options: &CassandraOptions,
+    replication: Option<&Replication>,
+) -> Result<Connection, ArchiveError> {
     let place = options.url.to_string();
-    let profile = ExecutionProfile::builder()
-        .consistency(Consistency::LocalQuorum)
-        .request_timeout(Some(WRITE_TIME_MAX))
-        .retry_policy(Arc::new(DefaultRetryPolicy::new()))
-        .build();
+    let profile = |datacentre: Option<&str>| {
+        ExecutionProfile::builder()
+            .consistency(Consistency::LocalQuorum)
+            .request_timeout(Some(WRITE_TIME_MAX))
+            .retry_policy(Arc::new(DefaultRetryPolicy::new()))
+            .load_balancing_policy(datacentre::policy(datacentre))
+            .build()
+    };
+    let mut handle = profile(options.datacentre.as_deref()).into_handle();
     let mut builder = SessionBuilder::new()
         .known_nodes(&options.url.contacts)
-        .default_execution_profile_handle(profile.into_handle())
+        .default_execution_profile_handle(handle.clone())
         .connection_timeout(WRITE_TIME_MAX)
         .keepalive_interval(KEEPALIVE)
         .keepalive_timeout(KEEPALIVE)
@@ -207,10 +224,23 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session, Archi
     if let Some(tls) = &options.tls {
         builder = with_tls(builder, tls).map_err(|cause| failed("open", &place, cause))?;
     }
-    builder.build().await.map_err(|cause| ArchiveError::Unavailable {
-        place,
-        why: format!("no node could be connected to: {}", with_causes(&cause)),
-    })
+    let session = builder.build().await.map_err(|cause| unavailable("connect to", &place, with_causes(&cause)))?;
+    let datacentre = datacentre::choose(&session, options, replication)?;
+    // Only the nodes know the datacentre of a keyspace that is in a single one.
+    handle.map_to_another_profile(profile(datacentre.as_deref()));
+    Ok(Connection { session, datacentre })
+}
+
+/// Returns how reads are run: if a node hangs, others are asked within the time that a page has.
+pub(super) fn of_reads(datacentre: Option<&str>) -> ExecutionProfileHandle {
+    let asks_another =
+        SimpleSpeculativeExecutionPolicy { max_retry_count: OTHERS_ASKED_MAX, retry_interval: ASK_ANOTHER_AFTER };
+    ExecutionProfile::builder()
+        .retry_policy(Arc::new(DefaultRetryPolicy::new()))
+        .speculative_execution_policy(Some(Arc::new(asks_another)))
+        .load_balancing_policy(datacentre::policy(datacentre))
+        .build()
+        .into_handle()
 }
 
 #[cfg(feature = "cassandra-ssl")]
@@ -257,6 +287,7 @@ impl Core {
             place: options.url.to_string(),
             ttl_seconds,
             buckets,
+            read_time_max: options.read_time_max,
             reads: Semaphore::new(READS_IN_FLIGHT_MAX),
             writes: Semaphore::new(WRITES_IN_FLIGHT_MAX),
             counters: Counters::default(),
@@ -294,9 +325,8 @@ impl Core {
 
     /// Returns true if a compare-and-set was made, and false if something else was there.
     pub(super) fn is_applied(&self, done: QueryResult) -> Result<bool, ArchiveError> {
-        let rows = done.into_rows_result().map_err(|cause| self.damaged(cause))?;
-        let row = rows.first_row::<Row>().map_err(|cause| self.damaged(cause))?;
-        match row.columns.first() {
+        let row = self.first_row::<Row>(done)?;
+        match row.as_ref().and_then(|row| row.columns.first()) {
             Some(Some(CqlValue::Boolean(is_applied))) => Ok(*is_applied),
             _ => Err(self.damaged("a compare-and-set has no outcome")),
         }
@@ -362,7 +392,7 @@ pub(super) fn error(action: &'static str, place: &str, cause: &ExecutionError) -
     if lasts {
         return failed(action, place, cause.clone());
     }
-    ArchiveError::Unavailable { place: place.to_owned(), why: format!("failed to {action} it: {}", with_causes(cause)) }
+    unavailable(action, place, with_causes(cause))
 }
 
 /// Returns the error for a statement that could not be prepared.
@@ -371,11 +401,13 @@ pub(super) fn prepare_error(action: &'static str, place: &str, cause: &PrepareEr
         PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(error, _) } if lasts(error) => {
             failed(action, place, cause.clone())
         }
-        _ => ArchiveError::Unavailable {
-            place: place.to_owned(),
-            why: format!("failed to {action} it: {}", with_causes(cause)),
-        },
+        _ => unavailable(action, place, with_causes(cause)),
     }
+}
+
+/// Returns the error for an operation that may succeed later. The action is a verb that is followed by "it", the archive.
+pub(super) fn unavailable(action: &'static str, place: &str, why: impl std::fmt::Display) -> ArchiveError {
+    ArchiveError::Unavailable { place: place.to_owned(), why: format!("failed to {action} it: {why}") }
 }
 
 fn failed(action: &'static str, place: &str, cause: impl std::error::Error + Send + Sync + 'static) -> ArchiveError {
@@ -398,7 +430,7 @@ fn lasts(error: &DbError) -> bool {
 }
 
 /// Returns the text of an error with those causes that say more.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -435,5 +467,20 @@ mod tests {
             assert!(is_done || began.elapsed() < 4 * patience, "{:?}", began.elapsed());
         }
         calls.close();
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_says_what_was_attempted_and_why_it_failed() {
+        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
+        let text = |action| {
+            let given_up = calls.run(action, Duration::ZERO, std::future::pending::<Result<(), _>>());
+            given_up.unwrap_err().to_string()
+        };
+        let expected =
+            |what: &str| format!("the archive cassandra://127.0.0.1:1/feeds is unavailable: failed to {what}");
+        assert_eq!(text("write to"), expected("write to it: it took too long"));
+        assert_eq!(text("list the ids of"), expected("list the ids of it: it took too long"));
+        calls.close();
+        assert_eq!(text("read"), expected("read it: it is being closed"));
     }
 }

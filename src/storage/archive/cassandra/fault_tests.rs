@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::tests::{cassandra_node::Nodes, created, run};
-use super::{CassandraArchive, Replication};
+use super::{CassandraArchive, Replication, schema};
 use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Span, at};
 use crate::id::PostId;
@@ -27,7 +27,8 @@ fn batch(nth: u64) -> Batch {
 /// Returns the numbers of the batches that are there, each with the number of its entries.
 fn read(archive: &CassandraArchive) -> Result<Vec<(i64, usize)>, ArchiveError> {
     let mut into = Vec::new();
-    archive.copy(&source("ann"), Part::Pushed, Span::ALL, Direction::Newer, usize::MAX, &mut into)?;
+    let query = OutboxQuery { part: Part::Pushed, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+    archive.positions(&source("ann"), query, &mut into)?;
     let batches = into.chunk_by(|a, b| a.published_at == b.published_at);
     Ok(batches.map(|batch| (batch[0].published_at.0, batch.len())).collect())
 }
@@ -47,9 +48,29 @@ fn eventually<T>(what: &str, attempt: impl Fn() -> Result<T, ArchiveError>) -> T
     }
 }
 
+/// Opens a new archive on nodes that have just started, and writes the first batch. A node that has not heard of the others may not know the
+/// tables yet.
+fn written_on_new(nodes: &Nodes) -> CassandraArchive {
+    let options = created(nodes);
+    let known = |cause: ArchiveError| match schema::may_be_unknown(&cause) {
+        true => ArchiveError::Unavailable { place: nodes.addresses.clone(), why: cause.with_sources() },
+        false => cause,
+    };
+    let archive = eventually("the open", || CassandraArchive::open(&options).map_err(known));
+    eventually("the write", || archive.write(&batch(0)).map_err(known));
+    archive
+}
+
 fn temporary<T: std::fmt::Debug>(what: &str, result: Result<T, ArchiveError>) {
     let cause = result.expect_err(what);
     assert!(cause.is_temporary(), "{what}: {cause:?}");
+}
+
+#[test]
+fn an_archive_is_created_on_nodes_that_have_just_started() {
+    let Some(nodes) = Nodes::start(3) else { return };
+    let archive = written_on_new(&nodes);
+    assert_eq!(eventually("the read", || read(&archive)), [(0, 20)]);
 }
 
 #[test]
@@ -85,17 +106,16 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
     archive.core.cache.clear();
     let began = Instant::now();
     temporary("a read of a node that hangs", read(&archive));
-    assert!(began.elapsed() < super::CALL_TIME_MAX + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() < archive.core.read_time_max + SLACK, "{:?}", began.elapsed());
     // What was announced, and has not come, is not waited for again.
     let ask = OutboxQuery { part: Part::Pushed, span: Span::ALL, direction: Direction::Older, max: 20 };
     let names: Vec<_> = (0..50).map(|nth| source(&format!("user-{nth}"))).collect();
     let began = Instant::now();
     archive.prefetch(&mut names.iter().map(|name| Wanted::Outbox(name, ask)));
     for name in &names {
-        let copied = archive.copy(name, ask.part, ask.span, ask.direction, ask.max, &mut Vec::new());
-        temporary("an announced read", copied);
+        temporary("an announced read", archive.positions(name, ask, &mut Vec::new()));
     }
-    assert!(began.elapsed() < super::CALL_TIME_MAX + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() < archive.core.read_time_max + SLACK, "{:?}", began.elapsed());
     // A write ends when the archive is about to be closed.
     let (unwritten, began) = (batch(1), Instant::now());
     thread::scope(|scope| {
@@ -111,6 +131,30 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
         eventually("opening it", || CassandraArchive::open(&super::tests::options(&nodes, keyspace(&archive))));
     eventually("the write", || archive.write(&unwritten));
     assert_eq!(all(&archive, "ann", Part::Pushed).len(), 40);
+}
+
+#[test]
+fn if_one_of_three_nodes_hangs_or_dies_reads_and_writes_go_on() {
+    let Some(nodes) = Nodes::start(3) else { return };
+    let archive = written_on_new(&nodes);
+    let mut written = vec![(0, 20)];
+    for inflict in [Nodes::pause, Nodes::kill] {
+        for node in 1..=3 {
+            inflict(&nodes, node);
+            archive.core.cache.clear();
+            assert_eq!(eventually("the read", || read(&archive)), written, "without node {node}");
+            let next = written.len() as u64;
+            eventually("the write", || archive.write(&batch(next)));
+            written.push((next as i64, 20));
+            archive.core.cache.clear();
+            assert_eq!(eventually("the read", || read(&archive)), written, "without node {node}");
+            for post_id in 0..=next {
+                let found = eventually("the post", || archive.post(PostId(post_id)));
+                assert_eq!(found, Some(post("text")), "without node {node}");
+            }
+            nodes.restore();
+        }
+    }
 }
 
 fn keyspace(archive: &CassandraArchive) -> &str {
@@ -131,9 +175,20 @@ fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
     }
     // The other table is there.
     assert_eq!(all(&archive, "ann", Part::Pushed).len(), 20);
-    CassandraArchive::create(&options, &Replication::Everywhere(1)).unwrap();
+    CassandraArchive::create(&options, &Replication::Everywhere(nodes.copies())).unwrap();
     archive.write(&batch(1)).unwrap();
     assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("text")));
+}
+
+#[test]
+fn a_contact_point_that_does_not_answer_does_no_harm_if_another_one_does() {
+    let Some(nodes) = Nodes::shared() else { return };
+    let mut options = created(nodes);
+    options.url.contacts.insert(0, "127.0.0.1:1".to_owned());
+    let archive = CassandraArchive::open(&options).unwrap();
+    archive.write(&batch(1)).unwrap();
+    assert_eq!(read(&archive).unwrap(), [(1, 20)]);
+    CassandraArchive::create(&options, &Replication::Everywhere(nodes.copies())).unwrap();
 }
 
 #[test]
@@ -142,7 +197,16 @@ fn a_node_that_is_not_there_is_named_when_the_archive_is_opened() {
         return;
     }
     let url = "cassandra://127.0.0.1:1/feeds".parse().unwrap();
-    let options = super::CassandraOptions { url, login: None, tls: None, cache_bytes: 0, ttl_seconds: None };
+    let read_time_max = super::READ_TIME_MAX;
+    let options = super::CassandraOptions {
+        url,
+        login: None,
+        tls: None,
+        datacentre: None,
+        cache_bytes: 0,
+        ttl_seconds: None,
+        read_time_max,
+    };
     let cause = CassandraArchive::open(&options).unwrap_err();
     assert!(cause.is_temporary() && cause.to_string().contains("cassandra://127.0.0.1:1/feeds"), "{cause}");
 }

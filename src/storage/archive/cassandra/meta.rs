@@ -2,16 +2,19 @@
 //!
 //! Responsible for:
 //! - the rows of the table `meta`, and refusing rows that no version writes;
-//! - storing that an id may be there before its post is.
+//! - storing that an id may be there before its post is, and which sources are held back.
 //!
 //! Not responsible for:
 //! - what the engine makes of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::connection::Core;
+use super::datacentre;
+use super::options::CassandraOptions;
 use super::write::write_time;
-use crate::id::PostId;
+use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, LargestIds};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -21,6 +24,10 @@ const IDENTITY: &str = "identity";
 const THROUGH: &str = "through";
 const WRITTEN: &str = "written";
 const LARGEST_IDS: &str = "largest_ids";
+const HELD_BACK: &str = "held_back";
+const DATACENTRE: &str = "datacentre";
+const EXPIRES: &str = "expires";
+const COPIES: &str = "copies";
 
 /// Attempts to store largest ids while another process does.
 const ATTEMPTS: u32 = 4;
@@ -37,12 +44,17 @@ pub(super) struct StoredIds {
     is_known: bool,
 }
 
+/// What is known of the stored list of sources that are held back.
+#[derive(Debug, Default)]
+pub(super) struct StoredSources {
+    /// The version that was read or stored last, if it is known; in it none if there is no such list.
+    version: Option<Option<i64>>,
+}
+
 impl Core {
     async fn meta(&self, key: &'static str) -> Result<Option<(Vec<u8>, Option<i64>)>, ArchiveError> {
         let found = self.read(&self.statements.meta, (key,)).await?;
-        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
-        let row = rows.maybe_first_row::<(Option<Vec<u8>>, Option<i64>)>().map_err(|cause| self.damaged(cause))?;
-        match row {
+        match self.first_row::<(Option<Vec<u8>>, Option<i64>)>(found)? {
             None => Ok(None),
             Some((Some(value), version)) => Ok(Some((value, version))),
             Some((None, _)) => Err(self.wrong(key)),
@@ -100,6 +112,111 @@ impl Core {
     /// Stores an identity, unless there is one.
     pub(super) async fn create_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
         self.create_meta(IDENTITY, identity.0.to_vec()).await.map(drop)
+    }
+
+    /// Returns true if something in the archive may expire: what is written from here on, or what was written before.
+    pub(super) async fn note_expiry(&self) -> Result<bool, ArchiveError> {
+        if self.meta(EXPIRES).await?.is_some() {
+            return Ok(true);
+        }
+        if self.ttl_seconds > 0 {
+            self.create_meta(EXPIRES, vec![1]).await?;
+        }
+        Ok(self.ttl_seconds > 0)
+    }
+
+    /// Stores the named datacentre, if one is named, for all that use the archive.
+    pub(super) async fn put_datacentre(&self, options: &CassandraOptions) -> Result<(), ArchiveError> {
+        let Some(name) = &options.datacentre else { return Ok(()) };
+        let value = name.as_bytes().to_vec();
+        let done = match self.meta(DATACENTRE).await? {
+            None => self.write(&self.statements.create_meta, (DATACENTRE, value, 1_i64)).await?,
+            Some((_, version)) => {
+                let next = version.unwrap_or(0) + 1;
+                self.write(&self.statements.change_meta, (value, next, DATACENTRE, version)).await?
+            }
+        };
+        if self.is_applied(done)? {
+            return Ok(());
+        }
+        let why = "another process has changed its datacentre".to_owned();
+        Err(ArchiveError::Unavailable { place: self.place.clone(), why })
+    }
+
+    /// Refuses a datacentre other than the one that others use.
+    pub(super) async fn check_datacentre(&self, options: &CassandraOptions) -> Result<(), ArchiveError> {
+        let Some(name) = &options.datacentre else { return Ok(()) };
+        match self.meta(DATACENTRE).await? {
+            None => self.put_datacentre(options).await,
+            Some((value, _)) if value == name.as_bytes() => Ok(()),
+            Some((value, _)) => {
+                let why = format!(
+                    "is used through the datacentre {}, and --archive-datacenter names {name}: name the same one, or run \
+                    \"tidewire archive init\" with this one while no server uses the archive",
+                    String::from_utf8_lossy(&value)
+                );
+                Err(datacentre::refused(&options.url, why))
+            }
+        }
+    }
+
+    /// Returns the sources that are held back.
+    pub(super) async fn held_back(&self, stored: &mut StoredSources) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        let found = self.meta(HELD_BACK).await?;
+        let (bytes, version) = found.map_or((Vec::new(), None), |(bytes, version)| (bytes, version));
+        let sources = decode_sources(&bytes).ok_or_else(|| self.wrong(HELD_BACK))?;
+        stored.version = Some(version);
+        Ok(sources)
+    }
+
+    /// Stores the sources that are held back, unless another process has done so since they were read.
+    pub(super) async fn set_held_back(
+        &self,
+        stored: &mut StoredSources,
+        sources: &BTreeSet<SourceId>,
+    ) -> Result<(), ArchiveError> {
+        let changed = |place: &str| ArchiveError::Unavailable {
+            place: place.to_owned(),
+            why: "another process has changed which sources are held back".to_owned(),
+        };
+        // Until it is certain that it was stored, it is not known what is.
+        let before = stored.version.take().ok_or_else(|| changed(&self.place))?;
+        let (value, version) = (encode_sources(sources), before.map_or(1, |before| before + 1));
+        let done = match before {
+            None => self.write(&self.statements.create_meta, (HELD_BACK, value, version)).await?,
+            Some(before) => self.write(&self.statements.change_meta, (value, version, HELD_BACK, before)).await?,
+        };
+        if !self.is_applied(done)? {
+            return Err(changed(&self.place));
+        }
+        stored.version = Some(Some(version));
+        Ok(())
+    }
+
+    /// Counts one more copy of another archive, and returns the number of copies.
+    pub(super) async fn count_copy(&self) -> Result<u64, ArchiveError> {
+        let found = self.meta(COPIES).await?;
+        let count = match &found {
+            None => 1,
+            Some((value, _)) => {
+                let bytes = value.as_slice().try_into().map_err(|_| self.wrong(COPIES))?;
+                u64::from_be_bytes(bytes).saturating_add(1)
+            }
+        };
+        let value = count.to_be_bytes().to_vec();
+        let is_counted = match found {
+            None => self.create_meta(COPIES, value).await?,
+            Some((_, version)) => {
+                let next = version.unwrap_or(0) + 1;
+                let done = self.write(&self.statements.change_meta, (value, next, COPIES, version)).await?;
+                self.is_applied(done)?
+            }
+        };
+        if is_counted {
+            return Ok(count);
+        }
+        let why = "another process has begun a copy".to_owned();
+        Err(ArchiveError::Unavailable { place: self.place.clone(), why })
     }
 
     /// Stores a value. Returns false if there was one.
@@ -195,9 +312,42 @@ fn decode(bytes: &[u8]) -> Option<(Vec<PostId>, Option<PostId>)> {
     Some((ids.iter().map(|id| PostId(u64::from_be_bytes(*id))).collect(), others))
 }
 
+/// Returns the bytes of a list of sources: the length of each id, and the id.
+fn encode_sources(sources: &BTreeSet<SourceId>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for source in sources {
+        let id = source.as_str().as_bytes();
+        bytes.extend(u16::try_from(id.len()).unwrap_or(u16::MAX).to_be_bytes());
+        bytes.extend(id);
+    }
+    bytes
+}
+
+fn decode_sources(mut bytes: &[u8]) -> Option<BTreeSet<SourceId>> {
+    let mut sources = BTreeSet::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<2>() {
+        let (id, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        sources.insert(SourceId::new(std::str::from_utf8(id).ok()?).ok()?);
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(sources)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::archive::contract::source;
+
+    #[test]
+    fn sources_that_are_held_back_are_restored_from_their_bytes() {
+        for ids in [&[][..], &["ann"], &["ann", "bob", "tag:tea"]] {
+            let sources: BTreeSet<SourceId> = ids.iter().map(|id| source(id)).collect();
+            assert_eq!(decode_sources(&encode_sources(&sources)), Some(sources));
+        }
+        for bad in [&[0][..], &[0, 4, b'a'], &[0, 1, 0xFF], &[0, 0], &[0, 1, b'a', 0]] {
+            assert_eq!(decode_sources(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn largest_ids_are_restored_from_their_bytes() {

@@ -10,6 +10,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The port of a contact point that names none.
 const PORT: u16 = 9042;
@@ -19,6 +20,9 @@ const KEYSPACE_CHARACTERS_MAX: usize = 48;
 
 /// The beginning of every URL.
 const SCHEME: &str = "cassandra://";
+
+/// The value of [`CassandraOptions::read_time_max`] for a server, whose readers wait.
+pub const READ_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The keyspace of an archive, and the nodes through which it is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,10 +42,14 @@ pub struct CassandraOptions {
     pub login: Option<Login>,
     /// TLS to the nodes. None means none.
     pub tls: Option<TlsOptions>,
+    /// The datacentre whose nodes are asked. It has to be named if the keyspace has replicas in several.
+    pub datacentre: Option<String>,
     /// Maximum bytes of posts and outboxes that are kept in memory after they were read.
     pub cache_bytes: usize,
     /// Time after which what was archived expires, in seconds. None keeps it for ever.
     pub ttl_seconds: Option<NonZeroU32>,
+    /// Time after which a read of a post or of an outbox has failed, and each of its statements.
+    pub read_time_max: Duration,
 }
 
 /// A user of Cassandra.

@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use futures_util::future::{try_join, try_join_all};
 use rustc_hash::{FxHashMap, FxHashSet};
-use scylla::response::PagingState;
 
 use super::connection::Core;
 use super::layout::{Bucket, BucketId, EMPTY, Layout};
@@ -102,21 +101,16 @@ async fn load_route(
 /// Returns all rows of a bucket.
 async fn rows(core: &Core, source: &SourceId, route: Route, bucket: BucketId) -> Result<Vec<Row>, ArchiveError> {
     let mut all = Vec::new();
-    let mut paging = PagingState::start();
-    loop {
-        let values = (source.as_str(), route_to_row(route), bucket);
-        let (page, next) = core.read_page(&core.statements.bucket, values, paging).await?;
-        let page = page.into_rows_result().map_err(|cause| core.damaged(cause))?;
-        let found = page.rows::<(i64, i64, Option<i64>, Option<i32>)>().map_err(|cause| core.damaged(cause))?;
-        for found in found {
-            let (published_at, id, time, ttl) = found.map_err(|cause| core.damaged(cause))?;
-            all.push((position((published_at, id)), time.unwrap_or(0), ttl.unwrap_or(0)));
-        }
-        match next {
-            Some(next) => paging = next,
-            None => return Ok(all),
-        }
-    }
+    let values = (source.as_str(), route_to_row(route), bucket);
+    let add = |page: Vec<(i64, i64, Option<i64>, Option<i32>)>| {
+        let rows = page
+            .into_iter()
+            .map(|(published_at, id, time, ttl)| (position((published_at, id)), time.unwrap_or(0), ttl.unwrap_or(0)));
+        all.extend(rows);
+        Ok(())
+    };
+    core.each_page(&core.statements.bucket, values, add).await?;
+    Ok(all)
 }
 
 /// Returns an id that no bucket has.
@@ -188,7 +182,7 @@ impl RouteState {
             let is_over = self.rows.get(&bucket).is_some_and(|rows| rows.rows > 2 * core.buckets.rows);
             if let Some(within) = positions.first().filter(|_| is_over) {
                 let rows_min = 2 * core.buckets.rows + 1;
-                replaced.extend(self.rewrite(core, source, route, *within, rows_min).await?);
+                replaced.extend(self.rewrite(core, source, route, *within, rows_min, time).await?);
             }
         }
         Ok(())
@@ -260,7 +254,7 @@ impl RouteState {
         let deletions: Vec<_> = deletions.collect();
         try_join_all(deletions).await?;
         for within in full.into_values() {
-            replaced.extend(self.rewrite(core, source, route, within, 0).await?);
+            replaced.extend(self.rewrite(core, source, route, within, 0, time).await?);
         }
         Ok(())
     }
@@ -284,7 +278,8 @@ impl RouteState {
     }
 
     /// Writes the rows of a bucket into new ones, each with the time of its writing as before, so that what comes late changes nothing. Then
-    /// the new ones take the place of the bucket. Returns the bucket, or none if it has less than `rows_min` rows and stays.
+    /// the new ones take the place of the bucket. Returns the bucket, or none if it has less than `rows_min` rows and stays. `time` is that of the
+    /// batch.
     async fn rewrite(
         &mut self,
         core: &Core,
@@ -292,6 +287,7 @@ impl RouteState {
         route: Route,
         within: Position,
         rows_min: usize,
+        time: i64,
     ) -> Result<Option<Replaced>, ArchiveError> {
         let old = self.layout.of(within).id;
         if old == EMPTY {
@@ -313,7 +309,8 @@ impl RouteState {
         self.store(core, source, route).await?;
         self.rows.remove(&old);
         self.rows.extend(pieces.iter().map(|(bucket, rows)| (bucket.id, Rows::counted(rows.len()))));
-        Ok(Some(Replaced { at: Instant::now(), source: source.clone(), route, bucket: old }))
+        let time = rows.iter().map(|(_, written, _)| *written).fold(time, i64::max);
+        Ok(Some(Replaced { at: Instant::now(), source: source.clone(), route, bucket: old, time }))
     }
 
     /// Stores the layout, unless another process has changed it. Afterwards it is this one's.

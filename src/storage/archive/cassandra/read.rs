@@ -14,10 +14,10 @@ use std::time::Instant;
 use futures_util::future::{join_all, try_join_all};
 
 use super::cache::{Key, Run, Value};
-use super::connection::{Core, READ_TIME_MAX};
+use super::connection::Core;
 use super::layout::{Bucket, Layout, id_of_row, id_to_row};
 use crate::clock::UnixMicros;
-use crate::feed::outbox::{OutboxQuery, Part, Route};
+use crate::feed::outbox::{OutboxQuery, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedRecord};
@@ -43,13 +43,9 @@ pub(super) fn route_to_row(route: Route) -> i8 {
     }
 }
 
-/// Returns the routes of a part of an outbox.
-pub(super) fn routes(part: Part) -> &'static [Route] {
-    match part {
-        Part::Pushed => &[Route::Push],
-        Part::Pulled => &[Route::Pull],
-        Part::Whole => &[Route::Push, Route::Pull],
-    }
+/// Returns the route that has a number in the tables, if one has.
+pub(super) fn route_of_row(row: i8) -> Option<Route> {
+    Route::ALL.into_iter().find(|route| route_to_row(*route) == row)
 }
 
 /// Returns the place of a route in a pair of layouts.
@@ -84,9 +80,7 @@ impl Core {
         let key = Key::Post(id);
         let since = self.cache.epoch(&key);
         let found = self.read(&self.statements.post, (id_to_row(id.0),)).await?;
-        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
-        let row = rows.maybe_first_row::<(Option<Vec<u8>>, Option<bool>)>().map_err(|cause| self.damaged(cause))?;
-        let Some((record, is_deleted)) = row else { return Ok(None) };
+        let Some((record, is_deleted)) = self.first_row(found)? else { return Ok(None) };
         let kept = self.record(id, record, is_deleted)?;
         self.cache.insert(key, Value::Post(Arc::new(kept.clone())), since);
         Ok(Some(kept))
@@ -107,20 +101,27 @@ impl Core {
     }
 
     /// Returns the answer to a read of an outbox if the cache has all of it.
-    pub(super) fn cached_copy(&self, source: &SourceId, ask: OutboxQuery) -> Option<Vec<Position>> {
+    pub(super) fn cached_positions(&self, source: &SourceId, query: OutboxQuery) -> Option<Vec<Position>> {
         let Some(Value::Layouts(layouts)) = self.cache.get(&Key::Layouts(source.clone())) else { return None };
         let of_route = |route: &Route| {
             let mut found = Vec::new();
-            for (bucket, span) in layouts[index(*route)].of_span(ask.span, ask.direction) {
-                if found.len() >= ask.max {
+            for (bucket, span) in layouts[index(*route)].of_span(query.span, query.direction) {
+                if found.len() >= query.max {
                     break;
                 }
-                found.extend(self.cached_run(source, *route, bucket, span, ask.direction, ask.max - found.len())?);
+                found.extend(self.cached_run(
+                    source,
+                    *route,
+                    bucket,
+                    span,
+                    query.direction,
+                    query.max - found.len(),
+                )?);
             }
             Some(found)
         };
-        let found: Option<Vec<_>> = routes(ask.part).iter().map(of_route).collect();
-        Some(merged(found?, ask))
+        let found: Option<Vec<_>> = query.part.routes().iter().map(of_route).collect();
+        Some(merged(found?, query))
     }
 
     fn cached_run(
@@ -139,33 +140,33 @@ impl Core {
     }
 
     /// Returns the requested positions of an outbox, nearest first.
-    pub(super) async fn copy(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
-        if ask.span.is_empty() || ask.max == 0 {
+    pub(super) async fn positions(&self, source: &SourceId, query: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
+        if query.span.is_empty() || query.max == 0 {
             return Ok(Vec::new());
         }
         let layouts = self.layouts(source).await?;
-        let of_route = |route: &'static Route| self.copy_route(source, *route, &layouts[index(*route)], ask);
-        let found = try_join_all(routes(ask.part).iter().map(of_route)).await?;
-        Ok(merged(found, ask))
+        let of_route = |route: &'static Route| self.positions_of_route(source, *route, &layouts[index(*route)], query);
+        let found = try_join_all(query.part.routes().iter().map(of_route)).await?;
+        Ok(merged(found, query))
     }
 
-    async fn copy_route(
+    async fn positions_of_route(
         &self,
         source: &SourceId,
         route: Route,
         layout: &Layout,
-        ask: OutboxQuery,
+        query: OutboxQuery,
     ) -> Result<Vec<Position>, ArchiveError> {
         let mut found = Vec::new();
-        for (bucket, span) in layout.of_span(ask.span, ask.direction) {
-            let max = ask.max - found.len();
+        for (bucket, span) in layout.of_span(query.span, query.direction) {
+            let max = query.max - found.len();
             if max == 0 {
                 break;
             }
-            match self.cached_run(source, route, bucket, span, ask.direction, max) {
+            match self.cached_run(source, route, bucket, span, query.direction, max) {
                 Some(more) => found.extend(more),
                 None => {
-                    let more = self.run(source, route, bucket, span, ask.direction, max.max(READ_AHEAD)).await?;
+                    let more = self.run(source, route, bucket, span, query.direction, max.max(READ_AHEAD)).await?;
                     found.extend(more.into_iter().take(max));
                 }
             }
@@ -194,10 +195,7 @@ impl Core {
         let of_bucket = (source.as_str(), route_to_row(route), bucket.id);
         let values = (of_bucket.0, of_bucket.1, of_bucket.2, above.0, above.1, below.0, below.1, limit);
         let found = self.read(statement, values).await?;
-        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
-        let rows = rows.rows::<(i64, i64)>().map_err(|cause| self.damaged(cause))?;
-        let found: Result<Vec<Position>, _> = rows.map(|row| row.map(position)).collect();
-        let found = found.map_err(|cause| self.damaged(cause))?;
+        let found: Vec<Position> = self.rows(found)?.into_iter().map(position).collect();
         self.cache.insert(key, Value::Run(Arc::new(run_of(&found, span, direction, max))), since);
         Ok(found)
     }
@@ -221,16 +219,13 @@ impl Core {
         source: &SourceId,
         found: scylla::response::query_result::QueryResult,
     ) -> Result<[(Layout, Option<i64>); 2], ArchiveError> {
-        let rows = found.into_rows_result().map_err(|cause| self.damaged(cause))?;
-        let rows = rows.rows::<(i8, Option<Vec<u8>>, Option<i64>)>().map_err(|cause| self.damaged(cause))?;
         let mut layouts = <[(Layout, Option<i64>); 2]>::default();
-        for row in rows {
-            let (route, layout, version) = row.map_err(|cause| self.damaged(cause))?;
+        for (route, layout, version) in self.rows::<(i8, Option<Vec<u8>>, Option<i64>)>(found)? {
             let wrong = |why: &str| self.damaged(format_args!("the buckets of {source}: {why}"));
             let layout = Layout::decode(&layout.unwrap_or_default()).map_err(|why| wrong(&why))?;
             let version = version.ok_or_else(|| wrong("a layout has no version"))?;
-            let place = [Route::Push, Route::Pull].into_iter().find(|known| route_to_row(*known) == route);
-            layouts[index(place.ok_or_else(|| wrong("there is no such route"))?)] = (layout, Some(version));
+            let route = route_of_row(route).ok_or_else(|| wrong("there is no such route"))?;
+            layouts[index(route)] = (layout, Some(version));
         }
         Ok(layouts)
     }
@@ -242,11 +237,11 @@ impl Core {
             async move {
                 let read = async {
                     match &wanted {
-                        Announced::Outbox(source, ask) => core.copy(source, *ask).await.map(drop),
+                        Announced::Outbox(source, query) => core.positions(source, *query).await.map(drop),
                         Announced::Post(id) => core.post(*id).await.map(drop),
                     }
                 };
-                let is_late = match tokio::time::timeout(READ_TIME_MAX, read).await {
+                let is_late = match tokio::time::timeout(core.read_time_max, read).await {
                     Ok(Ok(())) => false,
                     // The call that follows reports what lasts.
                     Ok(Err(cause)) => cause.is_temporary(),
@@ -285,17 +280,17 @@ fn run_of(found: &[Position], span: Span, direction: Direction, max: usize) -> R
 }
 
 /// Merges the positions of several routes into one order, without duplicates.
-fn merged(mut routes: Vec<Vec<Position>>, ask: OutboxQuery) -> Vec<Position> {
+fn merged(mut routes: Vec<Vec<Position>>, query: OutboxQuery) -> Vec<Position> {
     let mut found = routes.pop().unwrap_or_default();
     if !routes.is_empty() {
         found.extend(routes.into_iter().flatten());
-        match ask.direction {
+        match query.direction {
             Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
             Direction::Newer => found.sort_unstable(),
         }
         found.dedup();
     }
-    found.truncate(ask.max);
+    found.truncate(query.max);
     found
 }
 

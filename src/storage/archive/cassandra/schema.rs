@@ -10,14 +10,25 @@
 //! `docs/archive.md` describes the tables. Entries and posts have the journal event as the time of their writing, so that what is written
 //! late or again replaces nothing newer. `buckets` and `meta` are changed by compare-and-set.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use scylla::client::session::Session;
+use scylla::cluster::Node;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::policies::load_balancing::{LoadBalancingPolicy, NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{Consistency, SerialConsistency};
 
-use super::connection::{CONNECT_TIME_MAX, READ_TIME_MAX, WRITE_TIME_MAX, error};
-use super::options::{CassandraUrl, Replication};
+use super::connection::{CONNECT_TIME_MAX, Connection, WRITE_TIME_MAX, error, of_reads};
+use super::options::{CassandraOptions, CassandraUrl, Replication};
+use super::rows;
 use crate::storage::archive::ArchiveError;
+
+/// Pause before what could not be created is tried again.
+const CREATE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The format that this version writes and reads.
 pub(super) const FORMAT: u64 = 1;
@@ -93,9 +104,23 @@ impl Table {
     }
 }
 
+/// A node through which all is created: another may not know the keyspace yet, and may create a table that exists once more.
+pub(super) type Coordinator = Option<Arc<dyn LoadBalancingPolicy>>;
+
+/// Chooses one of the connected nodes. Returns none if there is none now.
+pub(super) fn coordinator(connection: &Connection) -> Coordinator {
+    let cluster = connection.session.get_cluster_state();
+    let is_usable = |node: &&Arc<Node>| {
+        node.is_connected() && (connection.datacentre.is_none() || node.datacenter == connection.datacentre)
+    };
+    let node = cluster.get_nodes_info().iter().filter(is_usable).min_by_key(|node| node.host_id)?;
+    Some(SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(Arc::clone(node)), None))
+}
+
 /// Creates the keyspace and the tables that are missing.
 pub(super) async fn create(
     session: &Session,
+    coordinator: &Coordinator,
     url: &CassandraUrl,
     replication: &Replication,
 ) -> Result<(), ArchiveError> {
@@ -105,6 +130,7 @@ pub(super) async fn create(
     let creations = TABLES.iter().map(|table| table.creation(keyspace));
     for creation in std::iter::once(keyspace_creation).chain(creations) {
         let mut statement = Statement::new(creation);
+        statement.set_load_balancing_policy(coordinator.clone());
         // All nodes must have it before it is used.
         statement.set_request_timeout(Some(CONNECT_TIME_MAX));
         let done = session.query_unpaged(statement, ()).await;
@@ -113,16 +139,45 @@ pub(super) async fn create(
     check(session, url).await
 }
 
+/// Makes an attempt, and more for [`CONNECT_TIME_MAX`] while nodes that have just started may not know what another one has created, or may
+/// not have heard of enough others to answer.
+pub(super) async fn until_known<T, F: Future<Output = Result<T, ArchiveError>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, ArchiveError> {
+    let began = Instant::now();
+    loop {
+        match attempt().await {
+            Err(cause) if may_be_unknown(&cause) && began.elapsed() < CONNECT_TIME_MAX => {
+                tracing::info!("creating the archive again: {}", cause.with_sources());
+                tokio::time::sleep(CREATE_AGAIN_AFTER).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Returns true for the errors of a node that does not know yet what was created, or cannot answer now.
+pub(super) fn may_be_unknown(error: &ArchiveError) -> bool {
+    let is_invalid = |error: &RequestAttemptError| matches!(error, RequestAttemptError::DbError(DbError::Invalid, _));
+    match error {
+        ArchiveError::Unprepared { .. } => true,
+        ArchiveError::Failed { source, .. } => match (source.downcast_ref(), source.downcast_ref()) {
+            (Some(ExecutionError::LastAttemptError(cause)), _) => is_invalid(cause),
+            (_, Some(PrepareError::AllAttemptsFailed { first_attempt })) => is_invalid(first_attempt),
+            _ => false,
+        },
+        other => other.is_temporary(),
+    }
+}
+
 /// Checks that the keyspace has all tables, with their columns.
 pub(super) async fn check(session: &Session, url: &CassandraUrl) -> Result<(), ArchiveError> {
     let place = url.to_string();
-    let damaged = |what: &dyn std::fmt::Display| ArchiveError::Damaged { place: place.clone(), what: what.to_string() };
     let list = "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = ?";
     let found = session.query_unpaged(list, (url.keyspace.as_str(),)).await;
     let found = found.map_err(|cause| error("open", &place, &cause))?;
-    let rows = found.into_rows_result().map_err(|cause| damaged(&cause))?;
-    let rows = rows.rows::<(String, String, String)>().map_err(|cause| damaged(&cause))?;
-    let columns: Vec<_> = rows.collect::<Result<_, _>>().map_err(|cause| damaged(&cause))?;
+    let columns = rows::typed::<(String, String, String)>(found);
+    let columns = columns.map_err(|cause| ArchiveError::Damaged { place, what: cause.to_string() })?;
     if columns.is_empty() {
         return Err(unprepared(url, "there is no such keyspace, or it has no tables"));
     }
@@ -163,7 +218,6 @@ pub(super) struct Statements {
     pub(super) create_meta: PreparedStatement,
     pub(super) change_meta: PreparedStatement,
     pub(super) all_posts: PreparedStatement,
-    pub(super) all_ids: PreparedStatement,
     pub(super) all_buckets: PreparedStatement,
 }
 
@@ -175,12 +229,16 @@ const OF_BUCKET: &str = "WHERE source = ? AND route = ? AND bucket = ?";
 const IN_SPAN: &str = "AND (published_at, id) > (?, ?) AND (published_at, id) < (?, ?)";
 
 impl Statements {
-    pub(super) async fn prepare(session: &Session, keyspace: &str) -> Result<Self, scylla::errors::PrepareError> {
+    pub(super) async fn prepare(
+        connection: &Connection,
+        options: &CassandraOptions,
+    ) -> Result<Self, scylla::errors::PrepareError> {
+        let keyspace = &options.url.keyspace;
         let of = |text: &str| text.replace("{ks}", keyspace);
-        let read = async |text: &str| with(session, of(text), Kind::Read).await;
-        let write = async |text: &str| with(session, of(text), Kind::Write).await;
-        let swap = async |text: &str| with(session, of(text), Kind::Swap).await;
-        let scan = async |text: &str| with(session, of(text), Kind::Scan).await;
+        let read = async |text: &str| with(connection, of(text), Kind::Read, options.read_time_max).await;
+        let write = async |text: &str| with(connection, of(text), Kind::Write, WRITE_TIME_MAX).await;
+        let swap = async |text: &str| with(connection, of(text), Kind::Swap, WRITE_TIME_MAX).await;
+        let scan = async |text: &str| with(connection, of(text), Kind::Scan, WRITE_TIME_MAX).await;
         let mut settled_layouts = read("SELECT route, layout, version FROM {ks}.buckets WHERE source = ?").await?;
         settled_layouts.set_consistency(Consistency::LocalSerial);
         settled_layouts.set_request_timeout(Some(WRITE_TIME_MAX));
@@ -223,7 +281,6 @@ impl Statements {
             create_meta: swap("INSERT INTO {ks}.meta (key, value, version) VALUES (?, ?, ?) IF NOT EXISTS").await?,
             change_meta: swap("UPDATE {ks}.meta SET value = ?, version = ? WHERE key = ? IF version = ?").await?,
             all_posts: scan("SELECT id, record, deleted FROM {ks}.posts").await?,
-            all_ids: scan("SELECT id FROM {ks}.posts").await?,
             all_buckets: scan("SELECT DISTINCT source, route, bucket FROM {ks}.outboxes").await?,
         })
     }
@@ -239,15 +296,23 @@ enum Kind {
     Scan,
 }
 
-async fn with(session: &Session, text: String, kind: Kind) -> Result<PreparedStatement, scylla::errors::PrepareError> {
+async fn with(
+    connection: &Connection,
+    text: String,
+    kind: Kind,
+    time_max: Duration,
+) -> Result<PreparedStatement, scylla::errors::PrepareError> {
     let mut statement = Statement::new(text);
     statement.set_page_size(SCAN_ROWS);
-    let mut prepared = session.prepare(statement).await?;
+    let mut prepared = connection.session.prepare(statement).await?;
     prepared.set_consistency(Consistency::LocalQuorum);
     prepared.set_serial_consistency(Some(SerialConsistency::LocalSerial));
     // Repeating a compare-and-set that was applied reports a conflict with itself.
     prepared.set_is_idempotent(kind != Kind::Swap);
-    prepared.set_request_timeout(Some(if kind == Kind::Read { READ_TIME_MAX } else { WRITE_TIME_MAX }));
+    prepared.set_request_timeout(Some(time_max));
+    if kind == Kind::Read {
+        prepared.set_execution_profile_handle(Some(of_reads(connection.datacentre.as_deref())));
+    }
     Ok(prepared)
 }
 

@@ -5,7 +5,7 @@
 //! - keeping an entry's first route, and removing only what is there, so that few deletions leave tombstones behind.
 //!
 //! Not responsible for:
-//! - the state of each outbox that is written to, new buckets (`outbox`); the ids that are known in memory (`ids`).
+//! - the state of each outbox that is written to, new buckets (`outbox`); the ids that are known in memory (`meta`).
 //!
 //! A batch is not atomic: readers may see a part of it, and a failure leaves a part of it. Writing it again completes it.
 
@@ -35,10 +35,13 @@ const SIDE_BY_SIDE: usize = 64;
 const KNOWN_MAX: usize = 50_000;
 
 /// Time after which a bucket that was replaced is deleted. Readers that still had the old layout have finished by then.
-const REPLACED_FOR: Duration = Duration::from_secs(120);
+pub(super) const REPLACED_FOR: Duration = Duration::from_secs(120);
 
 /// Time by which a post lives longer than its entries, in seconds, if what is archived expires: an entry never names a missing post.
 const TTL_MARGIN_SECONDS: i32 = 3_600;
+
+/// The time of writing before that of the first copy of another archive. Copies have ascending times, and all of them are before the first event.
+const BEFORE_COPIES: i64 = -(1 << 40);
 
 /// Both routes of an outbox.
 pub(super) type OutboxState = [RouteState; 2];
@@ -50,10 +53,10 @@ pub(super) struct Writer {
     old: FxHashMap<SourceId, OutboxState>,
     /// Buckets that were replaced, oldest first.
     replaced: Vec<Replaced>,
-    /// The largest event with which anything was written.
-    pub(super) as_of: Sequence,
     /// The largest event that is stored as one with which something may have been written.
     noted: Option<Sequence>,
+    /// The time of writing of what no event caused, as it is copied from another archive.
+    copy_time: i64,
     /// True after a batch that failed or was given up: then it is not certain what is stored.
     is_uncertain: bool,
 }
@@ -65,6 +68,9 @@ pub(super) struct Replaced {
     pub(super) source: SourceId,
     pub(super) route: Route,
     pub(super) bucket: BucketId,
+    /// The latest time of writing in the bucket when it was replaced. The deletion has this time: if the source is erased and its name used again
+    /// meanwhile, the bucket may be in use again, and what is written to it then is later.
+    pub(super) time: i64,
 }
 
 /// The changes of one outbox.
@@ -96,11 +102,6 @@ pub(super) fn by_source(batch: &Batch) -> BTreeMap<SourceId, Changes> {
 }
 
 impl Writer {
-    /// Returns the state after everything up to an event may have been written.
-    pub(super) fn after(as_of: Sequence) -> Self {
-        Self { as_of, ..Self::default() }
-    }
-
     /// Stores that something may have been written with an event. After a start at an earlier event it would replace what comes then.
     pub(super) async fn note(&mut self, core: &Core, as_of: Sequence) -> Result<(), ArchiveError> {
         if self.noted < Some(as_of) {
@@ -108,6 +109,11 @@ impl Writer {
             self.noted = Some(as_of);
         }
         Ok(())
+    }
+
+    /// Begins the copy with this number: what it writes replaces what copies with smaller numbers have written.
+    pub(super) fn begin_copy(&mut self, number: u64) {
+        self.copy_time = BEFORE_COPIES.saturating_add_unsigned(number).min(0);
     }
 
     fn take(&mut self, source: &SourceId) -> Option<OutboxState> {
@@ -140,8 +146,7 @@ impl Writer {
 
     async fn write_all(&mut self, core: &Arc<Core>, batch: &Batch) -> Result<(), ArchiveError> {
         self.note(core, batch.as_of).await?;
-        self.as_of = self.as_of.max(batch.as_of);
-        let time = write_time(batch.as_of);
+        let time = if batch.as_of == Sequence(0) { self.copy_time } else { write_time(batch.as_of) };
         put_posts(core, &batch.posts, time).await?;
         let changes = by_source(batch);
         let work: Vec<_> = changes.into_iter().map(|(source, changes)| (self.take(&source), source, changes)).collect();
@@ -172,13 +177,9 @@ impl Writer {
     /// Deletes buckets that were replaced some time ago.
     pub(super) async fn delete_replaced(&mut self, core: &Core, now: Instant) -> Result<(), ArchiveError> {
         let is_due = |replaced: &Replaced| now.saturating_duration_since(replaced.at) >= REPLACED_FOR;
-        if self.replaced.iter().any(is_due) {
-            self.note(core, self.as_of).await?;
-        }
         let due: Vec<_> = self.replaced.iter().filter(|replaced| is_due(replaced)).collect();
-        let time = write_time(self.as_of) + 1;
-        let deletions = due.iter().map(|Replaced { source, route, bucket, .. }| {
-            core.write(&core.statements.drop_bucket, (time, source.as_str(), route_to_row(*route), *bucket))
+        let deletions = due.iter().map(|Replaced { source, route, bucket, time, .. }| {
+            core.write(&core.statements.drop_bucket, (*time, source.as_str(), route_to_row(*route), *bucket))
         });
         let deletions: Vec<_> = deletions.collect();
         let deleted = join_all(deletions).await;
@@ -235,7 +236,7 @@ async fn write_outbox(
             state
         }
         None => {
-            let are_added = [Route::Push, Route::Pull].map(|route| changes.placed.values().any(|of| *of == route));
+            let are_added = Route::ALL.map(|route| changes.placed.values().any(|of| *of == route));
             super::outbox::load(core, source, are_added).await?
         }
     };
@@ -245,12 +246,12 @@ async fn write_outbox(
     for (position, route) in placed {
         by_route[index(route)].push(position);
     }
-    for (route, positions) in [Route::Push, Route::Pull].into_iter().zip(by_route) {
+    for (route, positions) in Route::ALL.into_iter().zip(by_route) {
         if !positions.is_empty() {
             state[index(route)].place(core, source, route, &positions, time, &mut replaced).await?;
         }
     }
-    for route in [Route::Push, Route::Pull] {
+    for route in Route::ALL {
         let removed = there(core, source, route, &state[index(route)], &changes.removed).await?;
         if !removed.is_empty() {
             state[index(route)].remove(core, source, route, &removed, time, &mut replaced).await?;
@@ -306,8 +307,7 @@ async fn has(
     let (published_at, id) = row(position);
     let values = (source.as_str(), route_to_row(route), bucket, published_at, id);
     let found = core.read(&core.statements.entry, values).await?;
-    let rows = found.into_rows_result().map_err(|cause| core.damaged(cause))?;
-    Ok(rows.rows_num() > 0)
+    Ok(core.first_row::<(i64,)>(found)?.is_some())
 }
 
 /// Forgets what the cache has of an outbox. If the changes failed, a part of them may have been made; but all of them are in memory until they
@@ -315,7 +315,7 @@ async fn has(
 fn forget_cached(core: &Core, source: &SourceId, done: Option<&(OutboxState, Vec<Replaced>)>) {
     let Some((state, replaced)) = done else { return core.cache.forget(&Key::Layouts(source.clone())) };
     let forget = |route, bucket| core.cache.forget(&Key::Run(source.clone(), route_to_row(route), bucket));
-    for route in [Route::Push, Route::Pull] {
+    for route in Route::ALL {
         state[index(route)].changed().for_each(|bucket| forget(route, bucket));
     }
     replaced.iter().for_each(|replaced| forget(replaced.route, replaced.bucket));

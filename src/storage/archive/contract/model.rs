@@ -8,6 +8,7 @@ use super::{CACHE_BYTES, copied, next_batch, of_route, source};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
+use crate::storage::archive::faulty::FaultyArchive;
 use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, MemoryArchive, RedbArchive,
 };
@@ -135,7 +136,7 @@ pub(in crate::storage::archive) fn agrees_with_the_model<A: Archive>(
         prop_assert!((0..8).map(PostId).all(|id| archive.may_have(id) == model.posts.contains_key(&id)));
         for (from, max) in [(0, 100), (3, 2), (7, 1), (u64::MAX, 9)] {
             let expected: Vec<PostId> = model.posts.range(PostId(from)..).map(|(id, _)| *id).take(max).collect();
-            prop_assert_eq!(archive.ids_from(PostId(from), max)?, expected);
+            prop_assert_eq!(archive.ids_from(PostId(from), max)?, Some(expected));
         }
     }
     Ok(())
@@ -145,6 +146,14 @@ proptest! {
     #[test]
     fn the_memory_archive_agrees_with_the_model(steps in steps()) {
         agrees_with_the_model(Option::<MemoryArchive>::unwrap_or_default, steps)?;
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_archive_that_could_fail_and_does_not_agrees_with_the_model(steps in steps()) {
+        let open = |open: Option<FaultyArchive<MemoryArchive>>| open.unwrap_or_default();
+        agrees_with_the_model(open, steps)?;
     }
 }
 

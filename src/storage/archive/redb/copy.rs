@@ -149,7 +149,7 @@ impl ArchiveFromChunks {
                 transaction.set_durability(Durability::None)?;
                 insert(transaction, &rows)
             })?;
-            Ok(transaction.commit()?)
+            self.archive.commit(transaction)
         })
     }
 

@@ -325,11 +325,8 @@ mod tests {
         for length in [20, 4096, 100_000] {
             let refusal = cut(length);
             assert!(refusal.starts_with("the archive FILE is damaged: "), "{length}: {refusal}");
-            assert!(
-                refusal
-                    .ends_with("; put back the data directory and its archive from one backup, or start with --repair"),
-                "{length}: {refusal}"
-            );
+            // What to do depends on who has opened it.
+            assert!(!refusal.contains("--repair"), "{length}: {refusal}");
         }
     }
 

@@ -14,6 +14,7 @@ use super::buffered_file::overlay;
 #[derive(Debug)]
 pub(super) struct OverlaidFile {
     file: FileBackend,
+    is_locked: bool,
     state: RwLock<State>,
 }
 
@@ -26,10 +27,25 @@ struct State {
 }
 
 impl OverlaidFile {
+    /// Wraps a file that the database locks while it is open, so that nobody writes to it.
     pub(super) fn new(file: File) -> Result<Self, DatabaseError> {
+        Self::with(file, true)
+    }
+
+    /// Wraps a file that is never locked: nobody has to wait for it, and it may be written meanwhile.
+    pub(super) fn without_lock(file: File) -> Result<Self, DatabaseError> {
+        Self::with(file, false)
+    }
+
+    fn with(file: File, is_locked: bool) -> Result<Self, DatabaseError> {
         let bytes = file.metadata().map_err(redb::StorageError::from)?.len();
         let state = State { bytes, bytes_of_file: bytes, written: Vec::new() };
-        Ok(Self { file: FileBackend::new(file)?, state: RwLock::new(state) })
+        Ok(Self { file: FileBackend::new(file)?, is_locked, state: RwLock::new(state) })
+    }
+
+    /// Returns the file that has the locks. redb opens a file without locks like one that nobody else can open.
+    fn lockable(&self) -> Result<&FileBackend, BackendError> {
+        if self.is_locked { Ok(&self.file) } else { Err(BackendError::Unsupported) }
     }
 }
 
@@ -82,26 +98,26 @@ impl StorageBackend for OverlaidFile {
     // The engine locks the file exclusively; read-only users share the lock.
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        self.lockable()?.try_lock_shared_range(start, end)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        self.lockable()?.try_lock_shared_range(start, end)
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.lockable()?.lock_shared_range(start, end)
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.lockable()?.lock_shared_range(start, end)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.unlock_range(start, end)
+        self.lockable()?.unlock_range(start, end)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.file.query_lock_range(start, end)
+        self.lockable()?.query_lock_range(start, end)
     }
 }

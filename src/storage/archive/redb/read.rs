@@ -6,7 +6,7 @@
 //! Not responsible for:
 //! - transactions and damaged pages.
 
-use std::ops::Bound::Excluded;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use redb::{Error, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
@@ -17,24 +17,30 @@ use crate::id::SourceId;
 use crate::storage::archive::ArchivedCounts;
 use crate::storage::identity::Identity;
 
+/// Outboxes whose counts are read together. Tests have few outboxes.
+pub(super) const OUTBOXES_TOGETHER: usize = if cfg!(test) { 3 } else { 4_096 };
+
 /// Returns the requested positions of an outbox, nearest first.
-pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, Error> {
+pub(super) fn positions(
+    outboxes: &impl ReadableTable<&'static [u8], ()>,
+    source: &SourceId,
+    query: OutboxQuery,
+) -> Result<Vec<Position>, Error> {
     let mut found = Vec::new();
     // The behaviour of redb for a range that ends before it starts is not documented.
-    if ask.span.is_empty() {
+    if query.span.is_empty() {
         return Ok(found);
     }
-    let outboxes = snapshot.open_table(layout::OUTBOXES)?;
-    for route in routes(ask.part) {
-        copy_route(&outboxes, source, *route, ask, &mut found)?;
+    for route in query.part.routes() {
+        add_route(outboxes, source, *route, query, &mut found)?;
     }
-    if ask.part == Part::Whole {
-        match ask.direction {
+    if query.part == Part::Whole {
+        match query.direction {
             Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
             Direction::Newer => found.sort_unstable(),
         }
         found.dedup();
-        found.truncate(ask.max);
+        found.truncate(query.max);
     }
     Ok(found)
 }
@@ -50,10 +56,15 @@ pub(super) fn identity(snapshot: &ReadTransaction) -> Result<Option<Identity>, E
     Ok(Some(Identity(identity.to_be_bytes())))
 }
 
-/// Returns the summary of every outbox.
-pub(super) fn archived_counts(snapshot: &ReadTransaction) -> Result<Vec<(SourceId, ArchivedCounts)>, Error> {
+/// Returns the summaries of at most `max` outboxes: of the first ones by source id, or of those after a source.
+pub(super) fn outboxes_after(
+    snapshot: &ReadTransaction,
+    after: Option<&SourceId>,
+    max: usize,
+) -> Result<Vec<(SourceId, ArchivedCounts)>, Error> {
+    let from = after.map_or(Unbounded, |after| Excluded(after.as_str().as_bytes()));
     let archived_counts = snapshot.open_table(layout::OUTBOX_COUNTS)?;
-    let rows = archived_counts.iter()?.map(|row| {
+    let rows = archived_counts.range::<&[u8]>((from, Unbounded))?.take(max).map(|row| {
         let (source, archived_counts) = row?;
         Ok((layout::source(source.value())?, layout::archived_counts(archived_counts.value())?))
     });
@@ -63,7 +74,7 @@ pub(super) fn archived_counts(snapshot: &ReadTransaction) -> Result<Vec<(SourceI
 /// Compares the number of outbox entries with the sum of the counts.
 pub(super) fn check_counts(snapshot: &ReadTransaction) -> Result<(), Error> {
     let of_source = |counts: &ArchivedCounts| counts.pushed.posts + counts.pulled.posts;
-    let counted: u64 = archived_counts(snapshot)?.iter().map(|(_, counts)| of_source(counts)).sum();
+    let counted: u64 = outboxes_after(snapshot, None, usize::MAX)?.iter().map(|(_, counts)| of_source(counts)).sum();
     let held = snapshot.open_table(layout::OUTBOXES)?.len()?;
     if held == counted {
         return Ok(());
@@ -73,30 +84,22 @@ pub(super) fn check_counts(snapshot: &ReadTransaction) -> Result<(), Error> {
     Err(layout::damaged(what))
 }
 
-fn copy_route(
+fn add_route(
     outboxes: &impl ReadableTable<&'static [u8], ()>,
     source: &SourceId,
     route: Route,
-    ask: OutboxQuery,
+    query: OutboxQuery,
     into: &mut Vec<Position>,
 ) -> Result<(), Error> {
     let (mut above, mut below) = (OutboxKey::of(source), OutboxKey::of(source));
-    let bounds = (Excluded(above.at(route, ask.span.above)), Excluded(below.at(route, ask.span.below)));
+    let bounds = (Excluded(above.at(route, query.span.above)), Excluded(below.at(route, query.span.below)));
     let mut inside = outboxes.range::<&[u8]>(bounds)?;
-    let next = || match ask.direction {
+    let next = || match query.direction {
         Direction::Older => inside.next_back(),
         Direction::Newer => inside.next(),
     };
-    for row in std::iter::from_fn(next).take(ask.max) {
+    for row in std::iter::from_fn(next).take(query.max) {
         into.push(above.position_in(row?.0.value())?);
     }
     Ok(())
-}
-
-pub(super) fn routes(part: Part) -> &'static [Route] {
-    match part {
-        Part::Pushed => &[Route::Push],
-        Part::Pulled => &[Route::Pull],
-        Part::Whole => &[Route::Push, Route::Pull],
-    }
 }

@@ -30,6 +30,9 @@ use crate::storage::journal::Sequence;
 /// Maximum memory for pages while only the identity is read.
 const IDENTITY_CACHE_BYTES: usize = 1 << 20;
 
+/// The first bytes of each file of redb.
+const MAGIC: &[u8; 9] = b"redb\x1a\x0a\xa9\x0d\x0a";
+
 /// An archive that is only read. While it is open, no engine can open it.
 pub struct ReadOnlyArchive {
     database: Database,
@@ -128,15 +131,15 @@ impl ReadOnlyArchive {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
-        self.read(read::archived_counts)
+        self.read(|snapshot| read::outboxes_after(snapshot, None, usize::MAX))
     }
 
     /// Returns the requested positions of an outbox, nearest first.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn copy(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
-        self.read(|snapshot| read::copy(snapshot, source, ask))
+    pub fn positions(&self, source: &SourceId, query: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
+        self.read(|snapshot| read::positions(&snapshot.open_table(layout::OUTBOXES)?, source, query))
     }
 
     fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, ArchiveError> {
@@ -193,18 +196,72 @@ pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
             return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it is empty" });
         }
         compare(&file, path)?;
-        let database = open::open(file, path, IDENTITY_CACHE_BYTES)?;
-        if open::is_blank(&database).map_err(|error| cannot("read", path, error))? {
-            return Ok(None);
-        }
-        open::check_format(&database, path)?;
-        let read = || read::identity(&database.begin_read()?);
-        read().map_err(|error| cannot("read", path, error))
+        stored_identity(&open::open(file, path, IDENTITY_CACHE_BYTES)?, path)
     });
     match found {
         Err(ArchiveError::Damaged { .. }) => Ok(None),
         found => found,
     }
+}
+
+/// Returns the identity of the data directory that the archive in the file `path` belongs to, as far as that can be read without a lock:
+/// a server that has the archive open, or opens it meanwhile, notices nothing. Returns none where [`identity_in`] does, and also if the
+/// archive is open or was not closed in order.
+///
+/// # Errors
+/// Fails if the file is not an archive or has a newer format, or if an operation of the system fails.
+pub fn identity_without_lock(path: &Path) -> Result<Option<Identity>, ArchiveError> {
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let cannot_read = |error: io::Error| cannot("read", path, error.into());
+    let file = guard::open(OpenOptions::new().read(true), path);
+    let file = file.map_err(|error| cannot("open", path, error.into()))?;
+    // What redb writes is not seen through this one.
+    let raw = SummedFile::new(overlaid_without_lock(file.try_clone().map_err(cannot_read)?, path)?);
+    let (mut magic, bytes) = ([0; MAGIC.len()], raw.len().map_err(cannot_read)?);
+    if bytes >= MAGIC.len() as u64 {
+        raw.read(0, &mut magic).map_err(cannot_read)?;
+    }
+    if magic != *MAGIC {
+        let why = if bytes == 0 { "it is empty" } else { "it does not start as one" };
+        return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why });
+    }
+    let (before, is_open) = raw.database_header().map_err(cannot_read)?;
+    if is_open {
+        return Ok(None);
+    }
+    let found = guarded(path, || identity_of_closed(file, path));
+    let (after, _) = raw.database_header().map_err(cannot_read)?;
+    match found {
+        // A server has opened it meanwhile, so the pages that were read need not belong together.
+        _ if after != before => Ok(None),
+        Err(ArchiveError::Damaged { .. }) => Ok(None),
+        found => found,
+    }
+}
+
+/// Reads the identity without a lock from an archive that was closed in order. Returns none if it needs a repair nevertheless.
+fn identity_of_closed(file: File, path: &Path) -> Result<Option<Identity>, ArchiveError> {
+    let file = SummedFile::new(overlaid_without_lock(file, path)?);
+    compare(&file, path)?;
+    let mut builder = Builder::new();
+    builder.set_cache_size(IDENTITY_CACHE_BYTES).set_repair_callback(redb::RepairSession::abort);
+    let database = match builder.create_with_backend(file) {
+        Err(DatabaseError::RepairAborted) => return Ok(None),
+        opened => opened.map_err(|error| open::refused(error, path))?,
+    };
+    stored_identity(&database, path)
+}
+
+/// Returns the identity in an open archive; none if it has no tables yet.
+fn stored_identity(database: &Database, path: &Path) -> Result<Option<Identity>, ArchiveError> {
+    if open::is_blank(database).map_err(|error| cannot("read", path, error))? {
+        return Ok(None);
+    }
+    open::check_format(database, path)?;
+    let read = || read::identity(&database.begin_read()?);
+    read().map_err(|error| cannot("read", path, error))
 }
 
 /// Enables the comparison of pages with the checksum file of the archive `path`. Returns true if there is such a file.
@@ -215,6 +272,12 @@ fn compare(file: &SummedFile, path: &Path) -> Result<bool, ArchiveError> {
         Err(error) => Err(cannot("open", &sums_path, error.into())),
         Ok(sums) => file.compare_with(overlaid(sums, &sums_path)?, path, &sums_path).map(|()| true),
     }
+}
+
+/// As [`overlaid`], without locks.
+fn overlaid_without_lock(file: File, path: &Path) -> Result<BufferedFile, ArchiveError> {
+    let file = OverlaidFile::without_lock(file).map_err(|error| cannot("open", path, error.into()))?;
+    Ok(BufferedFile::new(file, path.display().to_string()))
 }
 
 /// Wraps a file so that all writes to it stay in memory.
@@ -228,7 +291,9 @@ mod tests {
     use super::*;
     use crate::storage::archive::contract::{CACHE_BYTES, post};
     use crate::storage::archive::{Archive as _, Batch, RedbArchive};
+    use redb::backends::FileBackend;
     use std::fs;
+    use std::ops::Bound;
 
     #[test]
     fn everything_is_read_by_id_and_nothing_is_written() {
@@ -265,11 +330,35 @@ mod tests {
     }
 
     #[test]
+    fn the_identity_of_a_closed_archive_is_read_while_others_hold_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, killed) = (directory.path().join("archive"), directory.path().join("killed"));
+        assert_eq!(identity_without_lock(&path).unwrap(), None, "there is none");
+        let archive = RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        archive.set_identity(Identity([7; 16])).unwrap();
+        assert_eq!(identity_without_lock(&path).unwrap(), None, "a server has it open");
+        fs::copy(&path, &killed).unwrap();
+        assert_eq!(identity_in(&killed).unwrap(), Some(Identity([7; 16])));
+        assert_eq!(identity_without_lock(&killed).unwrap(), None, "it needs a repair");
+        archive.close();
+        let before = fs::read(&path).unwrap();
+        let held = FileBackend::new(OpenOptions::new().read(true).write(true).open(&path).unwrap()).unwrap();
+        assert!(held.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
+        assert!(matches!(identity_in(&path), Err(ArchiveError::Locked { .. })));
+        assert_eq!(identity_without_lock(&path).unwrap(), Some(Identity([7; 16])));
+        assert_eq!(fs::read(&path).unwrap(), before);
+        // A damaged one is refused by the next start.
+        fs::write(path.with_extension("sums"), "damaged").unwrap();
+        assert_eq!(identity_without_lock(&path).unwrap(), None);
+    }
+
+    #[test]
     fn what_is_no_archive_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         let refusal = |content: &[u8]| {
             fs::write(&path, content).unwrap();
+            assert!(matches!(identity_without_lock(&path), Err(ArchiveError::NotAnArchive { .. })));
             ReadOnlyArchive::open(&path, CACHE_BYTES).err().unwrap().to_string()
         };
         assert!(refusal(b"a letter").contains("is no archive: it does not start as one"));
@@ -285,7 +374,11 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         // The test holds both ends of the pipe open. So opening it for reading does not block even if the code opens it like a file.
         let _both_ends = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        for refusal in [ReadOnlyArchive::open(&path, CACHE_BYTES).map(drop), identity_in(&path).map(drop)] {
+        for refusal in [
+            ReadOnlyArchive::open(&path, CACHE_BYTES).map(drop),
+            identity_in(&path).map(drop),
+            identity_without_lock(&path).map(drop),
+        ] {
             let refusal = refusal.unwrap_err().with_sources();
             assert!(refusal.contains("it is not a regular file"), "{refusal}");
         }

@@ -20,8 +20,8 @@ impl RedbArchive {
     /// As [`Self::open`]. Fails also if a file cannot be renamed.
     pub fn open_or_set_aside(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         let opened = Self::open(path, cache_bytes).and_then(|archive| {
-            let archived_counts = archive.archived_counts().and_then(|_| archive.through());
-            archived_counts.map(|_| archive)
+            let listed = archive.each_outbox(&mut |_, _| Ok(())).and_then(|()| archive.through());
+            listed.map(|_| archive)
         });
         match opened {
             Err(cause @ ArchiveError::Damaged { .. }) => Self::open_without_sums(path, cache_bytes, &cause),

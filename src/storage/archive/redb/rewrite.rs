@@ -105,24 +105,34 @@ impl RedbArchive {
         // The old checksums are removed first: an archive with the checksums of another one counts as damaged.
         remove(&sums)?;
         open::sync_directory(&self.path)?;
-        self.swap(database, file)?;
+        let old = self.swap(database, file)?;
+        self.tables.close();
         open::sync_directory(&self.path)?;
         std::fs::rename(leftover_sums(&self.path), sums)?;
-        Ok(open::sync_directory(&self.path)?)
+        open::sync_directory(&self.path)?;
+        // Closes the old file, unless others still read from it. It has no name any more, so nothing depends on it.
+        let close = || {
+            drop(old);
+            Ok(())
+        };
+        if let Err(error) = guarded(&self.path, close) {
+            tracing::warn!("the file that was replaced: {error}");
+        }
+        Ok(())
     }
 
-    fn swap(&self, database: Database, file: SummedFile) -> Result<(), Error> {
+    /// Puts the new database in the place of the old one, which it returns.
+    fn swap(&self, database: Database, file: SummedFile) -> Result<Arc<Database>, Error> {
         let mut now = self.database.write();
-        if now.is_none() {
-            return Err(Error::DatabaseClosed);
-        }
+        let Some(now) = &mut *now else { return Err(Error::DatabaseClosed) };
         std::fs::rename(leftover(&self.path), &self.path)?;
         let mut file_now = self.file.write();
         file.set_waits_for_space(file_now.waits_for_space());
-        *file_now = file;
+        let old = std::mem::replace(&mut *file_now, file);
+        // What it still has to write is of no use, on a full disk too.
+        old.set_waits_for_space(false);
         // Threads that read from the old database own it until the end of the read.
-        *now = Some(Arc::new(database));
-        Ok(())
+        Ok(std::mem::replace(now, Arc::new(database)))
     }
 }
 
@@ -209,6 +219,8 @@ impl Copy<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
@@ -342,6 +354,32 @@ mod tests {
             assert!(sums.exists() && !unfinished[0].exists() && !unfinished[1].exists(), "step {step}");
             drop(archive);
             RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        }
+    }
+
+    #[test]
+    fn posts_are_read_while_the_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive.redb");
+        drop(filled(&path));
+        for _ in 0..5 {
+            // Without a cache, so that all reads are of the file.
+            let archive = RedbArchive::open(&path, 0).unwrap();
+            let is_over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                for nth in [1, 3, 5] {
+                    let (archive, is_over) = (&archive, &is_over);
+                    scope.spawn(move || {
+                        while !is_over.load(Ordering::Relaxed) {
+                            assert!(archive.post(PostId(nth)).unwrap().is_some());
+                            assert_eq!(all(archive, "bob", Part::Whole).len(), 100);
+                        }
+                    });
+                }
+                let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &|_| Fate::Keep, as_of: Sequence(0) });
+                is_over.store(true, Ordering::Relaxed);
+                rewritten.unwrap();
+            });
         }
     }
 

@@ -10,8 +10,7 @@
 use redb::{Error, ReadableTable, Table, WriteTransaction};
 
 use super::layout::{self, OutboxKey};
-use super::read::routes;
-use crate::feed::outbox::{Part, Route};
+use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchivedCounts, ArchivedRecord, Batch};
@@ -112,9 +111,9 @@ fn change_outbox(
                 }
             }
             None => {
-                for route in routes(Part::Whole) {
-                    if outboxes.remove(key.at(*route, position))?.is_some() {
-                        let count = archived_counts.of_route_mut(*route);
+                for route in Route::ALL {
+                    if outboxes.remove(key.at(route, position))?.is_some() {
+                        let count = archived_counts.of_route_mut(route);
                         let fewer = count.posts.checked_sub(1);
                         count.posts = fewer.ok_or_else(|| layout::damaged(format!("{source} has uncounted posts")))?;
                     }

@@ -284,6 +284,26 @@ fn a_writer_without_brokers_is_busy_at_its_limits() {
 }
 
 #[test]
+fn records_are_under_way_until_they_are_stored_or_given_up() {
+    let cluster = MockCluster::new(1).unwrap();
+    let mut writer = KafkaWriter::new(on(&cluster).connection).unwrap();
+    for fails in [false, true] {
+        if fails {
+            cluster.request_errors(
+                RDKafkaApiKey::Produce,
+                &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
+            );
+        }
+        append(&mut writer, b"one");
+        let until = Instant::now() + Duration::from_secs(60);
+        while writer.under_way() > 0 {
+            assert!(Instant::now() < until, "{} records are under way", writer.under_way());
+            thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
 fn a_topic_that_was_created_again_is_noticed() {
     let Some(broker) = shared() else { return };
     // The new topic is shorter, as long, or longer than what was read.

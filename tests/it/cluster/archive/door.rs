@@ -1,13 +1,13 @@
 //! The way of one node to the store that all share, which may be cut off or slow. What is read by it is kept until it has to be forgotten.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use tidewire::feed::outbox::Part;
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::outbox::OutboxQuery;
+use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
 use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::Sequence;
 
@@ -33,7 +33,7 @@ pub enum Answers {
 pub struct Cached {
     posts: HashMap<PostId, Option<ArchivedRecord>>,
     /// Of each outbox, the answers to what was asked.
-    outboxes: HashMap<SourceId, Vec<(String, Vec<Position>)>>,
+    outboxes: HashMap<SourceId, Vec<(OutboxQuery, Vec<Position>)>>,
 }
 
 impl Cached {
@@ -52,6 +52,8 @@ pub struct Door {
     pub store: Arc<dyn Archive>,
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
+    /// The source whose outbox cannot be written by any node, since it is damaged.
+    pub damaged: Arc<Mutex<Option<SourceId>>>,
     pub changed: Condvar,
     /// The numbers of batches of which a part is written at least, of rewrites that have begun, and of those that are done.
     pub halves: AtomicU64,
@@ -98,6 +100,12 @@ impl Archive for Door {
             ..Batch { as_of: batch.as_of, ..Batch::default() }
         };
         self.check()?;
+        if let Some(damaged) = &*self.damaged.lock().unwrap() {
+            let mut sources = batch.placed.iter().map(|(source, ..)| source);
+            if sources.any(|source| source == damaged) || batch.removed.iter().any(|(source, _)| source == damaged) {
+                return Err(ArchiveError::Damaged { place: self.place(), what: format!("the buckets of {damaged}") });
+            }
+        }
         self.store.write(&half(batch))?;
         self.halves.fetch_add(1, Ordering::Relaxed);
         self.check_write()?;
@@ -160,6 +168,16 @@ impl Archive for Door {
         }
     }
 
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.check()?;
+        self.store.held_back()
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.check_write()?;
+        self.store.set_held_back(sources)
+    }
+
     fn learn_ids(&self) -> Result<(), ArchiveError> {
         self.check()?;
         self.store.learn_ids()
@@ -170,35 +188,27 @@ impl Archive for Door {
         self.store.written()
     }
 
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
         self.check()?;
-        let Some(cached) = &self.cached else { return self.store.copy(source, part, span, direction, max, into) };
-        let (mut cached, asked) = (cached.lock().unwrap(), format!("{part:?} {span:?} {direction:?} {max}"));
+        let Some(cached) = &self.cached else { return self.store.positions(source, query, into) };
+        let mut cached = cached.lock().unwrap();
         let of_source = cached.outboxes.entry(source.clone()).or_default();
-        if let Some((_, known)) = of_source.iter().find(|(question, _)| *question == asked) {
+        if let Some((_, known)) = of_source.iter().find(|(question, _)| *question == query) {
             into.extend(known);
             return Ok(());
         }
         let mut found = Vec::new();
-        self.store.copy(source, part, span, direction, max, &mut found)?;
+        self.store.positions(source, query, &mut found)?;
         into.extend(&found);
-        of_source.push((asked, found));
+        of_source.push((query, found));
         Ok(())
     }
 
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         self.store.ids_from(from, max)
     }
 
-    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+    fn each_outbox(&self, _: EachOutbox<'_>) -> Result<(), ArchiveError> {
         panic!("nothing is listed")
     }
 

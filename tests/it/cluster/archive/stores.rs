@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 #[cfg(feature = "cassandra")]
-use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
+use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, READ_TIME_MAX, Replication};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 
 #[cfg(feature = "cassandra")]
@@ -28,9 +28,19 @@ impl Store {
     #[cfg(feature = "cassandra")]
     pub fn cassandra() -> Option<Self> {
         use cassandra_node::Nodes;
-        let url = Nodes::shared()?.url(&Nodes::keyspace()).parse().unwrap();
-        let options = CassandraOptions { url, login: None, tls: None, cache_bytes: 1 << 20, ttl_seconds: None };
-        CassandraArchive::create(&options, &Replication::Everywhere(1)).unwrap();
+        let nodes = Nodes::shared()?;
+        let url = nodes.url(&Nodes::keyspace()).parse().unwrap();
+        let (cache_bytes, read_time_max) = (1 << 20, READ_TIME_MAX);
+        let options = CassandraOptions {
+            url,
+            login: None,
+            tls: None,
+            datacentre: None,
+            cache_bytes,
+            ttl_seconds: None,
+            read_time_max,
+        };
+        CassandraArchive::create(&options, &Replication::Everywhere(nodes.copies())).unwrap();
         Some(Self::Cassandra(Box::new(options)))
     }
 

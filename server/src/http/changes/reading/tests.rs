@@ -2,13 +2,13 @@
 #![cfg(test)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
-use tidewire::engine::StorageConfig;
+use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::RulesPatch;
@@ -32,16 +32,28 @@ fn id(text: &str) -> SourceId {
     SourceId::new(text).unwrap()
 }
 
-/// An engine with as few posts in memory as it can, and a switch that makes its archive fail.
-fn engine() -> (Engine, Arc<AtomicBool>) {
-    let is_broken = Arc::<AtomicBool>::default();
-    let broken = Arc::clone(&is_broken);
+/// What an archive does with a read of a post.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Found,
+    Late,
+    Damaged,
+}
+
+/// An engine with as few posts in memory as it can, and a switch for its archive.
+fn engine() -> (Engine, Arc<Mutex<Answer>>) {
+    let answer = Arc::new(Mutex::new(Answer::Found));
+    let switch = Arc::clone(&answer);
     let archive = ObservedArchive::new(MemoryArchive::default(), move |read| {
-        let fails = matches!(read, Read::Post) && broken.load(Ordering::Relaxed);
-        if fails {
-            Err(ArchiveError::Unavailable { place: "memory".to_owned(), why: "broken".to_owned() })
-        } else {
-            Ok(())
+        let place = "memory".to_owned();
+        match *answer.lock() {
+            Answer::Late if matches!(read, Read::Post) => {
+                Err(ArchiveError::Unavailable { place, why: "broken".to_owned() })
+            }
+            Answer::Damaged if matches!(read, Read::Post) => {
+                Err(ArchiveError::Damaged { place, what: "a page".to_owned() })
+            }
+            _ => Ok(()),
         }
     });
     let archive = Arc::new(archive) as Arc<dyn Archive>;
@@ -49,7 +61,7 @@ fn engine() -> (Engine, Arc<AtomicBool>) {
     let (files, storage, progress) =
         (Arc::new(MemoryFiles::default()), StorageConfig::default(), RecoveryProgress::default());
     let opened = Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &progress);
-    (opened.unwrap().0, is_broken)
+    (opened.unwrap().0, switch)
 }
 
 /// Lets readers follow bob and wish to know what they miss.
@@ -69,7 +81,8 @@ async fn publish(engine: &Engine, number: u64) {
 fn reading(engine: &Engine, log: impl Log + 'static, types: &str, format: Format, patience: Patience) -> Reading {
     let readers = Readers { engine: engine.clone(), is_here: Box::new(|_| true) };
     let types = Types::parse(types).unwrap();
-    Reading { patience, ..Reading::new(log, types, format, Some(1_000), readers) }
+    let archive_waits = ArchiveWaits::new(patience.archive_max);
+    Reading { patience, archive_waits, ..Reading::new(log, types, format, Some(1_000), None, readers) }
 }
 
 /// Who has missed which post, which posts were published, and `reached`, in the order in which the stream has them.
@@ -97,7 +110,7 @@ fn read_on(reading: &mut Reading, count: usize) -> (Vec<String>, Option<Ended>) 
     }
 }
 
-const PATIENT: Patience = Patience { unknown_max: LONG, silence_max: LONG };
+const PATIENT: Patience = Patience { archive_max: LONG, silence_max: LONG };
 
 #[tokio::test]
 async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
@@ -112,7 +125,7 @@ async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
         for _ in 0..3 {
             let piece = waiting.read();
             assert_eq!((told(&piece.text), piece.end, piece.pause), (Vec::new(), None, Some(RETRY)), "{format:?}");
-            assert_eq!(piece.through, Sequence(0), "a client that comes back gets the post again");
+            assert_eq!(piece.place, Place::after(Sequence(0)), "a client that comes back gets the post again");
         }
         let mut impatient = open(Patience { silence_max: Duration::ZERO, ..PATIENT });
         let ended = impatient.read().end;
@@ -125,11 +138,11 @@ async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
     }
 }
 
-/// Publishes until memory does not have post 7 any more.
-async fn archive(engine: &Engine) {
+/// Publishes until memory does not have these posts any more.
+async fn archive(engine: &Engine, posts: &[u64]) {
     let (world, began) = (&engine.shared().world, Instant::now());
     for number in 100.. {
-        if world.posts.get(PostId(7)).is_none() {
+        if posts.iter().all(|post| world.posts.get(PostId(*post)).is_none()) {
             return;
         }
         assert!(began.elapsed() < LONG, "the archive takes what is too old");
@@ -138,28 +151,136 @@ async fn archive(engine: &Engine) {
 }
 
 #[tokio::test]
-async fn a_reader_is_left_out_only_if_the_archive_cannot_be_read_for_long() {
-    let (engine, is_broken) = engine();
+async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
+    let (engine, answer) = engine();
     follow_bob(&engine, &["ann", "cas"]).await;
     let before = engine.last_change().unwrap();
     publish(&engine, 7).await;
-    archive(&engine).await;
+    archive(&engine, &[7]).await;
     let open =
         |format, patience| reading(&engine, engine.changes(before).unwrap(), "missed,published", format, patience);
     let expected = ["ann missed 7", "cas missed 7", "published 7"];
     for format in [Format::Lines, Format::EventStream] {
-        is_broken.store(true, Ordering::Relaxed);
-        let mut waiting = open(format, PATIENT);
+        *answer.lock() = Answer::Late;
+        // Lines wait for the archive, too, however long they would wait for a record.
+        let mut waiting = open(format, Patience { silence_max: Duration::ZERO, ..PATIENT });
         for _ in 0..3 {
             let piece = waiting.read();
             assert_eq!((told(&piece.text), piece.end, piece.pause), (Vec::new(), None, Some(RETRY)), "{format:?}");
         }
-        is_broken.store(false, Ordering::Relaxed);
+        *answer.lock() = Answer::Found;
         assert_eq!(read_on(&mut waiting, 3).0[..3], expected, "{format:?}");
-        is_broken.store(true, Ordering::Relaxed);
-        let mut hasty = open(format, Patience { unknown_max: Duration::ZERO, ..PATIENT });
+        *answer.lock() = Answer::Late;
+        let mut hasty = open(format, Patience { archive_max: Duration::ZERO, ..PATIENT });
         assert_eq!(read_on(&mut hasty, 1).0[0], "published 7", "the stream goes on without them: {format:?}");
     }
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader_and_post() {
+    let (engine, answer) = engine();
+    follow_bob(&engine, &["ann", "cas", "dan"]).await;
+    let before = engine.last_change().unwrap();
+    for number in [7, 8, 9] {
+        publish(&engine, number).await;
+    }
+    archive(&engine, &[7, 8, 9]).await;
+    *answer.lock() = Answer::Late;
+    let patience = Patience { archive_max: Duration::from_secs(2), ..PATIENT };
+    let log = engine.changes(before).unwrap();
+    let mut stream = reading(&engine, log, "missed,published", Format::EventStream, patience);
+    let (mut all, mut waits, began) = (Vec::new(), 0, Instant::now());
+    while all.is_empty() {
+        assert!(began.elapsed() < LONG);
+        let piece = stream.read();
+        all.extend(told(&piece.text));
+        waits += usize::from(piece.pause == Some(RETRY));
+        thread::park_timeout(Duration::from_millis(50));
+    }
+    assert!(waits > 0, "nobody is left out before the archive was waited for");
+    // After that, it is not waited for.
+    while all.len() < 3 {
+        let piece = stream.read();
+        assert_ne!(piece.pause, Some(RETRY), "{all:?}");
+        all.extend(told(&piece.text));
+    }
+    assert_eq!(all[..3], ["published 7", "published 8", "published 9"]);
+    // Once it has answered, it is waited for again.
+    let again = |stream| Reading {
+        changes: Box::new(engine.changes(before).unwrap()),
+        rest: Vec::new().into_iter(),
+        missed: None,
+        ..stream
+    };
+    *answer.lock() = Answer::Found;
+    let mut stream = again(stream);
+    assert_eq!(read_on(&mut stream, 1).0[0], "ann missed 7");
+    *answer.lock() = Answer::Late;
+    assert_eq!(again(stream).read().pause, Some(RETRY));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_knows_them() {
+    let (engine, answer) = engine();
+    follow_bob(&engine, &["ann", "cas"]).await;
+    let before = engine.last_change().unwrap();
+    publish(&engine, 7).await;
+    archive(&engine, &[7]).await;
+    let open = |is_here: fn(&SourceId) -> bool| {
+        let log = engine.changes(before).unwrap();
+        let reading = reading(&engine, log, "missed,published", Format::EventStream, PATIENT);
+        Reading { readers: Readers { engine: engine.clone(), is_here: Box::new(is_here) }, ..reading }
+    };
+    *answer.lock() = Answer::Damaged;
+    assert_eq!(told(&open(|_| true).read().text)[0], "published 7");
+    // The archive is not asked for them.
+    *answer.lock() = Answer::Late;
+    assert_eq!(told(&open(|_| false).read().text)[0], "published 7");
+    assert_eq!(open(|reader| reader.as_str() == "cas").read().pause, Some(RETRY));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn the_place_within_a_post_is_the_last_reader_who_was_asked_about_also_if_nobody_was_named() {
+    let (engine, _) = engine();
+    follow_bob(&engine, &["dan", "ann", "cas", "bea"]).await;
+    let before = engine.last_change().unwrap();
+    publish(&engine, 7).await;
+    let open = |after: Option<&str>, limit| {
+        let readers = Readers { engine: engine.clone(), is_here: Box::new(|reader| reader.as_str() != "bea") };
+        let log = engine.changes(before).unwrap();
+        Reading::new(log, Types::parse("missed").unwrap(), Format::Lines, Some(limit), after.map(id), readers)
+    };
+    let place = |reader: Option<&str>| Place { after: before, reader: reader.map(id) };
+    for (after, limit, expected, end) in [
+        (None, 1, &["ann missed 7", "reached"][..], place(Some("ann"))),
+        (None, 2, &["ann missed 7", "cas missed 7", "reached"], place(Some("cas"))),
+        (Some("ann"), 1, &["cas missed 7", "reached"], place(Some("cas"))),
+        (Some("b"), 1, &["cas missed 7", "reached"], place(Some("cas"))),
+        (Some("cas"), 1, &["dan missed 7", "reached"], place(Some("dan"))),
+        (Some("dan"), 1, &["reached", "reached"], Place::after(before.next())),
+        (Some("zoe"), 1, &["reached", "reached"], Place::after(before.next())),
+    ] {
+        let mut stream = open(after, limit);
+        assert_eq!(stream.begins_after(), &place(after));
+        let piece = stream.read();
+        assert_eq!((told(&piece.text), &piece.place), (expected.iter().map(|&one| one.to_owned()).collect(), &end));
+        assert_eq!(piece.end, Some(Ended::Complete));
+    }
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_reader_that_is_named_with_a_place_before_something_else_than_a_post_changes_nothing() {
+    let (engine, _) = engine();
+    follow_bob(&engine, &["ann"]).await;
+    publish(&engine, 7).await;
+    let readers = Readers { engine: engine.clone(), is_here: Box::new(|_| true) };
+    let (log, types) = (engine.changes(Sequence(0)).unwrap(), Types::parse("missed").unwrap());
+    let mut stream = Reading::new(log, types, Format::EventStream, None, Some(id("zoe")), readers);
+    assert_eq!(told(&stream.read().text)[0], "ann missed 7");
     engine.shutdown();
 }
 

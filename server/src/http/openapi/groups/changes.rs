@@ -20,9 +20,11 @@ fn read() -> Documentation {
         .description(format!(
             "Everything that was accepted after `after`, in order, each a `Change`. By default, as lines of JSON: up to `limit` events of what \
              there is, and at last `reached`, whose `sequence` is the next `after`. With `Accept: text/event-stream`, the stream goes on with \
-             what is accepted later; the `id` of an event is its `sequence`, and `reached` comes with every heartbeat. Sequences increase, with \
-             gaps. An event may come twice. `missed` is no event: it names a reader with the rule `notify` who has slept since a \
-             post was published that is in the feed; it comes only if `types` has it, and its `sequence` is that of the event before. At most {CHANGE_STREAMS_MAX} streams are open at the same time."
+             what is accepted later; the `id` of an event is its `sequence`. `reached` also comes with every heartbeat, in lines with \
+             `more`. Sequences increase, with gaps. An event may come twice. `missed` is no event: it names a reader with the rule `notify` \
+             who has slept since a post was published that is in the feed; it comes only if `types` has it. Its `sequence` is that of the \
+             event before the post, and its `reader` the next `after_reader`; the `id` is both, as in `40-ann`. At most \
+             {CHANGE_STREAMS_MAX} streams are open at the same time."
         ))
         .query(
             "after",
@@ -30,8 +32,14 @@ fn read() -> Documentation {
             json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
         )
         .query(
+            "after_reader",
+            "The `reader` of the last message, if it has one: the stream goes on with the readers after this one, in the order of their ids, \
+             of the post that follows `after`. Only together with `after`, and if `types` has `missed`.",
+            json!({"type": "string"}),
+        )
+        .query(
             "limit",
-            "How many events at most. A stream of server-sent events has no limit unless one is given.",
+            "How many messages at most, without `reached`. A stream of server-sent events has no limit unless one is given.",
             json!({"type": "integer", "minimum": 1, "maximum": CHANGES_MAX, "default": CHANGES_DEFAULT}),
         )
         .query(
@@ -40,7 +48,11 @@ fn read() -> Documentation {
             json!({"type": "string"}),
         )
         .for_instance(&json!("published,deleted"))
-        .header("Last-Event-ID", "Replaces `after`, for server-sent events.", json!({"type": "string"}))
+        .header(
+            "Last-Event-ID",
+            "The `id` of the last message. Replaces `after` and `after_reader`, for server-sent events.",
+            json!({"type": "string"}),
+        )
         .answer(
             200,
             json!({

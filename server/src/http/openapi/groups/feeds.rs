@@ -26,6 +26,7 @@ impl Documentation {
             .query("after", AFTER, schema("Cursor"))
             .query("fields", "Only id, author and time of each post.", json!({"enum": ["ids"]}))
             .answers(200, "A page.", "Page", &page())
+            .tagged()
     }
 }
 

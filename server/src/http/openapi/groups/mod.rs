@@ -1,6 +1,7 @@
 //! The documentation of all operations, by group, in the order in which the groups are shown.
 
 mod changes;
+mod diagnostics;
 mod feeds;
 mod follows;
 mod live;
@@ -48,6 +49,11 @@ pub(super) static GROUPS: &[Group] = &[
         operations: users::DOCUMENTATION,
     },
     Group { name: "Server", description: "For who runs it.", operations: server::DOCUMENTATION },
+    Group {
+        name: "Diagnostics",
+        description: "What happens on the node that answers, for its operators and the console.",
+        operations: diagnostics::DOCUMENTATION,
+    },
 ];
 
 impl Documentation {
@@ -92,6 +98,16 @@ impl Documentation {
     /// Adds the response to a `DELETE`, which is the same if there was nothing to delete.
     fn deletes(self) -> Self {
         self.answers_nothing(204, "It is gone, or never was there.")
+    }
+
+    /// Adds what an operation has whose answer has an entity tag.
+    fn tagged(self) -> Self {
+        self.header(
+            "If-None-Match",
+            "The `ETag` of the answer that the client has: then 304, if that has not changed.",
+            json!({"type": "string"}),
+        )
+        .answers_nothing(304, "What the client has has not changed.")
     }
 
     /// Adds the refusals of operations that may read a page from the archive.

@@ -4,16 +4,17 @@ use serde_json::json;
 
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
-use crate::http::openapi::schemas::post;
+use crate::http::openapi::schemas::{post, schema};
 use tidewire::limits::{
-    BULK_REQUEST_BYTES_MAX, POST_NUMBER_BYTES_MAX, POSTS_PER_READ_MAX, POSTS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
-    REQUEST_BYTES_MAX,
+    BULK_REQUEST_BYTES_MAX, POST_NUMBER_BYTES_MAX, POSTS_PAGE_BYTES, POSTS_PAGE_DEFAULT, POSTS_PAGE_MAX,
+    POSTS_PER_READ_MAX, POSTS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX,
 };
 
 pub(super) static DOCUMENTATION: Documented = &[
     ("publish", publish),
     ("publish_many", publish_many),
     ("read_posts", read_many),
+    ("list_posts", list),
     ("read_post", read),
     ("edit_post", edit),
     ("delete_post", delete),
@@ -81,10 +82,33 @@ fn read_many() -> Documentation {
         .reads_archive()
 }
 
+fn list() -> Documentation {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": POSTS_PAGE_MAX, "default": POSTS_PAGE_DEFAULT});
+    documented("List all posts")
+        .description(format!(
+            "By ascending id, hidden ones and reposts too, to build an index of them. Pages have all posts that were accepted up to \
+             `sequence` and are not deleted; to go on, read `GET /v1/changes` after the smallest `sequence` of all pages. A page may have \
+             fewer posts than `limit`, or none: it ends after {POSTS_PAGE_BYTES} bytes too. `next` is the `after` of the next page, null \
+             on the last one. `unreadable` names posts that are damaged. `complete` is false if posts may be in an archive \
+             across a network: those that have left memory are not listed."
+        ))
+        .query("after", "Posts with larger ids only.", schema("PostId"))
+        .query("limit", "Posts of a page, at most.", limit)
+        .answers(
+            200,
+            "A page.",
+            "PostsPage",
+            &json!({"posts": [post()], "unreadable": [], "next": null, "sequence": 41, "complete": true}),
+        )
+        .refuses(503, &["journal_failed"])
+        .reads_archive()
+}
+
 fn read() -> Documentation {
     documented("Read a post")
         .description("Hidden ones too.")
         .answers(200, "The post.", "Post", &post())
+        .tagged()
         .refuses(404, &["unknown_post"])
         .reads_archive()
 }

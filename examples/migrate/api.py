@@ -1,0 +1,151 @@
+"""A Tidewire server: requests to it, and ids, times and posts in the form of its API.
+
+Only the standard library is needed.
+"""
+
+import datetime
+import hashlib
+import http.client
+import itertools
+import json
+import re
+import sys
+import time
+import urllib.parse
+
+PAGE_MAX = 100
+ATTEMPTS_MAX = 60
+ATTEMPTS_UNTIL_SAID = 3
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+LEFT_OUT = "users whose id Tidewire does not take, left out"
+SOURCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:@~-]{1,128}")
+
+
+def post_id(key):
+    """Returns the id that a post gets, a whole number of 64 bits: a number stays what it is, any other key becomes a hash."""
+    if re.fullmatch(r"0|[1-9][0-9]{0,19}", key) and int(key) < 1 << 64:
+        return key
+    return str(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big"))
+
+
+def time_of(microseconds):
+    """Returns a time as the API writes it, from microseconds since 1970."""
+    at = EPOCH + datetime.timedelta(microseconds=int(microseconds))
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def microseconds_of(text):
+    """Returns the microseconds since 1970 of a time of the API."""
+    seconds, _, fraction = text.rstrip("Z").partition(".")
+    at = datetime.datetime.strptime(seconds, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=datetime.timezone.utc)
+    return (at - EPOCH) // datetime.timedelta(microseconds=1) + int((fraction + "000000")[:6])
+
+
+def batches(items, size):
+    """Cuts an iterable into lists of at most `size`."""
+    items = iter(items)
+    while batch := list(itertools.islice(items, size)):
+        yield batch
+
+
+def user_path(*parts):
+    """Returns the path of something of a user."""
+    return "/v1/users/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+
+def is_source(text):
+    """Returns true if Tidewire takes this id of a user."""
+    return SOURCE_ID.fullmatch(text) is not None
+
+
+def content(post):
+    """Returns what must be the same before and after."""
+    return {
+        "author": post["author"],
+        "published_at": microseconds_of(post["published_at"]),
+        "body": post["body"],
+        "tags": sorted(post.get("tags") or []),
+        "reply_to": post.get("reply_to"),
+    }
+
+
+def everybody(server, source):
+    """Returns the users of the old database and all whom Tidewire links to them, and how many have an id that Tidewire does not take."""
+    # The old database does not know a user any more whose last row is gone.
+    found = dict.fromkeys(source.readers())
+    users = [user for user in found if is_source(user)]
+    unknown = len(found) - len(users)
+    # The list grows while it is walked.
+    for user in users:
+        for side in ("following", "followers"):
+            for item in server.pages(user_path(user, side), PAGE_MAX, "cursor"):
+                if item["id"] not in found:
+                    found[item["id"]] = None
+                    users.append(item["id"])
+    return users, unknown
+
+
+class Refused(Exception):
+    """A request that the server refused, and would refuse again."""
+
+    def __init__(self, request, status, problem):
+        super().__init__(f"{status} {problem.get('code')}: {problem.get('detail')}")
+        self.request, self.problem = request, problem
+
+
+class Server:
+    """A Tidewire server. Waits while it is busy, and connects again after a lost connection."""
+
+    def __init__(self, url, key):
+        self._where, self._url = url, urllib.parse.urlsplit(url)
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._connection = None
+
+    def ask(self, method, path, document=None):
+        """Returns the answer as JSON, or None without a body. Raises Refused. Ends the program if the server is not there, or refuses the key."""
+        body, request, why = None if document is None else json.dumps(document).encode(), f"{method} {path}", ""
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt == ATTEMPTS_UNTIL_SAID:
+                print(f"waiting for {self._where} to answer {request}: {why}", file=sys.stderr, flush=True)
+            try:
+                status, wait, text = self._send(method, path, body)
+            except (OSError, http.client.HTTPException) as cause:
+                self._connection, why = None, f"{type(cause).__name__}: {cause}"
+                # An idle connection may have been closed: the first new try needs no pause.
+                time.sleep(min(attempt, 5))
+                continue
+            answer = self._read(request, status, text)
+            if status < 400:
+                return answer
+            if status in (401, 403):
+                sys.exit(f"{self._where} refused {request}: {status} {answer.get('detail')}: TIDEWIRE_KEY has to be a server key with the scope all")
+            if wait is None:
+                raise Refused(request, status, answer)
+            why = answer.get("detail")
+            time.sleep(min(int(wait), 10))
+        sys.exit(f"no answer of {self._where} to {request} after {ATTEMPTS_MAX} attempts: {why}")
+
+    def _read(self, request, status, text):
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            sys.exit(f"{self._where} is not a Tidewire server: it answered {request} with {status} {text[:200].decode(errors='replace')!r}")
+
+    def _send(self, method, path, body):
+        if self._connection is None:
+            kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+            self._connection = kind(self._url.netloc, timeout=60)
+        self._connection.request(method, self._url.path.rstrip("/") + path, body, self._headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.getheader("Retry-After"), answer.read()
+
+    def pages(self, path, limit, cursor):
+        """Yields all items of a list; `cursor` names the parameter that takes the `next` of a page."""
+        page = self.ask("GET", f"{path}?limit={limit}")
+        while True:
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            page = self.ask("GET", f"{path}?limit={limit}&{cursor}={page['next']}")

@@ -1,0 +1,261 @@
+//! What the people of `tidewire demo` do all the time, so that the figures of the server move.
+//!
+//! Responsible for:
+//! - publishing, following, muting, reading pages and watching live, over HTTP like any other client, at a rate that leaves a core mostly
+//!   idle; many reposts of one post now and then;
+//! - deleting its oldest posts, so that the demo does not fill the memory.
+//!
+//! Not responsible for:
+//! - who the people are, and what they follow at the start (`cli::demo_world`).
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use ureq::http::{Method, Request};
+
+use crate::cli::demo_world::DemoWorld;
+use tidewire::feed::post::Draft;
+use tidewire::id::SourceId;
+
+/// Interval between two posts.
+const PUBLISH_PERIOD: Duration = Duration::from_millis(500);
+
+/// Interval between two pages.
+const READ_PERIOD: Duration = Duration::from_millis(50);
+
+/// Of so many pages, one is of a reader who comes seldom and is asleep in between.
+const SELDOM_READ: u32 = 40;
+
+/// Number of posts between two follows or unfollows.
+const POSTS_PER_FOLLOW: u64 = 4;
+
+/// Number of posts between two mutes or unmutes.
+const POSTS_PER_MUTE: u64 = 10;
+
+/// Number of posts from one storm of reposts to the next, about a minute; the first one comes after a few seconds.
+const POSTS_PER_STORM: u64 = 100;
+const FIRST_STORM: u64 = 12;
+
+/// Number of reposts of one storm, and the interval between two of them.
+const STORM_REPOSTS: usize = 40;
+const STORM_PERIOD: Duration = Duration::from_millis(50);
+
+/// Maximum number of follows and of mutes that the demo has added and not taken back.
+const ADDED_FOLLOWS_MAX: usize = 40;
+const MUTES_MAX: usize = 10;
+
+/// Number of posts of this run that are kept. The oldest ones are deleted.
+const POSTS_MAX: usize = 50_000;
+
+/// Number of people who watch live, and the seconds for which one does, and until the next time.
+const WATCHERS: u64 = 10;
+const WATCH_SECONDS: Range<u64> = 10..60;
+const BREAK_SECONDS: Range<u64> = 1..30;
+
+/// Pause after a request that got no answer.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+
+/// The people at work. Dropping it ends them, each after its current request.
+pub(crate) struct DemoLoad {
+    ended: Arc<AtomicBool>,
+}
+
+impl DemoLoad {
+    /// Starts the threads of the people, who send their requests to the server at `base`, with `key` if the server has keys.
+    ///
+    /// # Errors
+    /// Fails if the system refuses a thread.
+    pub(crate) fn start(world: &DemoWorld, base: String, key: Option<&str>) -> io::Result<Self> {
+        let ended = Arc::new(AtomicBool::new(false));
+        let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
+        let people =
+            People { agent, base, authorization: key.map(|key| format!("Bearer {key}")), ended: ended.clone() };
+        let run = |name: String, people: People, mut world: DemoWorld, work: fn(&People, &mut DemoWorld)| {
+            thread::Builder::new().name(name).spawn(move || work(&people, &mut world))
+        };
+        run("demo-authors".to_owned(), people.clone(), world.reseeded(1), author)?;
+        run("demo-readers".to_owned(), people.clone(), world.reseeded(2), read)?;
+        for nth in 0..WATCHERS {
+            run(format!("demo-watcher-{nth}"), people.clone(), world.reseeded(3 + nth), watch)?;
+        }
+        Ok(Self { ended })
+    }
+}
+
+impl Drop for DemoLoad {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The way of the people to the server.
+#[derive(Clone)]
+struct People {
+    agent: Agent,
+    base: String,
+    authorization: Option<String>,
+    ended: Arc<AtomicBool>,
+}
+
+impl People {
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request, and returns what the server answers, whatever it is: a refusal is part of a busy day. Returns null without an answer.
+    fn ask(&self, method: &Method, path: &str, json: Option<&Value>) -> Value {
+        let answer = self.send(method, path, json).and_then(|mut answer| answer.body_mut().read_to_string());
+        match answer {
+            Ok(text) => serde_json::from_str(&text).unwrap_or_default(),
+            Err(_) => {
+                pause(RETRY_PERIOD);
+                Value::Null
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        json: Option<&Value>,
+    ) -> Result<ureq::http::Response<ureq::Body>, ureq::Error> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        match json {
+            Some(json) => self.agent.run(request.header(CONTENT_TYPE, "application/json").body(json.to_string())?),
+            None => self.agent.run(request.body(())?),
+        }
+    }
+
+    /// Publishes a post. Returns its id if it was accepted.
+    fn publish(&self, post: &Value) -> Option<String> {
+        let answer = self.ask(&Method::POST, "/v1/posts", Some(post));
+        answer.get("id")?.as_str().map(str::to_owned)
+    }
+}
+
+/// Publishes, follows, unfollows, mutes and reposts.
+fn author(people: &People, world: &mut DemoWorld) {
+    let mut posts: VecDeque<String> = VecDeque::new();
+    let (mut follows, mut mutes) = (VecDeque::new(), VecDeque::new());
+    let mut latest_of_celebrity = None;
+    for nth in 1_u64.. {
+        if people.is_over() {
+            return;
+        }
+        let draft = world.post();
+        let id = people.publish(&new_post(&draft));
+        if draft.author == *world.celebrity() {
+            latest_of_celebrity = id.clone().or(latest_of_celebrity);
+        }
+        posts.extend(id);
+        if nth.is_multiple_of(POSTS_PER_FOLLOW) {
+            add_or_take_back(people, world, "following", &mut follows, ADDED_FOLLOWS_MAX);
+        }
+        if nth.is_multiple_of(POSTS_PER_MUTE) {
+            add_or_take_back(people, world, "mutes", &mut mutes, MUTES_MAX);
+        }
+        if nth % POSTS_PER_STORM == FIRST_STORM
+            && let Some(post) = latest_of_celebrity.clone().or(posts.back().cloned())
+        {
+            posts.extend(repost(people, world, &post));
+        }
+        while posts.len() > POSTS_MAX {
+            let oldest = posts.pop_front().unwrap_or_default();
+            people.ask(&Method::DELETE, &format!("/v1/posts/{oldest}"), None);
+        }
+        pause(PUBLISH_PERIOD);
+    }
+}
+
+fn new_post(draft: &Draft) -> Value {
+    let body: Value = serde_json::from_str(draft.body.as_str()).unwrap_or_default();
+    let tags: Vec<&str> = draft.tags.iter().filter_map(SourceId::tag_name).collect();
+    json!({"author": draft.author, "body": body, "tags": tags})
+}
+
+/// Adds an entry to the list of a random reader; once `most` of them were added, the oldest one is taken back first. What was there before is
+/// not taken back, or the follows of the start would become fewer and fewer.
+fn add_or_take_back(people: &People, world: &mut DemoWorld, list: &str, added: &mut VecDeque<String>, most: usize) {
+    if added.len() == most
+        && let Some(path) = added.pop_front()
+    {
+        people.ask(&Method::DELETE, &path, None);
+    }
+    let (reader, source) = (world.frequent_reader(), world.somebody());
+    if reader != source {
+        let path = format!("/v1/users/{reader}/{list}/{source}");
+        if people.ask(&Method::PUT, &path, None)["created"] == true {
+            added.push_back(path);
+        }
+    }
+}
+
+/// Many users repost the same post within seconds. Returns the ids of the reposts.
+fn repost(people: &People, world: &mut DemoWorld, post: &str) -> Vec<String> {
+    let mut reposts = Vec::with_capacity(STORM_REPOSTS);
+    for user in world.frequent_readers(STORM_REPOSTS) {
+        let repost = json!({"author": user, "body": {"text": "Have you seen this?"}, "repost_of": post});
+        reposts.extend(people.publish(&repost));
+        pause(STORM_PERIOD);
+    }
+    reposts
+}
+
+/// Reads pages: mostly the newest one, sometimes also the one below it, and moves the marker of the reader.
+fn read(people: &People, world: &mut DemoWorld) {
+    let mut draw = Rng::with_seed(7);
+    while !people.is_over() {
+        let reader = if draw.u32(..SELDOM_READ) == 0 { world.seldom_reader() } else { world.frequent_reader() };
+        let feed = format!("/v1/users/{reader}/feed?limit=20");
+        let page = people.ask(&Method::GET, &feed, None);
+        if draw.u8(..8) == 0
+            && let Some(next) = page["next"].as_str()
+        {
+            people.ask(&Method::GET, &format!("{feed}&before={next}"), None);
+        }
+        if draw.u8(..16) == 0
+            && let Some(newest) = page["newest"].as_str()
+        {
+            people.ask(&Method::PUT, &format!("/v1/users/{reader}/marker"), Some(&json!({"cursor": newest})));
+        }
+        pause(READ_PERIOD);
+    }
+}
+
+/// Watches the feed of one reader after the other, each for a while.
+fn watch(people: &People, world: &mut DemoWorld) {
+    while !people.is_over() {
+        let reader = world.frequent_reader();
+        let until = Instant::now() + Duration::from_secs(world.number(WATCH_SECONDS));
+        let Ok(answer) = people.send(&Method::GET, &format!("/v1/users/{reader}/events"), None) else {
+            pause(RETRY_PERIOD);
+            continue;
+        };
+        let mut lines = BufReader::new(answer.into_body().into_reader());
+        let mut line = Vec::new();
+        while Instant::now() < until && lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            line.clear();
+        }
+        // Closes the connection.
+        drop(lines);
+        pause(Duration::from_secs(world.number(BREAK_SECONDS)));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "these are threads of the demo's clients, not of actors")]
+fn pause(time: Duration) {
+    thread::sleep(time);
+}

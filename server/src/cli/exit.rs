@@ -1,0 +1,43 @@
+//! The exit codes of commands.
+//!
+//! Responsible for:
+//! - one code for each outcome that a script may want to tell apart.
+//!
+//! Not responsible for:
+//! - usage errors, for which `clap` exits with 2, and messages (`cli::terminal`).
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use crate::cli::client::{ClientError, OUTCOME_UNKNOWN, Refused};
+use crate::cli::import::{StopCause, Stopped};
+
+/// The server did not answer in time, or refused for a temporary reason all the time: try again later.
+const NO_ANSWER: u8 = 3;
+
+/// The server knows nothing of this name.
+const NOT_FOUND: u8 = 4;
+
+/// The server wants another key or token.
+const DENIED: u8 = 5;
+
+/// Returns the exit code for an error.
+pub(super) fn code_of(cause: &(dyn Error + 'static)) -> ExitCode {
+    let (no_answer, refused) = match cause.downcast_ref::<Stopped>().map(|stopped| &stopped.cause) {
+        Some(StopCause::NoAnswer(cause)) => (Some(cause), None),
+        Some(StopCause::Denied(refused)) => (None, Some(refused)),
+        None => (cause.downcast_ref::<ClientError>(), cause.downcast_ref::<Refused>()),
+    };
+    match (no_answer, refused) {
+        // A `ClientError::OutcomeUnknown` is none of these: to try again may do it twice.
+        (Some(ClientError::Unreachable { .. } | ClientError::StillRefused { .. } | ClientError::Silent { .. }), _) => {
+            NO_ANSWER.into()
+        }
+        // Nobody knows whether it was done: to try again may do it twice.
+        (_, Some(refused)) if refused.code == OUTCOME_UNKNOWN => ExitCode::FAILURE,
+        (_, Some(Refused { status: 429 | 503, .. })) => NO_ANSWER.into(),
+        (_, Some(Refused { status: 401 | 403, .. })) => DENIED.into(),
+        (_, Some(Refused { status: 404, .. })) => NOT_FOUND.into(),
+        _ => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,126 @@
+//! `tidewire health`: asks a server whether it is ready, for health checks of containers and scripts.
+//!
+//! Responsible for:
+//! - finding the server by the same settings that it was started with;
+//! - the exit code: 0 if it is healthy, 1 if it is not or does not answer.
+//!
+//! Not responsible for:
+//! - what counts as ready (`http::handlers::server`), which certificates are accepted (`cli::server_access`).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::tls::TlsConfig;
+
+use crate::cli::client::advice_of_tls;
+use crate::cli::server_access::{CaFile, ServerUrl};
+use crate::cli::settings::{Settings, listen_address, reachable};
+use crate::cli::{Outcome, terminal, tls_connector};
+
+/// Maximum time for the answer. Docker and others end a health check that takes longer than their own limit.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Maximum bytes of an answer that are read.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
+/// Arguments of `tidewire health`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Health {
+    /// URL of the server [default: the address that the settings name, on this machine]
+    #[arg(long, value_name = "URL")]
+    server: Option<ServerUrl>,
+
+    #[command(flatten)]
+    ca_file: CaFile,
+
+    /// Address and port that the server listens on [default: 127.0.0.1:8080]
+    #[arg(long, env = "TIDEWIRE_LISTEN", value_parser = listen_address, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// TOML file with the options of the server
+    #[arg(long, env = "TIDEWIRE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Certificate of the server, if it serves over TLS
+    #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE", hide = true)]
+    tls_cert: Option<PathBuf>,
+
+    /// Ask only whether the process answers, which it also does during recovery and after a failure of the disk
+    #[arg(long)]
+    live: bool,
+}
+
+impl Health {
+    pub(crate) fn run(self) -> Outcome {
+        let path = if self.live { "/healthz" } else { "/readyz" };
+        let is_named = self.server.is_some() || self.config.is_some() || self.listen.is_some();
+        let (server, tls, trusted) = match self.server {
+            Some(ServerUrl(server)) => {
+                let trusted = self.ca_file.trusted(&server)?;
+                (server.trim_end_matches('/').to_owned(), TlsConfig::builder(), trusted)
+            }
+            None => {
+                if self.ca_file.of_option().is_some() {
+                    return Ok(terminal::refuse(
+                        "--ca-file needs --server: on this machine any certificate is accepted",
+                    ));
+                }
+                let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+                let settings = Settings { listen: self.listen, tls_cert: self.tls_cert, ..Settings::default() };
+                let settings = settings.or(&file);
+                // The certificate has the public name of the server, which leads elsewhere. Nothing secret is sent.
+                let tls = TlsConfig::builder().disable_verification(true);
+                (local_url(settings.listen(), settings.tls_cert.is_some()), tls, None)
+            }
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .proxy(None)
+            .tls_config(tls.build())
+            .build();
+        let agent = match trusted {
+            Some(trusted) => tls_connector::agent(config, trusted),
+            None => config.new_agent(),
+        };
+        let answer = agent.get(format!("{server}{path}")).call();
+        let no_answer = |cause: ureq::Error| {
+            let elsewhere =
+                if is_named { "" } else { "; name its settings with --config, or the server with --server" };
+            let advice = advice_of_tls(&server, &cause).unwrap_or(elsewhere);
+            format!("no answer from {server}: {cause}{advice}")
+        };
+        let mut response = answer.map_err(no_answer)?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
+        terminal::print_line(&format!("{status} {}", text.trim()));
+        Ok(if status == 200 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Returns the URL at which a server that listens on `listen` is reached from this machine.
+fn local_url(listen: SocketAddr, has_tls: bool) -> String {
+    let scheme = if has_tls { "https" } else { "http" };
+    format!("{scheme}://{}", reachable(listen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_all_addresses_is_asked_on_loopback() {
+        let cases = [
+            ("127.0.0.1:8080", false, "http://127.0.0.1:8080"),
+            ("0.0.0.0:8443", true, "https://127.0.0.1:8443"),
+            ("[::]:8080", false, "http://[::1]:8080"),
+            ("192.0.2.7:80", false, "http://192.0.2.7:80"),
+        ];
+        for (listen, has_tls, expected) in cases {
+            assert_eq!(local_url(listen.parse().unwrap(), has_tls), expected);
+        }
+    }
+}

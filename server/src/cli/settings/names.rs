@@ -1,0 +1,157 @@
+//! The names of the settings, and examples of their values.
+//!
+//! Responsible for:
+//! - the setting that is probably meant by a name that is none, and a line of a settings file that has it;
+//! - variables that are probably meant for a setting.
+//!
+//! Not responsible for:
+//! - wrong flags, for which `clap` does the same.
+
+use std::path::Path;
+
+use clap::{Arg, Args as _, Command};
+
+use super::{Settings, SettingsError};
+
+/// How much alike two names must be at least, from 0 to 1, for one to be proposed in place of the other.
+const LIKENESS_MIN: f64 = 0.8;
+
+/// The same for variables: others, of clients for example, begin alike.
+const VARIABLE_LIKENESS_MIN: f64 = 0.92;
+
+/// How the variables of Tidewire begin.
+const VARIABLES: &str = "TIDEWIRE_";
+
+/// The variable with the password of an archive in Cassandra. It is no setting: the list of processes would show a flag.
+pub(super) const ARCHIVE_PASSWORD: &str = "TIDEWIRE_ARCHIVE_PASSWORD";
+
+/// Returns the settings of `tidewire serve` as arguments, in the order of the reference.
+pub(crate) fn arguments() -> Vec<Arg> {
+    Settings::augment_args(Command::new("serve")).get_arguments().cloned().collect()
+}
+
+/// Returns the settings that a file may have.
+pub(crate) fn of_file() -> impl Iterator<Item = Arg> {
+    arguments().into_iter().filter(|argument| argument.get_action().takes_values())
+}
+
+/// Returns the error for a key that is no setting, if `cause` is about one.
+pub(super) fn unknown_key(file: &Path, text: &str, cause: &toml::de::Error) -> Option<SettingsError> {
+    let key = cause.message().strip_prefix("unknown field `")?.split('`').next()?.to_owned();
+    let before = text.get(..cause.span()?.start)?;
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    let nearest = nearest(&key).map(|argument| example(&argument));
+    Some(SettingsError::Unknown { file: file.to_owned(), line, key, nearest })
+}
+
+fn nearest(key: &str) -> Option<Arg> {
+    let key = key.replace('_', "-").to_lowercase();
+    let alike = of_file().map(|argument| (strsim::jaro_winkler(&key, name(&argument)), argument));
+    let (likeness, argument) = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (likeness >= LIKENESS_MIN).then_some(argument)
+}
+
+/// Returns the variable of a setting that is probably meant by one that no program reads, if `variable` is such a one.
+pub(crate) fn misspelt_variable(variable: &str) -> Option<String> {
+    let rest = variable.strip_prefix(VARIABLES).filter(|_| variable != ARCHIVE_PASSWORD)?;
+    let of_settings = arguments().into_iter().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
+    let alike = of_settings.map(|name| {
+        let likeness = strsim::jaro_winkler(rest, name.strip_prefix(VARIABLES).unwrap_or(&name));
+        (likeness, name)
+    });
+    let (likeness, name) = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (likeness >= VARIABLE_LIKENESS_MIN && name != variable).then_some(name)
+}
+
+/// Returns the name of a setting.
+pub(crate) fn name(argument: &Arg) -> &str {
+    argument.get_long().unwrap_or_default()
+}
+
+/// Returns the default of a setting as its help text has it.
+pub(crate) fn default_of(argument: &Arg) -> String {
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let default = help.rsplit_once("default: ").map(|(_, default)| default.trim_end_matches(']').to_owned());
+    default.unwrap_or_else(|| "none".to_owned())
+}
+
+/// Returns a line of a settings file with this setting.
+pub(super) fn example(argument: &Arg) -> String {
+    let name = name(argument);
+    let value_name = argument.get_value_names().and_then(<[_]>::first).map(|name| name.as_str()).unwrap_or_default();
+    let value = match (name, value_name) {
+        ("backup-to", _) => "\"file:///srv/backups\"",
+        ("archive", _) => "\"cassandra://127.0.0.1:9042/feeds\"",
+        ("cors-origins", _) => "\"https://example.org\"",
+        ("hosts", _) => "\"feeds.example.org\"",
+        ("archive-user", _) => "\"tidewire\"",
+        ("archive-datacenter", _) => "\"dc1\"",
+        (_, "ADDRESS:PORT") => "\":8080\"",
+        (_, "DURATION") => "\"90s\"",
+        (_, "SIZE") => "\"4GiB\"",
+        (_, "DIR") => "\"/var/lib/tidewire\"",
+        (_, "FILE") => return format!("{name} = \"/etc/tidewire/{name}\""),
+        (_, "ADDRESSES|loopback|none") => "\"loopback\"",
+        (_, choices) if choices.contains('|') => {
+            return format!("{name} = \"{}\"", choices.split('|').next().unwrap_or_default());
+        }
+        _ => "200",
+    };
+    format!("{name} = {value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_an_example_that_is_accepted() {
+        for argument in of_file() {
+            let example = example(&argument);
+            let read: Result<Settings, _> = toml::from_str(&example);
+            assert!(read.is_ok(), "{example}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_like_that_of_a_setting_is_probably_meant_for_it() {
+        for (variable, expected) in [
+            ("TIDEWIRE_LISTN", Some("TIDEWIRE_LISTEN")),
+            ("TIDEWIRE_LISTEN", None),
+            ("TIDEWIRE_DATADIR", Some("TIDEWIRE_DATA_DIR")),
+            ("TIDEWIRE_TLS_CERTS", Some("TIDEWIRE_TLS_CERT")),
+            // It is no setting, so that no file has it, and is like the name of one.
+            ("TIDEWIRE_ARCHIVE_PASSWORD", None),
+            // Of clients.
+            ("TIDEWIRE_KEY", None),
+            ("TIDEWIRE_KEY_FILE", None),
+            ("TIDEWIRE_SERVER", None),
+            ("TIDEWIRE_CA_FILE", None),
+            ("TIDEWIRE_CONFIG", None),
+            ("LISTN", None),
+        ] {
+            assert_eq!(misspelt_variable(variable).as_deref(), expected, "{variable}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_no_setting_is_answered_with_the_nearest_and_an_example() {
+        let file = Path::new("t.toml");
+        for (text, line, nearest) in [
+            ("inbox-post = 3", 1, Some("inbox-posts = 200")),
+            ("\ninbox_posts = 3", 2, Some("inbox-posts = 200")),
+            ("# a\n\nInbox-Age = 3", 3, Some("inbox-age = \"90s\"")),
+            ("datadir = \"d\"", 1, Some("data-dir = \"/var/lib/tidewire\"")),
+            ("store-byte-max = 1", 1, Some("store-bytes-max = \"4GiB\"")),
+            ("shards = 1\ncolour = 1", 2, None),
+        ] {
+            let cause = toml::from_str::<Settings>(text).unwrap_err();
+            let Some(SettingsError::Unknown { line: at, nearest: found, .. }) = unknown_key(file, text, &cause) else {
+                panic!("{text:?}: {cause}")
+            };
+            assert_eq!((at, found.as_deref()), (line, nearest), "{text:?}");
+        }
+        let cause = toml::from_str::<Settings>("inbox-posts = 0").unwrap_err();
+        assert!(unknown_key(file, "inbox-posts = 0", &cause).is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! Which certificates of servers the command line accepts.
+//!
+//! Responsible for:
+//! - verification by the certificates of a file: authorities, or the very certificate of a server.
+//!
+//! Not responsible for:
+//! - public authorities (`ureq` has these), TLS connections (`cli::tls_connector`).
+//!
+//! `openssl req -x509` marks the certificate that it makes as one of an authority. `webpki` refuses such a certificate as that of a server,
+//! because an authority's key should not be on a server. Here it is accepted if it is byte for byte one of the file: then its key alone
+//! proves who the server is, and nobody else has that.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, OtherError, RootCertStore,
+    SignatureScheme,
+};
+#[cfg(feature = "cluster")]
+use ureq::tls::{Certificate, RootCerts};
+
+use crate::http::certificates::{CertificatesError, certificates};
+
+/// Why the file of trusted certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// The file has no certificates that can be read.
+    #[error(transparent)]
+    File(#[from] CertificatesError),
+    /// No certificate of the file can verify others.
+    #[error("{}: {cause}", file.display())]
+    Unusable {
+        /// The path of the file.
+        file: PathBuf,
+        /// What is wrong with its certificates.
+        cause: String,
+    },
+}
+
+/// Reads the certificates of a PEM file, which become the only trusted roots of a node.
+///
+/// # Errors
+/// Every error names the file.
+#[cfg(feature = "cluster")]
+pub fn roots(file: &Path) -> Result<RootCerts, TrustError> {
+    let certificates = certificates(file)?;
+    let certificates = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+    Ok(RootCerts::new_with_certs(&certificates.collect::<Vec<_>>()))
+}
+
+/// Returns a TLS configuration that accepts servers whose certificate is in this PEM file, or is signed by one that is.
+///
+/// # Errors
+/// Every error names the file.
+pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
+    let unusable =
+        |cause: &dyn std::fmt::Display| TrustError::Unusable { file: file.to_owned(), cause: cause.to_string() };
+    let pinned = certificates(file)?;
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(pinned.iter().cloned());
+    let provider = Arc::new(ring::default_provider());
+    let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(&provider));
+    let by_authority = by_authority.build().map_err(|cause| unusable(&cause))?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    // Every certificate is verified: "dangerous" is only that the verifier below is not one of the library.
+    let config = config.map_err(|cause| unusable(&cause))?.dangerous();
+    let verifier = Arc::new(AuthorityOrPinned { by_authority, pinned });
+    Ok(Arc::new(config.with_custom_certificate_verifier(verifier).with_no_client_auth()))
+}
+
+/// Accepts certificates that an authority has signed, and the authority's own certificate, if it is pinned.
+#[derive(Debug)]
+struct AuthorityOrPinned {
+    by_authority: Arc<WebPkiServerVerifier>,
+    pinned: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for AuthorityOrPinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        let verified = self.by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        // `webpki` checks the time before this, so that an expired certificate fails for that reason.
+        let refused = match verified {
+            Err(refused) if is_of_authority(&refused) => refused,
+            verified => return verified,
+        };
+        if !self.pinned.iter().any(|pinned| pinned == end_entity) {
+            return Err(refused);
+        }
+        match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
+            // By its recipe, `openssl req -x509` writes no names that a client could compare.
+            Err(TlsError::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }))
+                if presented.is_empty() =>
+            {
+                Ok(ServerCertVerified::assertion())
+            }
+            named => named.map(|()| ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        self.by_authority.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        self.by_authority.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Returns true if a certificate was refused only because it is one of an authority.
+fn is_of_authority(refused: &TlsError) -> bool {
+    let TlsError::InvalidCertificate(CertificateError::Other(OtherError(cause))) = refused else { return false };
+    matches!(cause.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
+}

@@ -1,0 +1,207 @@
+// The same call for a terminal and for programs: curl, TypeScript, Python.
+
+import { byId, element } from '/console/dom.js';
+
+// What the clients call each operation. Those that they do not have are asked for without a client.
+const TYPESCRIPT = {
+  read_metrics: 'metrics', check_ready: 'isReady', read_cluster: 'cluster', follow_many: 'changeFollows', publish: 'publish',
+  delete_post: 'deletePost', read_post: 'post', edit_post: 'editPost', take_snapshot: 'takeSnapshot', read_stats: 'stats',
+  erase_user: 'eraseUser', read_user: 'user', list_blocks: 'blocksPage', unblock: 'unblock', block: 'block', read_feed: 'feedPage',
+  explain: 'explain', rebuild_feed: 'rebuildFeed', verify_feed: 'verifyFeed', list_followers: 'followersPage',
+  list_following: 'followingPage', unfollow: 'unfollow', follow: 'follow', list_lists: 'listsPage', delete_list: 'deleteList',
+  read_list_feed: 'listFeedPage', list_members: 'listMembersPage', remove_member: 'removeFromList', add_member: 'addToList',
+  list_mutes: 'mutesPage', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'setMarker', read_own_page: 'postsPage',
+  revoke_tokens: 'revokeTokens', read_rules: 'rules', change_rules: 'changeRules', read_feeds: 'feeds', read_posts: 'postsById',
+  publish_many: 'publishMany', watch: 'live', stream_events: 'live', read_changes: 'changes', list_posts: 'allPostsPage',
+  read_history: 'statsHistory', find_sources: 'findSources', read_fanout: 'fanout', read_operations: 'operations',
+};
+const PYTHON = {
+  check_ready: 'check_ready', read_cluster: 'cluster', publish: 'publish', delete_post: 'delete_post', read_post: 'get_post',
+  edit_post: 'edit_post', take_snapshot: 'take_snapshot', read_stats: 'stats', erase_user: 'erase_user', read_user: 'get_user',
+  list_blocks: 'blocks', unblock: 'unblock', block: 'block', read_feed: 'feed', explain: 'explain', rebuild_feed: 'rebuild_feed',
+  verify_feed: 'verify_feed', list_followers: 'followers', list_following: 'following', unfollow: 'unfollow', follow: 'follow',
+  list_lists: 'lists', delete_list: 'delete_list', read_list_feed: 'list_feed', list_members: 'members', remove_member: 'remove_member',
+  add_member: 'add_member', list_mutes: 'mutes', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'mark',
+  read_own_page: 'posts_of', revoke_tokens: 'revoke_tokens', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
+  read_posts: 'get_posts', publish_many: 'publish_many', follow_many: 'follow_many', watch: 'watch', stream_events: 'watch',
+  read_changes: 'changes', list_posts: 'list_posts', read_history: 'stats_history', find_sources: 'find_sources',
+  read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',
+};
+// Whose body is one argument; otherwise its fields are options.
+const WHOLE_BODY = ['publish', 'follow_many', 'edit_post', 'change_rules'];
+// The first argument is this field of the body.
+const FIRST_FIELDS = { read_feeds: ['users'], publish_many: ['posts'], mark: ['cursor'] };
+const PYTHON_FIELDS = { ...FIRST_FIELDS, publish: ['author', 'body'], follow_many: ['follows'] };
+const PYTHON_MODELS = { publish_many: 'NewPost', follow_many: 'NewFollow' };
+
+/**
+ * What is asked, as the form has it.
+ * @typedef {object} Call
+ * @property {string} id of the operation
+ * @property {string} method
+ * @property {string} url
+ * @property {string[]} path the values in the path, in order
+ * @property {[string, any][]} query
+ * @property {any} body undefined: none
+ * @property {boolean} isText the answer is no JSON
+ */
+
+const server = () => location.origin;
+const hasKey = () => byId('key').value.trim() !== '';
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** @param {Call} call */
+export function curl({ id, method, url, body }) {
+  const words = ['curl'];
+  if (id === 'stream_events' || id === 'read_changes') words.push('-N');
+  if (method !== 'GET') words.push(`-X ${method}`);
+  if (hasKey()) words.push('-H "Authorization: Bearer $TIDEWIRE_KEY"');
+  if (body !== undefined) words.push("-H 'Content-Type: application/json'", `\\\n  -d ${quoted(JSON.stringify(body))}`);
+  if (id === 'watch') return `# A WebSocket: curl cannot read it; any WebSocket client can.\nwebsocat ${quoted(url.replace(/^http/, 'ws'))}`;
+  return `${words.join(' ')} \\\n  ${quoted(url)}`.replace('curl \\\n  ', 'curl ');
+}
+
+/** Splits a body into the first arguments and the options of a call. */
+function argumentsOf({ id, path, query, body }, fields) {
+  const first = [...path];
+  const options = {};
+  for (const [name, value] of query) {
+    if (id === 'read_posts' && name === 'ids') first.push(String(value).split(','));
+    else options[name] = value;
+  }
+  const named = fields[id] ?? [];
+  const rest = body && !Array.isArray(body) ? { ...body } : {};
+  for (const name of named) {
+    first.push(rest[name]);
+    delete rest[name];
+  }
+  return { first, options, rest };
+}
+
+/** @param {Call} call */
+export function typescript(call) {
+  const name = TYPESCRIPT[call.id];
+  if (!name) return withFetch(call);
+  const { first, options, rest } = argumentsOf(call, FIRST_FIELDS);
+  if (options.wait) {
+    delete options.wait;
+    options.delivered = true;
+  }
+  if (options.inboxes) options.inboxes = true;
+  if (options.types) options.types = String(options.types).split(',');
+  const isWhole = WHOLE_BODY.includes(call.id);
+  const args = isWhole ? [...first, call.body ?? {}] : first;
+  const last = isWhole ? options : { ...rest, ...options };
+  if (Object.keys(last).length) args.push(last);
+  const token = hasKey() ? ', token: process.env.TIDEWIRE_KEY' : '';
+  const asked = `tidewire.${name}(${args.map(javascriptOf).join(', ')})`;
+  return [`import { Tidewire } from 'tidewire';`, '', `const tidewire = new Tidewire({ server: '${server()}'${token} });`, ...useInTypeScript(name, asked)].join('\n');
+}
+
+function useInTypeScript(name, asked) {
+  if (name === 'live') return [`const feed = ${asked};`, `feed.addEventListener('change', () => console.log(feed.items));`, 'feed.start();'];
+  if (name === 'changes') return [`for await (const change of ${asked}) console.log(change);`];
+  return [`console.log(await ${asked});`];
+}
+
+function withFetch({ method, url, body, isText }) {
+  const headers = [hasKey() ? 'Authorization: `Bearer ${process.env.TIDEWIRE_KEY}`' : null, body === undefined ? null : `'Content-Type': 'application/json'`];
+  const parts = [
+    method === 'GET' ? null : `method: '${method}'`,
+    headers.some(Boolean) ? `headers: { ${headers.filter(Boolean).join(', ')} }` : null,
+    body === undefined ? null : `body: JSON.stringify(${javascriptOf(body)})`,
+  ].filter(Boolean);
+  const options = parts.length ? `, { ${parts.join(', ')} }` : '';
+  return `const answer = await fetch('${url}'${options});\nconsole.log(await answer.${isText ? 'text' : 'json'}());`;
+}
+
+/** @param {Call} call */
+export function python(call) {
+  const name = PYTHON[call.id];
+  if (!name) return withHttpx(call);
+  const { first, options, rest } = argumentsOf(call, PYTHON_FIELDS);
+  const model = PYTHON_MODELS[call.id];
+  const imports = ['Tidewire'];
+  const isModels = model && Array.isArray(first.at(-1));
+  if (isModels) imports.unshift(model);
+  const shown = first.map((value, nth) => (isModels && nth === first.length - 1 ? `[${value.map((each) => `${model}(${keywords(each)})`).join(', ')}]` : pythonOf(value)));
+  if (options.types) options.types = String(options.types).split(',');
+  const named = keywords({ ...rest, ...options });
+  const asked = `tidewire.${name}(${[...shown, ...(named ? [named] : [])].join(', ')})`;
+  const token = hasKey() ? ', token=os.environ["TIDEWIRE_KEY"]' : '';
+  const lines = [...(token ? ['import os', ''] : []), `from tidewire import ${imports.join(', ')}`, '', `with Tidewire("${server()}"${token}) as tidewire:`];
+  return [...lines, ...useInPython(name, asked)].join('\n');
+}
+
+function useInPython(name, asked) {
+  if (name === 'watch') return [`    with ${asked} as feed:`, '        for items in feed:', '            print(items)'];
+  if (name === 'changes') return [`    for change in ${asked}:`, '        print(change)'];
+  return [`    print(${asked})`];
+}
+
+function withHttpx({ method, url, body, isText }) {
+  const parts = [JSON.stringify(url)];
+  if (hasKey()) parts.push('headers={"Authorization": f"Bearer {os.environ[\'TIDEWIRE_KEY\']}"}');
+  if (body !== undefined) parts.push(`json=${pythonOf(body)}`);
+  const imports = hasKey() ? 'import os\n\nimport httpx' : 'import httpx';
+  return `${imports}\n\nanswer = httpx.${method.toLowerCase()}(${parts.join(', ')})\nprint(answer.${isText ? 'text' : 'json()'})`;
+}
+
+const keywords = (named) =>
+  Object.entries(named)
+    .map(([key, value]) => `${key}=${pythonOf(value)}`)
+    .join(', ');
+
+/** A value as a JavaScript literal, with plain keys and single quotes. */
+export function javascriptOf(value) {
+  if (typeof value === 'string') return `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")}'`;
+  if (Array.isArray(value)) return `[${value.map(javascriptOf).join(', ')}]`;
+  if (value === null || typeof value !== 'object') return String(value);
+  const fields = Object.entries(value).map(([name, each]) => `${/^[a-z_]\w*$/i.test(name) ? name : javascriptOf(name)}: ${javascriptOf(each)}`);
+  return fields.length ? `{ ${fields.join(', ')} }` : '{}';
+}
+
+/** A value as a Python literal. */
+export function pythonOf(value) {
+  if (value === null || value === undefined) return 'None';
+  if (value === true) return 'True';
+  if (value === false) return 'False';
+  if (Array.isArray(value)) return `[${value.map(pythonOf).join(', ')}]`;
+  if (typeof value !== 'object') return JSON.stringify(value);
+  return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${pythonOf(each)}`).join(', ')}}`;
+}
+
+const LANGUAGES = [['curl', curl], ['TypeScript', typescript], ['Python', python]];
+
+/** The language that was chosen last, for all operations. */
+let chosen = 'curl';
+
+/** The snippets of an operation. @param {() => Call} callOf what is asked now */
+export function snippets(callOf) {
+  const code = element('code');
+  const shown = element('pre', { tabindex: '0', 'aria-label': 'The call as code' }, code);
+  const copy = element('button', { type: 'button', class: 'quiet' }, 'Copy');
+  const choices = LANGUAGES.map(([name]) => element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false' }, name));
+  const update = () => {
+    choices.forEach((button) => button.setAttribute('aria-pressed', String(button.textContent === chosen)));
+    code.textContent = LANGUAGES.find(([name]) => name === chosen)[1](callOf());
+  };
+  for (const button of choices) {
+    button.addEventListener('click', () => {
+      chosen = button.textContent;
+      dispatchEvent(new Event('language'));
+    });
+  }
+  addEventListener('language', update);
+  byId('key').addEventListener('input', update);
+  copy.addEventListener('click', async () => {
+    // Without a secure context there is no clipboard: then the text is selected.
+    const isCopied = await navigator.clipboard?.writeText(code.textContent).then(() => true, () => false);
+    if (!isCopied) getSelection().selectAllChildren(code);
+    copy.textContent = isCopied ? 'Copied' : 'Selected';
+    setTimeout(() => (copy.textContent = 'Copy'), 2000);
+  });
+  const bar = element('div', { class: 'languages', role: 'group', 'aria-label': 'Language' }, ...choices, copy);
+  update();
+  return { element: element('div', { class: 'snippets' }, bar, shown), update };
+}

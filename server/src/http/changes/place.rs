@@ -1,0 +1,96 @@
+//! A place in the stream of changes, from which a client resumes it.
+
+use std::fmt;
+
+use crate::http::problem::Problem;
+use crate::http::request::{Parameters, invalid_parameter};
+use tidewire::id::SourceId;
+use tidewire::storage::journal::Sequence;
+
+/// The name of the header in which browsers send the `id` of the last server-sent event.
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// The parameter that names a reader within a post.
+const AFTER_READER: &str = "after_reader";
+
+/// A place in the stream: after an event, or between the readers of the post that follows this event.
+///
+/// The order of these readers is that of their ids, so a place means the same after a restart and on every node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Everything up to this event was sent or left out.
+    pub(super) after: Sequence,
+    /// The last of the readers who may have missed the post that follows: everything about those up to this one was sent or left out.
+    pub(super) reader: Option<SourceId>,
+}
+
+impl Place {
+    /// Returns the place after an event.
+    pub(super) fn after(after: Sequence) -> Self {
+        Self { after, reader: None }
+    }
+
+    /// Parses the `id` of a server-sent event, as `Display` writes it.
+    fn parse(id: &str) -> Option<Self> {
+        let (after, reader) = id.split_once('-').map_or((id, None), |(after, reader)| (after, Some(reader)));
+        let reader = reader.map(SourceId::new).transpose().ok()?;
+        Some(Self { after: Sequence(after.parse().ok()?), reader })
+    }
+
+    /// Returns the place that a client names: by the header, if it sends one, or else by the parameters. `None` is the end of the journal.
+    pub(super) fn requested(
+        parameters: &Parameters<'_>,
+        last_event_id: Option<&[u8]>,
+        names_readers: bool,
+    ) -> Result<Option<Self>, Problem> {
+        let no_readers = "a reader may be named only if \"types\" has \"missed\"";
+        if let Some(id) = last_event_id {
+            let place = str::from_utf8(id).ok().and_then(Self::parse);
+            let place = place.ok_or_else(|| {
+                invalid_parameter(LAST_EVENT_ID, "neither a sequence nor a sequence, a hyphen and the id of a reader")
+            })?;
+            if place.reader.is_some() && !names_readers {
+                return Err(invalid_parameter(LAST_EVENT_ID, no_readers));
+            }
+            return Ok(Some(place));
+        }
+        let (after, reader) = (parameters.number("after")?, parameters.parsed::<SourceId>(AFTER_READER)?);
+        match (after, &reader) {
+            (None, Some(_)) => Err(invalid_parameter(AFTER_READER, "only together with \"after\"")),
+            (_, Some(_)) if !names_readers => Err(invalid_parameter(AFTER_READER, no_readers)),
+            (after, _) => Ok(after.map(|after| Self { after: Sequence(after), reader })),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.after)?;
+        self.reader.as_ref().map_or(Ok(()), |reader| write!(f, "-{reader}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_is_written_and_what_is_none_is_not_read() {
+        for (id, after, reader) in [
+            ("0", 0, None),
+            ("18446744073709551615", u64::MAX, None),
+            ("40-ann", 40, Some("ann")),
+            ("40--", 40, Some("-")),
+            ("40-7-a:b@c~d.e_f", 40, Some("7-a:b@c~d.e_f")),
+        ] {
+            let place = Place::parse(id).unwrap();
+            assert_eq!((place.after, place.reader.as_ref().map(SourceId::as_str)), (Sequence(after), reader), "{id}");
+            assert_eq!(place.to_string(), id);
+        }
+        let long = format!("40-{}", "a".repeat(129));
+        for id in ["", "-", "x", "-1", "-ann", "40-", "40-a b", "40-a\n", "40-ä", "40-.", "4 0", "40 ", "x-ann", &long]
+        {
+            assert_eq!(Place::parse(id), None, "{id:?}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The history: samples of the server's figures over the last hour, for the console.
+//!
+//! Responsible for:
+//! - one sample for each period, of what happened in it, and the answer with the samples that a client does not have yet;
+//! - the limit of memory: [`SAMPLES_MAX`] samples of 312 bytes, 225 KB, and a copy of them for each answer under way;
+//! - ascending times of samples, whatever the clock does.
+//!
+//! Not responsible for:
+//! - counting: a sample has differences of counters (`http::history::sample`);
+//! - figures of longer times, which Prometheus keeps (`http::handlers::metrics`).
+
+mod columns;
+mod sample;
+
+use std::collections::VecDeque;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidewire::clock::UnixMicros;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::http::engine_cell::{EngineCell, WeakEngineCell};
+pub(in crate::http) use crate::http::history::columns::{Columns, OfNode};
+use crate::http::history::sample::{Counts, Sample};
+use crate::http::request_metrics::RequestMetrics;
+use crate::http::sockets::connection_slots::Connections;
+
+/// Number of samples that are kept: an hour with the default period.
+pub(in crate::http) const SAMPLES_MAX: usize = 720;
+
+/// Time between two samples of a server.
+pub const PERIOD: Duration = Duration::from_secs(5);
+
+/// Minimum time between two samples, in microseconds: answers have milliseconds.
+const TIME_STEP_MIN_US: i64 = 1_000;
+
+/// Maximum hexadecimal digits of an epoch in a [`Since`].
+pub(in crate::http) const EPOCH_DIGITS_MAX: usize = 16;
+
+/// Maximum decimal digits of the number of samples in a [`Since`].
+pub(in crate::http) const TAKEN_DIGITS_MAX: usize = 19;
+
+/// The history of a server.
+pub struct History {
+    period: Duration,
+    ring: Mutex<Ring>,
+}
+
+struct Ring {
+    /// A number that another process, which begins with another history, does not have.
+    epoch: u64,
+    /// The oldest first.
+    samples: VecDeque<Sample>,
+    /// The number of samples that were taken.
+    taken: u64,
+    names: Names,
+}
+
+/// The names of columns that a sample has as a list, in its order.
+#[derive(Clone, Default)]
+pub(in crate::http) struct Names {
+    /// The codes of refusals, in the order in which they first occurred. The last place of a sample is for all others.
+    codes: Vec<&'static str>,
+    /// The queues with their limits.
+    queues: Vec<(&'static str, usize)>,
+}
+
+/// What a client has already: the samples of this epoch before a number. Clients treat it as opaque.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::http) struct Since {
+    epoch: u64,
+    taken: u64,
+}
+
+impl Display for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{}", self.epoch, self.taken)
+    }
+}
+
+impl FromStr for Since {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "this is no \"next\" of an answer";
+        let (epoch, taken) = text.split_once('-').ok_or(WRONG)?;
+        let is_number =
+            |text: &str, radix, max| (1..=max).contains(&text.len()) && text.chars().all(|digit| digit.is_digit(radix));
+        if !is_number(epoch, 16, EPOCH_DIGITS_MAX) || !is_number(taken, 10, TAKEN_DIGITS_MAX) {
+            return Err(WRONG);
+        }
+        let epoch = u64::from_str_radix(epoch, 16).map_err(|_| WRONG)?;
+        Ok(Self { epoch, taken: taken.parse().map_err(|_| WRONG)? })
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new(PERIOD)
+    }
+}
+
+impl History {
+    /// Creates an empty history with a sample for each `period`.
+    pub fn new(period: Duration) -> Self {
+        // Doubling its capacity on growth would take a third more than it needs.
+        let samples = VecDeque::with_capacity(SAMPLES_MAX);
+        let ring = Ring { epoch: fastrand::u64(..), samples, taken: 0, names: Names::default() };
+        Self { period, ring: Mutex::new(ring) }
+    }
+
+    /// Returns the samples that a client does not have which has those before `since`.
+    pub(in crate::http) fn since(&self, since: Option<Since>) -> Columns {
+        let ring = self.ring.lock();
+        let first = ring.taken - ring.samples.len() as u64;
+        let known = since.filter(|since| since.epoch == ring.epoch && (first..=ring.taken).contains(&since.taken));
+        let skipped = known.map_or(0, |known| (known.taken - first) as usize);
+        Columns {
+            period: self.period,
+            next: Since { epoch: ring.epoch, taken: ring.taken },
+            reset: known.is_none(),
+            samples: ring.samples.range(skipped..).copied().collect(),
+            names: ring.names.clone(),
+        }
+    }
+
+    fn add(&self, before: &Counts, now: &Counts) {
+        let mut ring = self.ring.lock();
+        let sample = now.sample(before, &mut ring.names);
+        ring.follow_clock(sample.at, now.since(before));
+        if ring.samples.len() == SAMPLES_MAX {
+            ring.samples.pop_front();
+        }
+        ring.samples.push_back(sample);
+        ring.taken += 1;
+    }
+}
+
+impl Ring {
+    /// Moves all samples by the time that the clock was set back since the last one, so that their times still ascend. Clients have them by
+    /// times that no longer count, so that they have to read all of them again.
+    fn follow_clock(&mut self, now: UnixMicros, since_last: Duration) {
+        let Some(last) = self.samples.back().map(|sample| sample.at) else { return };
+        if now.0.saturating_sub(last.0) >= TIME_STEP_MIN_US {
+            return;
+        }
+        let elapsed = i64::try_from(since_last.as_micros()).unwrap_or(i64::MAX).max(TIME_STEP_MIN_US);
+        let set_back = last.0.saturating_add(elapsed).saturating_sub(now.0);
+        self.samples.iter_mut().for_each(|sample| sample.at = UnixMicros(sample.at.0.saturating_sub(set_back)));
+        self.epoch = fastrand::u64(..);
+    }
+}
+
+/// Takes samples as long as the history exists and the engine runs. Each takes some reads of counters.
+async fn keep(
+    history: Weak<History>,
+    engine_cell: WeakEngineCell,
+    requests: Weak<RequestMetrics>,
+    connections: Weak<Connections>,
+) {
+    let Some(period) = history.upgrade().map(|history| history.period) else { return };
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before: Option<Counts> = None;
+    loop {
+        ticks.tick().await;
+        let (Some(history), Some(requests), Some(connections)) =
+            (history.upgrade(), requests.upgrade(), connections.upgrade())
+        else {
+            return;
+        };
+        let Some(engine_cell) = engine_cell.upgrade() else { return };
+        let Some(engine) = engine_cell.engine() else { continue };
+        let now = Counts::take(engine, &requests, connections.count());
+        before.iter().for_each(|before| history.add(before, &now));
+        before = Some(now);
+    }
+}
+
+/// Starts to take samples for a server.
+pub(super) fn start(
+    history: &Arc<History>,
+    engine_cell: &EngineCell,
+    requests: &Arc<RequestMetrics>,
+    connections: &Arc<Connections>,
+) {
+    let (history, requests) = (Arc::downgrade(history), Arc::downgrade(requests));
+    actix_web::rt::spawn(keep(history, engine_cell.downgrade(), requests, Arc::downgrade(connections)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::history::sample::sample_at;
+
+    #[test]
+    fn times_ascend_and_clients_begin_anew_when_the_clock_is_set_back() {
+        let history = History::default();
+        let add = |at: i64| {
+            let mut ring = history.ring.lock();
+            ring.follow_clock(UnixMicros(at), PERIOD);
+            ring.samples.push_back(sample_at(UnixMicros(at)));
+            ring.taken += 1;
+        };
+        let times = |columns: &Columns| columns.samples.iter().map(|sample| sample.at.0 / 1_000).collect::<Vec<_>>();
+        for at in [3_600_000_000, 3_605_000_000, 3_610_000_000] {
+            add(at);
+        }
+        let before = history.since(None);
+        assert_eq!(times(&before), [3_600_000, 3_605_000, 3_610_000]);
+        add(3_620_000_000);
+        assert!(!history.since(Some(before.next)).reset, "the clock went forward");
+        // It is set back by an hour, the next sample comes five seconds later.
+        add(25_000_000);
+        let after = history.since(Some(before.next));
+        assert!(after.reset);
+        assert_eq!(times(&after), [0, 5_000, 10_000, 20_000, 25_000]);
+        add(25_000_100);
+        assert!(times(&history.since(None)).is_sorted_by(|earlier, later| earlier < later));
+    }
+}

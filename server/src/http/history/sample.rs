@@ -1,0 +1,197 @@
+//! One sample of the history: what happened between two readings of the server's counters, and levels at the second one.
+//!
+//! Responsible for:
+//! - reading the counters, which takes no lock for longer than a copy;
+//! - rates and quantiles of the time between two readings.
+//!
+//! Not responsible for:
+//! - keeping samples (`http::history`), their encoding (`http::history::columns`).
+
+use std::time::{Duration, Instant};
+
+use crate::http::history::Names;
+use crate::http::process::resident_bytes;
+use crate::http::request_metrics::RequestMetrics;
+use tidewire::clock::UnixMicros;
+use tidewire::engine::{Engine, QueueDepth};
+use tidewire::latency::{BOUNDS_US, Latency, quantile_us};
+
+/// Maximum number of codes whose refusals are counted apart. The last place counts all others.
+pub(super) const CODES_MAX: usize = 32;
+
+/// Maximum number of queues, as many as the engine has.
+pub(super) const QUEUES_MAX: usize = 8;
+
+/// The number of rates that are no refusals: pages, posts, deliveries, wakes.
+const RATES: usize = 4;
+
+type Buckets = [u64; BOUNDS_US.len() + 1];
+
+/// Estimates in microseconds. Missing if nothing happened.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Quantiles {
+    pub(super) p50_us: Option<f32>,
+    pub(super) p99_us: Option<f32>,
+}
+
+/// What is true at one instant, in bytes or counts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Levels {
+    pub(super) active: u32,
+    pub(super) live_connections: u32,
+    pub(super) connections: u32,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) posts_bytes: u64,
+    pub(super) sources_bytes: u64,
+    pub(super) inboxes_bytes: u64,
+    pub(super) reposts_bytes: u64,
+    /// The depths of the queues, in the order of their names.
+    pub(super) queues: [u64; QUEUES_MAX],
+}
+
+/// One sample of the history, 312 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) at: UnixMicros,
+    pub(super) pages: Quantiles,
+    pub(super) fanouts: Quantiles,
+    /// Pages, posts, deliveries and wakes for each second.
+    pub(super) rates: [f32; RATES],
+    /// Refusals for each second, by the places of their codes.
+    pub(super) refusals: [f32; CODES_MAX],
+    pub(super) levels: Levels,
+}
+
+/// A reading of the counters since the start, and of the levels.
+pub(super) struct Counts {
+    at: Instant,
+    shown: UnixMicros,
+    pages: Buckets,
+    fanouts: Buckets,
+    totals: [u64; RATES],
+    refusals: Vec<(&'static str, u64)>,
+    queues: Vec<QueueDepth>,
+    levels: Levels,
+}
+
+impl Counts {
+    /// Reads the counters now. Estimates of memory are of samples of at most 512 sources and 256 posts.
+    pub(super) fn take(engine: &Engine, requests: &RequestMetrics, connections: usize) -> Self {
+        let shared = engine.shared();
+        let (figures, counters) = (engine.figures(), &shared.counters);
+        let queues = engine.queues();
+        let mut depths = [0; QUEUES_MAX];
+        depths.iter_mut().zip(&queues).for_each(|(depth, queue)| *depth = queue.depth as u64);
+        let levels = Levels {
+            active: count(figures.active),
+            live_connections: count(figures.live_connections),
+            connections: count(connections),
+            resident_bytes: resident_bytes(),
+            posts_bytes: figures.posts_bytes,
+            sources_bytes: figures.sources_bytes,
+            inboxes_bytes: figures.inboxes_bytes,
+            reposts_bytes: figures.reposts_bytes,
+            queues: depths,
+        };
+        Self {
+            at: Instant::now(),
+            shown: shared.clock.now(),
+            pages: counters.page_latency.counts(),
+            fanouts: sum(&counters.fanout_latency),
+            totals: [&counters.pages, &counters.published, &counters.deliveries, &counters.wakes]
+                .map(|count| count.get()),
+            refusals: requests.refusals(),
+            queues,
+            levels,
+        }
+    }
+
+    /// Returns the time since an earlier reading, whatever the clock says.
+    pub(super) fn since(&self, before: &Self) -> Duration {
+        self.at.duration_since(before.at)
+    }
+
+    /// Returns the sample between an earlier reading and this one. Adds the names that it has and that are new.
+    pub(super) fn sample(&self, before: &Self, names: &mut Names) -> Sample {
+        let seconds = self.since(before).as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as f32;
+        let mut refusals = [0.0; CODES_MAX];
+        for (code, count) in &self.refusals {
+            let earlier = before.refusals.iter().find(|(known, _)| known == code).map_or(0, |(_, count)| *count);
+            if *count > earlier {
+                refusals[names.place(code)] += rate(*count, earlier);
+            }
+        }
+        names.queues = self.queues.iter().take(QUEUES_MAX).map(|queue| (queue.name, queue.limit)).collect();
+        Sample {
+            at: self.shown,
+            pages: quantiles(&self.pages, &before.pages),
+            fanouts: quantiles(&self.fanouts, &before.fanouts),
+            rates: std::array::from_fn(|nth| rate(self.totals[nth], before.totals[nth])),
+            refusals,
+            levels: self.levels,
+        }
+    }
+}
+
+impl Names {
+    /// Returns the place of a code, the last one if there are too many codes.
+    fn place(&mut self, code: &'static str) -> usize {
+        if let Some(known) = self.codes.iter().position(|known| *known == code) {
+            return known;
+        }
+        if self.codes.len() < CODES_MAX - 1 {
+            self.codes.push(code);
+            return self.codes.len() - 1;
+        }
+        CODES_MAX - 1
+    }
+}
+
+fn quantiles(now: &Buckets, before: &Buckets) -> Quantiles {
+    let between: Buckets = std::array::from_fn(|nth| now[nth].saturating_sub(before[nth]));
+    let estimate = |quantile| quantile_us(&between, quantile).map(|us| us as f32);
+    Quantiles { p50_us: estimate(0.5), p99_us: estimate(0.99) }
+}
+
+fn sum(latencies: &[Latency]) -> Buckets {
+    let add = |mut sum: Buckets, latency: &Latency| {
+        sum.iter_mut().zip(latency.counts()).for_each(|(sum, count)| *sum += count);
+        sum
+    };
+    latencies.iter().fold(Buckets::default(), add)
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Returns a sample of a server that does nothing.
+#[cfg(test)]
+pub(super) fn sample_at(at: UnixMicros) -> Sample {
+    let (pages, fanouts, levels) = Default::default();
+    Sample { at, pages, fanouts, rates: [0.0; RATES], refusals: [0.0; CODES_MAX], levels }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewire::config::EngineConfig;
+
+    #[test]
+    fn a_sample_has_a_place_for_each_queue_of_the_engine() {
+        let engine = Engine::start(EngineConfig::default());
+        assert!(engine.queues().len() <= QUEUES_MAX, "{:?}", engine.queues());
+        engine.shutdown();
+        assert!(size_of::<Sample>() <= 312, "{} bytes", size_of::<Sample>());
+    }
+
+    #[test]
+    fn a_code_keeps_its_place_and_codes_beyond_the_limit_share_the_last_one() {
+        let mut names = Names::default();
+        let codes: Vec<&'static str> = (0..CODES_MAX + 3).map(|nth| &*format!("code_{nth}").leak()).collect();
+        let places = |names: &mut Names| codes.iter().map(|code| names.place(code)).collect::<Vec<_>>();
+        let expected: Vec<usize> = (0..CODES_MAX + 3).map(|nth| nth.min(CODES_MAX - 1)).collect();
+        assert_eq!((places(&mut names), places(&mut names)), (expected.clone(), expected));
+    }
+}

@@ -1,0 +1,169 @@
+//! The documentation of operations by which operators look into a server.
+
+use serde_json::{Value, json};
+
+use crate::http::history::{EPOCH_DIGITS_MAX, PERIOD, SAMPLES_MAX, TAKEN_DIGITS_MAX};
+use crate::http::openapi::documentation::{Documentation, documented};
+use crate::http::openapi::groups::Documented;
+use crate::http::openapi::schemas::{PUBLISHED_AT, post};
+use crate::http::slow_requests::SLOW_REQUESTS_MAX;
+use tidewire::limits::{
+    FANOUT_RECORDS_MAX, PAGE_POSTS_DEFAULT, REPOSTS_LISTED_MAX, SEARCH_TIME_MAX, SOURCE_ID_BYTES_MAX, SOURCES_FOUND_MAX,
+};
+
+pub(super) static DOCUMENTATION: Documented = &[
+    ("read_history", read_history),
+    ("read_operations", read_operations),
+    ("find_sources", find_sources),
+    ("read_fanout", read_fanout),
+];
+
+fn read_history() -> Documentation {
+    let (seconds, pattern) =
+        (PERIOD.as_secs(), format!("^[0-9a-f]{{1,{EPOCH_DIGITS_MAX}}}-[0-9]{{1,{TAKEN_DIGITS_MAX}}}$"));
+    documented("Read the figures of the last hour")
+        .description(format!(
+            "One sample for every {seconds} s, at most {SAMPLES_MAX}, in columns of equal length, the oldest first. `at_seconds` is the end of \
+             the sample in seconds since 1970. Rates are those of the time of the sample. Percentiles are too, estimated from histograms: \
+             of pages of home feeds, from the request to the built page, and of fan-out, from the acceptance of a post until all inboxes \
+             have it; `null` if there were none. Memory and queues are as at the end of the sample. A code of which there were no \
+             refusals has no column.",
+        ))
+        .query(
+            "since",
+            "The `next` of the answer before: only newer samples are sent. `reset` is true if those are all there are, because the \
+             server has started anew or the answer before is too old: then what came before does not count any more.",
+            json!({"type": "string", "pattern": pattern}),
+        )
+        .answers(200, "The samples.", "History", &history())
+}
+
+fn history() -> Value {
+    json!({
+        "node": null,
+        "interval_seconds": 5.0,
+        "samples_max": SAMPLES_MAX,
+        "next": "19a1b2c3d4e-2",
+        "reset": true,
+        "at_seconds": [1_795_470_005.012, 1_795_470_010.013],
+        "page_p50_us": [41.2, null],
+        "page_p99_us": [230.5, null],
+        "fanout_p50_us": [700.1, null],
+        "fanout_p99_us": [2_300.0, null],
+        "pages_per_second": [120.4, 0.0],
+        "posts_per_second": [10.2, 0.0],
+        "deliveries_per_second": [5_210.8, 0.0],
+        "wakes_per_second": [0.4, 0.0],
+        "active": [812, 812],
+        "live_connections": [3, 3],
+        "connections": [9, 9],
+        "refusals_per_second": {"overloaded": [0.0, 1.2]},
+        "memory_bytes": {
+            "resident": [104_857_600, 104_857_600],
+            "posts": [40_960, 40_960],
+            "sources": [81_920, 81_920],
+            "inboxes": [4_096, 4_096],
+            "reposts": [0, 0],
+        },
+        "queues": {"scribe": {"limit": 65_536, "depth": [0, 12]}},
+    })
+}
+
+fn read_operations() -> Documentation {
+    let time = PUBLISHED_AT.to_string();
+    let example = json!({
+        "node": null,
+        "slow_requests": {
+            "threshold_ms": 1_000,
+            "count": 17,
+            "items": [{
+                "at": time,
+                "operation": "read_feed",
+                "method": "GET",
+                "route": "/v1/users/{user}/feed",
+                "status": 200,
+                "took_ms": 1_203,
+                "request_id": "0123456789abcdef0123456789abcdef",
+            }],
+        },
+        "keys": [
+            {"name": "app", "kind": "server", "scope": "all", "requests": 1_200, "last_used": time},
+            {"name": "sign-in", "kind": "token", "scope": null, "requests": 0, "last_used": null},
+        ],
+    });
+    documented("Read slow requests and the use of keys")
+        .description(format!(
+            "The last {SLOW_REQUESTS_MAX} requests that took as long as `--slow-log` has it, newest first, and their number since the start. \
+             `status` and `request_id` are null if the client was gone before the answer. `keys` is null without access control; the \
+             use of keys is since the start, and of tokens that of the key that signed them. The keys themselves are in no answer.",
+        ))
+        .answers(200, "Slow requests and keys.", "Operations", &example)
+}
+
+fn find_sources() -> Documentation {
+    let item = json!({
+        "id": "ann", "kind": "user", "active": true, "followers": 12, "following": 4, "posts": 3, "celebrity": false,
+        "last_seen": PUBLISHED_AT.to_string(),
+    });
+    let example = json!({"node": null, "items": [item], "complete": true, "examined": 1_042});
+    let milliseconds = SEARCH_TIME_MAX.as_millis();
+    documented("Find users, tags and topics by the beginning of their ids")
+        .description(format!(
+            "First the one with exactly this id, then those that are awake, then those with the most followers. Ids have no order in \
+             memory: all of them are examined, for at most {milliseconds} ms. `complete` is false if that was not enough; an id that is \
+             given in full is found nevertheless.",
+        ))
+        .query(
+            "prefix",
+            "The beginning, in upper or lower case. Without it: some of the readers who are awake, of these the last who read first; if \
+             there are none, users who follow somebody.",
+            json!({"type": "string", "maxLength": SOURCE_ID_BYTES_MAX, "default": ""}),
+        )
+        .query("kind", "Only these.", json!({"enum": ["user", "tag", "topic"]}))
+        .query(
+            "limit",
+            "How many at most.",
+            json!({"type": "integer", "minimum": 1, "maximum": SOURCES_FOUND_MAX, "default": PAGE_POSTS_DEFAULT}),
+        )
+        .answers(200, "Those that were found.", "FoundSources", &example)
+}
+
+fn read_fanout() -> Documentation {
+    let repost = json!({"user": "cas", "post": post()["id"], "at": PUBLISHED_AT.to_string(), "hidden": false});
+    let example = json!({
+        "node": null,
+        "post": post()["id"],
+        "author": "bob",
+        "accepted_at": PUBLISHED_AT.to_string(),
+        "state": "delivered",
+        "sources": [
+            {"id": "bob", "route": "push", "followers": 1_200, "decided_by": "followers"},
+            {"id": "tag:tea", "route": "pull", "followers": 90_000, "decided_by": "followers"},
+        ],
+        "followers": 91_200,
+        "pulled": 90_000,
+        "awake": 300,
+        "pushed": 298,
+        "already_there": 2,
+        "asleep": 900,
+        "started_after_us": 40,
+        "first_delivery_after_us": 180,
+        "finished_after_us": 700,
+        "reposts": {"count": 1, "complete": true, "items": [repost]},
+    });
+    documented("Read how a post reached its readers")
+        .description(format!(
+            "Kept for the last {FANOUT_RECORDS_MAX} posts since the start: `state` is `queued`, `delivering`, `delivered`, `pulled` if no source \
+             pushes the post, or `gone` if the post is older than those, and then all figures are null. `sources` are the author, tags and \
+             the topic with their followers when the post was accepted, and whether the post is pushed to them or they pull it, and what \
+             decided that. `awake` is how many followers of pushing sources had an inbox; the others are `asleep`, and fill theirs when they \
+             read; in a cluster they may be awake on other nodes. `pushed` is the number of inboxes that got the post, `already_there` the \
+             times that it was there before, by another of its sources, or is older than a full inbox. These four are null until all is \
+             delivered. Times are in microseconds since the post was queued for delivery; the first two are null if there was nobody to \
+             deliver it to. The newest {REPOSTS_LISTED_MAX} reposts are listed; `complete` is false if there are so many that `count` is only \
+             that of those that were examined.",
+        ))
+        .answers(200, "The fan-out.", "PostFanout", &example)
+        .refuses(404, &["unknown_post"])
+        .reads_archive()
+}

@@ -1,0 +1,80 @@
+// The page of the examples, by the commands that it has at its beginning.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { Browser } from './browser.js';
+import { REPOSITORY, freePort } from './server.js';
+
+const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
+const START_MAX_MS = 30_000;
+
+const children = [];
+let browser, server, pages, directory;
+
+/** Starts a program, and waits until it answers. */
+async function start(program, words, url) {
+  const child = spawn(program, words, { stdio: 'ignore', cwd: REPOSITORY });
+  children.push(child);
+  const began = Date.now();
+  while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
+    assert.ok(child.exitCode === null && Date.now() - began < START_MAX_MS, `${program} does not answer`);
+    await sleep(50);
+  }
+}
+
+before(async () => {
+  // The commands as they are printed, with ports that are free, and a program that is built.
+  const text = await readFile(path.join(REPOSITORY, 'examples/feed.html'), 'utf8');
+  const [, demo, serving] = /-- (demo .*) &\n +python3 (.*) &/.exec(text);
+  const [port, own] = [await freePort(), await freePort()];
+  [server, pages] = [`http://127.0.0.1:${port}`, `http://localhost:${own}`];
+  // Copies of the page, which name that server, and none.
+  directory = await mkdtemp(path.join(tmpdir(), 'tidewire-examples-'));
+  const at = 'http://127.0.0.1:8080';
+  assert.equal(text.split(at).length, 2);
+  await writeFile(path.join(directory, 'feed.html'), text.replace(at, server));
+  await writeFile(path.join(directory, 'alone.html'), text.replace(at, 'http://127.0.0.1:9'));
+  const words = (line) => line.replaceAll('8000', own).replace('--directory examples', `--directory ${directory}`).split(' ');
+  await start(PROGRAM, [...words(demo), '--listen', `127.0.0.1:${port}`], `${server}/readyz`);
+  await start('python3', words(serving), `http://127.0.0.1:${own}/feed.html`);
+  browser = await Browser.open(pages);
+});
+
+after(async () => {
+  await browser?.close();
+  for (const child of children) {
+    const ended = once(child, 'exit');
+    child.kill();
+    await ended;
+  }
+  if (directory) await rm(directory, { recursive: true });
+});
+
+test('the page of the examples shows a feed of the demo, which goes on', async () => {
+  const { page } = browser;
+  await page.goto(`${pages}/feed.html?server=http://127.0.0.1:9`);
+  await page.locator('#state', { hasText: 'live' }).waitFor();
+  assert.equal(await page.locator('#user').textContent(), 'hugo.ash');
+  const newest = () => page.locator('#feed li').first().textContent();
+  const before = await newest();
+  while ((await newest()) === before) await sleep(100);
+  const count = await page.locator('#feed li').count();
+  await page.getByRole('button', { name: 'Older' }).click();
+  while ((await page.locator('#feed li').count()) <= count) await sleep(100);
+  await mkdir(path.join(REPOSITORY, 'target/screenshots'), { recursive: true });
+  await page.screenshot({ path: path.join(REPOSITORY, 'target/screenshots/example.png') });
+  assert.deepEqual(browser.complaints, []);
+});
+
+test('without a server, or one that does not allow its origin, the page says what is wrong', async () => {
+  const { page } = browser;
+  await page.goto(`${pages}/alone.html`);
+  await page.locator('#state', { hasText: '--cors-origins http://localhost' }).waitFor();
+});

@@ -1,0 +1,105 @@
+//! `tidewire import` into a server that goes away.
+
+use std::io::Write as _;
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use super::program;
+use crate::kill::Program;
+
+/// An import that reads from its standard input.
+fn import(server: &Program, options: &[&str]) -> Child {
+    let mut command = program(&server.url);
+    command
+        .args(["import", "posts", "-"])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Writes further lines, and closes the input.
+fn finish(mut import: Child, lines: &str) -> (Option<i32>, String, String) {
+    // An import that has stopped does not read.
+    let _ = import.stdin.take().unwrap().write_all(lines.as_bytes());
+    let ended = import.wait_with_output().unwrap();
+    let [out, err] = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (ended.status.code(), out, err)
+}
+
+fn posts(server: &Program) -> Vec<Value> {
+    let (status, page) = server.get("/v1/users/ann/posts").unwrap();
+    assert!(status == 200 || status == 404, "{status}");
+    page["items"].as_array().cloned().unwrap_or_default()
+}
+
+/// Ends the server after the answers under way, so that the import has them.
+fn stop(server: Program) {
+    server.signal("TERM");
+    server.ended();
+}
+
+fn wait_for(server: &Program, count: usize) {
+    let began = std::time::Instant::now();
+    while posts(server).len() < count {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{count} posts are imported");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeated() {
+    for has_ids in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Program::start(directory.path(), &["--durability", "always"]);
+        let line = |nth: u64| {
+            let mut post = json!({"author": "ann", "body": nth});
+            if has_ids {
+                post["id"] = json!(nth.to_string());
+            }
+            format!("{post}\n")
+        };
+        let mut stopping = import(&server, &[]);
+        stopping.stdin.as_mut().unwrap().write_all((line(1) + "\n" + &line(2)).as_bytes()).unwrap();
+        wait_for(&server, 2);
+        stop(server);
+        let (code, _, said) = finish(stopping, &line(3));
+        // The empty line counts as well.
+        let place = "line 4 is the first that is not done, and line 4 the last that was sent; to go on, import again from line 4 on";
+        assert!(code == Some(3) && said.contains("no answer from") && said.contains(place), "{code:?} {said}");
+        assert!(said.contains("posts with an `id` are not published twice"), "{said}");
+        let server = Program::start(directory.path(), &[]);
+        let (from, expected) =
+            if has_ids { (1, "1 posts created, 2 existing") } else { (3, "1 posts created, 0 existing") };
+        let (code, out, said) = finish(import(&server, &[]), &(from..=3).map(line).collect::<String>());
+        assert!(code == Some(0) && out.contains(expected), "{code:?} {out}{said}");
+        assert_eq!(posts(&server).len(), 3);
+        server.kill();
+    }
+}
+
+#[test]
+fn an_import_that_stops_still_names_the_lines_it_refused() {
+    for is_json in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Program::start(directory.path(), &[]);
+        let mut stopping = import(&server, if is_json { &["--json"] } else { &[] });
+        let lines = b"\xff\n{\"author\":\"ann\",\"body\":1}\n";
+        stopping.stdin.as_mut().unwrap().write_all(lines).unwrap();
+        wait_for(&server, 1);
+        stop(server);
+        let (code, out, said) = finish(stopping, "{\"author\":\"ann\",\"body\":2}\n");
+        assert!(code == Some(3) && said.contains("no answer from"), "{code:?} {said}");
+        if is_json {
+            let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!((lines.len(), &lines[0]["line"]), (2, &json!(1)), "{out}");
+            let [complete, created, refused] = ["complete", "created", "refused"].map(|name| &lines[1][name]);
+            assert_eq!((complete, created, refused), (&json!(false), &json!(1), &json!(1)), "{out}");
+        } else {
+            assert!(said.contains("line 1: the line is not UTF-8"), "{said}");
+            assert!(out.starts_with("stopped early: 1 posts created, 0 existing, 1 lines refused"), "{out}");
+        }
+    }
+}

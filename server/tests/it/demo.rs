@@ -1,0 +1,158 @@
+//! `tidewire demo`: what it prints, and that the figures which a new user looks at move.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tidewire_server::http::auth::keys::KeyScope;
+use tidewire_server::http::auth::mint;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Demo {
+    child: Child,
+    /// The URL of its console.
+    console: String,
+    key: Option<String>,
+}
+
+impl Demo {
+    fn start(arguments: &[&str], key: Option<&str>) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .env("TIDEWIRE_LISTEN", "127.0.0.1:0")
+            .args(["demo", "--seconds", "120"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+        let console = first.split_whitespace().last().unwrap().to_owned();
+        assert!(first.starts_with("The console: http://") && console.ends_with("/console"), "{first}");
+        Self { child, console, key: key.map(str::to_owned) }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let url = self.console.replace("/console", path);
+        let mut request = ureq::get(url);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        request.call().unwrap().body_mut().read_to_string().unwrap()
+    }
+
+    fn stats(&self) -> Value {
+        serde_json::from_str(&self.get("/v1/stats")).unwrap()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own thread may sleep")]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn in_the_demo_every_figure_moves_that_one_looks_at() {
+    let demo = Demo::start(&[], None);
+    let (first, mut last) = (demo.stats(), Value::Null);
+    let number = |stats: &Value, path: &str| stats.pointer(path).and_then(Value::as_u64).unwrap();
+    for path in ["/posts", "/published", "/deliveries", "/pages", "/wakes", "/live/messages"] {
+        wait_until(path, || {
+            last = demo.stats();
+            number(&last, path) > number(&first, path)
+        });
+    }
+    wait_until("live connections", || number(&demo.stats(), "/live/connections") > 3);
+    wait_until("a latency of fan-outs", || demo.stats()["fanout_latency"][0]["p50_us"].as_u64().is_some());
+    // Those who never read.
+    wait_until("many are awake", || number(&demo.stats(), "/active") > 100);
+    assert!(number(&demo.stats(), "/active") < 201);
+    for operation in ["read_feed", "publish", "follow", "mute", "mark", "stream_events"] {
+        let is_counted = || demo.get("/metrics").contains(&format!("operation=\"{operation}\",status=\"2xx\""));
+        wait_until(operation, is_counted);
+    }
+    let celebrity: Value = serde_json::from_str(&demo.get("/v1/users/ada.ash")).unwrap();
+    assert_eq!(celebrity["celebrity"], true, "{celebrity}");
+    wait_until("a storm of reposts", || {
+        let page: Value = serde_json::from_str(&demo.get("/v1/users/hugo.ash/feed")).unwrap();
+        let reposts = page["items"].as_array().unwrap().iter().map(|item| item["reposts"].as_array().unwrap().len());
+        reposts.max() > Some(1)
+    });
+}
+
+#[test]
+fn the_demo_goes_on_where_there_are_keys_and_when_these_change() {
+    let (key, other) = (mint::server_key().unwrap(), mint::server_key().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    write_keys(&file, &[("one", &key)]);
+    let mut demo = Demo::start(&["--access", file.to_str().unwrap()], Some(&key));
+    wait_until("pages", || demo.stats()["pages"].as_u64() > Some(20));
+    write_keys(&file, &[("two", &other)]);
+    demo.key = Some(other);
+    let is_known = || {
+        let url = demo.console.replace("/console", "/v1/stats");
+        ureq::get(url).header("authorization", format!("Bearer {}", demo.key.as_ref().unwrap())).call().is_ok()
+    };
+    wait_until("the other key", is_known);
+    let pages = demo.stats()["pages"].as_u64().unwrap();
+    wait_until("more pages", || demo.stats()["pages"].as_u64() > Some(pages + 40));
+}
+
+fn write_keys(file: &Path, keys: &[(&str, &String)]) {
+    let entries = keys.iter().map(|(name, key)| mint::server_key_entry(name, key, KeyScope::All));
+    std::fs::write(file, entries.collect::<String>()).unwrap();
+    #[cfg(unix)]
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn the_root_leads_a_browser_to_the_console_and_refuses_a_program() {
+    let demo = Demo::start(&["--cors-origins", "http://localhost:8000"], None);
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().max_redirects(0).http_status_as_error(false).proxy(None).build().into();
+    let root = demo.console.replace("/console", "/");
+    for (accept, status, location) in [
+        ("text/html,application/xhtml+xml,*/*;q=0.8", 302, Some("/console")),
+        ("*/*", 404, None),
+        ("application/json", 404, None),
+    ] {
+        let origin = "http://localhost:8000";
+        let answer = agent.get(&root).header("accept", accept).header("origin", origin).call().unwrap();
+        let leads = answer.headers().get("location").map(|to| to.to_str().unwrap());
+        assert_eq!((answer.status().as_u16(), leads), (status, location), "{accept}");
+        assert_eq!(answer.headers()["cache-control"], "no-store", "{accept}");
+        assert_eq!(answer.headers()["access-control-allow-origin"], origin, "{accept}");
+        assert!(answer.headers().contains_key("x-request-id"), "{accept}");
+    }
+    let posted = agent.post(&root).header("accept", "text/html").send("{}").unwrap();
+    assert_eq!(posted.status(), 404);
+    let answer = agent.get(&demo.console).header("origin", "http://localhost:8000").call().unwrap();
+    assert_eq!(answer.headers()["access-control-allow-origin"], "http://localhost:8000");
+    let mut text = String::new();
+    answer.into_body().into_reader().read_to_string(&mut text).unwrap();
+    assert!(text.contains("<title>"));
+}
+
+#[test]
+fn a_demo_on_all_addresses_names_one_that_a_browser_reaches() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, key) = (directory.path().join("access.toml"), mint::server_key().unwrap());
+    write_keys(&file, &[("one", &key)]);
+    let demo = Demo::start(&["--access", file.to_str().unwrap(), "--listen", "0.0.0.0:0"], Some(&key));
+    assert!(demo.console.starts_with("http://127.0.0.1:"), "{}", demo.console);
+}

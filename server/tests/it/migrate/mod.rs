@@ -1,0 +1,204 @@
+//! The scripts of `examples/migrate`: real databases are imported, and the feeds before and after are compared.
+
+mod redis;
+mod sql;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tidewire::config::EngineConfig;
+
+use crate::access::tokens::access;
+use crate::server::Server;
+use crate::test_servers::can_run;
+
+/// Time after which a condition will not come true any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Returns the paths of programs, if the calling test can use them.
+fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = || std::env::split_paths(&folders).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    let find = |name: &str| folders().map(|folder| folder.join(name)).find(|path| path.exists());
+    can_run(|| names.into_iter().find(|name| find(name).is_none()).map_or(Ok(()), Err))
+        .then(|| names.map(|name| find(name).unwrap()))
+}
+
+/// A database server that ends with the test.
+struct Database {
+    child: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Waits until a command succeeds.
+#[expect(clippy::disallowed_methods, reason = "a test's own thread may sleep")]
+fn wait_until(mut is_there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_there() {
+        assert!(began.elapsed() < PATIENCE, "the database does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs a command line client with this input. Returns what it printed.
+fn ask(client: &mut Command, input: &str) -> String {
+    let mut child = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "{client:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A script with the old database that it reads.
+struct Script {
+    command: Vec<String>,
+    server: String,
+}
+
+impl Script {
+    fn new(name: &str, options: &[&str], server: &Server) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/migrate").join(name);
+        let path = path.to_str().unwrap().to_owned();
+        let command = [path].into_iter().chain(options.iter().map(|&option| option.to_owned())).collect();
+        Self { command, server: server.url("") }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("python3");
+        // Without files of compiled modules in the repository.
+        command
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .args(&self.command)
+            .args(["--server", &self.server])
+            .args(arguments);
+        command
+    }
+
+    /// Runs it. Returns its exit code and what it printed.
+    fn run(&self, arguments: &[&str]) -> (i32, String) {
+        let output = self.command(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap(), said)
+    }
+
+    /// Runs it, and expects exactly these lines, whatever the spaces between words.
+    fn check(&self, arguments: &[&str], code: i32, lines: &[&str]) {
+        let (ended, said) = self.run(arguments);
+        let mut found: Vec<String> =
+            said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        found.sort();
+        let mut expected = lines.to_vec();
+        expected.sort_unstable();
+        assert_eq!((ended, found), (code, expected.into_iter().map(str::to_owned).collect()), "{arguments:?}\n{said}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_done_says_why() {
+    if programs(["python3", "redis-cli"]).is_none() {
+        return;
+    }
+    let server = Server::guarded(EngineConfig::default(), access());
+    // A client that finds nothing in the old database.
+    let script = Script::new("from_sql.py", &["--sql", "true"], &server);
+    let (other, _listener) = another_web_server();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (
+            &["compare", "--server", "localhost:8080"],
+            2,
+            "argument --server: 'localhost:8080' is not a URL like http://",
+        ),
+        (
+            &["compare", "--server", "http://127.0.0.1:80800"],
+            2,
+            "argument --server: 'http://127.0.0.1:80800' is not a URL",
+        ),
+        (&["compare", "--depth", "0"], 2, "argument --depth: 0 entries are nothing to compare"),
+        (&["compare", "--readers", "-1"], 2, "argument --readers: '-1' is not a whole number"),
+        (&["import", "--prune-most", "posts"], 1, "--prune-most does nothing without --prune"),
+        (&["import", "--sql", "no-such-client"], 1, "--sql 'no-such-client --batch"),
+        (&["import", "--sql", "false"], 1, "false ended with 1, asked for: SELECT JSON_OBJECT('place'"),
+        (&["import", "--sql", "echo hello"], 1, "a row is not a JSON document: 'hello --batch"),
+        (&["import"], 1, "nothing was found to import: no follow, no mute, no post. Is it the right database"),
+        (&["compare"], 1, "no reader was found to compare. Is it the right database"),
+        (&["compare", "--reader", "ann"], 1, "refused GET /v1/users/ann/feed?limit=100: 401 "),
+        (
+            &["compare", "--reader", "ann", "--key", "wrong"],
+            1,
+            ": TIDEWIRE_KEY has to be a server key with the scope all",
+        ),
+        (
+            &["compare", "--reader", "ann", "--server", &other],
+            1,
+            " is not a Tidewire server: it answered GET /v1/users/ann/feed",
+        ),
+    ];
+    let redis = Script::new("from_redis.py", &[], &server);
+    let of_redis: &[(&[&str], i32, &str)] = &[
+        (&["import", "--redis", "no-such-client"], 1, "--redis 'no-such-client' cannot be run: "),
+        (&["import", "--redis", "redis-cli -s /no/such/socket"], 1, " -s /no/such/socket -2 --json PING ended with 1"),
+        (&["import", "--redis", "true"], 1, "true -2 --json ended before it answered \"SCAN\""),
+    ];
+    let cases = cases.iter().map(|case| (&script, case)).chain(of_redis.iter().map(|case| (&redis, case)));
+    for (script, (arguments, code, why)) in cases {
+        let (ended, said) = script.run(arguments);
+        assert!(ended == *code && said.lines().last().unwrap().contains(why), "{arguments:?}: {ended} {said}");
+        assert!(!said.contains("Traceback"), "{arguments:?}: {said}");
+    }
+}
+
+/// Returns the URL of a server that answers every request with a page for people.
+fn another_web_server() -> (String, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        assert!(socket.read(&mut request).unwrap() > 0);
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>Hi</html").unwrap();
+    });
+    (url, answering)
+}
+
+/// A table of feeds that are wrong in one way each: the comparison itself, without servers.
+#[test]
+fn the_comparison_names_what_is_wrong_with_a_feed() {
+    let Some([python]) = programs(["python3"]) else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(python)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONPATH", root.join("../examples/migrate"))
+        .arg(root.join("tests/it/migrate/comparison.py"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("Ran 3 tests"), "{said}");
+}
+
+/// Returns the ids of a whole feed, newest first.
+fn feed(server: &Server, reader: &str) -> Vec<u64> {
+    let (mut ids, mut before) = (Vec::new(), String::new());
+    loop {
+        let page = server.get(&format!("/v1/users/{reader}/feed?limit=100{before}")).json();
+        let items = page["items"].as_array().unwrap();
+        ids.extend(items.iter().map(|item| item["post"]["id"].as_str().unwrap().parse::<u64>().unwrap()));
+        match &page["next"] {
+            Value::String(next) => before = format!("&before={next}"),
+            _ => return ids,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! All posts in pages, for those who build an index anew: this part of the engine's interface.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::engine::changes::ChangeLog;
+use crate::error::Error;
+use crate::id::PostId;
+use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::change_readers::ChangeReaders;
+use crate::runtime::message::Command;
+use crate::state::all_posts::{PostsBounds, PostsPage};
+use crate::storage::journal::Sequence;
+
+/// The ids of the posts that were in memory at one moment, 8 bytes for each, with which pages of all posts are read.
+#[derive(Clone, Debug)]
+pub struct PostIds {
+    ids: Box<[PostId]>,
+    sequence: Sequence,
+    is_complete: bool,
+}
+
+impl PostIds {
+    /// The event as of which pages are true: they have all posts that were accepted up to it, and that are not deleted when a page is read.
+    /// [`Engine::changes`] continues after it.
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Returns false if there are posts that only a store across a network has. Pages lack those.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+impl Engine {
+    /// Collects the ids of all posts in memory, for [`Engine::posts_after`]. It looks at each of them, so callers use the result for
+    /// many pages.
+    ///
+    /// # Errors
+    /// Fails if a queue is full, or the journal cannot be read.
+    pub async fn post_ids(&self) -> Result<PostIds, Error> {
+        // Who reads pages continues with the changes: erasures keep the journal for it as for other readers.
+        let _open = ChangeReaders::begin(&self.inner.shared.change_readers);
+        // All events up to the mark are applied.
+        let applied = self.command(|reply| Command::Mark { sync: false, reply }).await?.last;
+        let (engine, (reply, answer)) = (self.clone(), oneshot::channel());
+        self.ask_archive(move |world| {
+            // What is not synced yet may not be read as a change yet. Beginning earlier repeats events, which does no harm.
+            let readable = match &engine.inner.changes {
+                Some(ChangeLog::Own(log)) => log.range().map(|range| range.last.min(applied)),
+                Some(ChangeLog::Shared(..)) | None => Ok(applied),
+            };
+            let ids = readable.map(|sequence| PostIds {
+                ids: world.sorted_post_ids().into(),
+                sequence,
+                is_complete: !world.has_unlisted_posts(),
+            });
+            let _ = reply.send(ids.map_err(|cause| Error::JournalFailed(cause.to_string())));
+        })?;
+        answer.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Returns a page of all posts, hidden ones included, by ascending id.
+    ///
+    /// # Errors
+    /// Fails if a queue is full, or the archive cannot be read.
+    pub async fn posts_after(&self, ids: Arc<PostIds>, bounds: PostsBounds) -> Result<PostsPage, Error> {
+        let _open = ChangeReaders::begin(&self.inner.shared.change_readers);
+        let (reply, answer) = oneshot::channel();
+        self.ask_archive(move |world| {
+            let page = world.posts_after(&ids.ids, bounds).map_err(|cause| archive_failed(&cause));
+            let _ = reply.send(page);
+        })?;
+        answer.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::EngineConfig;
+
+    #[tokio::test]
+    async fn who_reads_all_posts_counts_as_a_reader_of_changes_from_page_to_page() {
+        let engine = Engine::start(EngineConfig::default());
+        let readers = || engine.inner.shared.change_readers.any_within(Duration::from_secs(3_600));
+        assert!(!readers());
+        let ids = Arc::new(engine.post_ids().await.unwrap());
+        assert!(readers());
+        // A page of ids that were collected long before, such as after a while without pages.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!engine.inner.shared.change_readers.any_within(Duration::ZERO));
+        let before = std::time::Instant::now();
+        engine.posts_after(ids, PostsBounds { after: None, limit: 1, bytes: 1 }).await.unwrap();
+        assert!(
+            engine.inner.shared.change_readers.any_within(before.elapsed() + Duration::from_millis(25)),
+            "noted since then"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! The text of an error with its causes, for logs and for people.
+//!
+//! Responsible for:
+//! - one text for a chain of errors, in which nothing is repeated.
+//!
+//! Not responsible for:
+//! - codes, by which programs tell errors apart (`error`).
+
+use std::error::Error;
+
+/// Returns the text of an error, followed by the texts of its causes. A cause whose text is already there is left out: some errors repeat
+/// that of their cause in their own.
+pub fn error_text(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text += &format!(": {more}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    #[test]
+    fn causes_follow_unless_they_say_what_is_there_already() {
+        for (chain, expected) in [
+            (&["cannot start"][..], "cannot start"),
+            (&["cannot start", "cannot open a file", "not found"], "cannot start: cannot open a file: not found"),
+            (&["cannot start: not found", "not found"], "cannot start: not found"),
+            (&["cannot start", "transport", "transport", "refused"], "cannot start: transport: refused"),
+        ] {
+            let link = |source, text: &&'static str| Some(Box::new(Link { text, source }));
+            let error = chain.iter().rev().fold(None, link).unwrap();
+            assert_eq!(error_text(&*error), expected);
+        }
+    }
+}

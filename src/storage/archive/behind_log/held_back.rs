@@ -1,0 +1,76 @@
+//! The sources whose entries the archive of a cluster lacks, because what it has of their outboxes is damaged.
+//!
+//! Responsible for:
+//! - which sources these are, as the archive has stored it, and refusing rounds of tiering with entries of theirs;
+//! - storing them before the progress that relies on it.
+//!
+//! Not responsible for:
+//! - finding damage, and writing the entries once it is repaired (`runtime::background::archive_copier`).
+//!
+//! A node that was deposed without noticing it may still change the list. So it is stored by compare-and-set, again before every progress that leaves
+//! entries out: either this fails, and the list is read again, or the change of the other node does.
+
+use std::collections::BTreeSet;
+
+use super::ArchiveBehindLog;
+use crate::id::SourceId;
+use crate::limits::HELD_BACK_SOURCES_MAX;
+use crate::storage::archive::{ArchiveError, Batch};
+use crate::storage::journal::Sequence;
+
+impl ArchiveBehindLog {
+    /// The last record that this node has applied.
+    pub fn applied(&self) -> Sequence {
+        self.state.lock().applied
+    }
+
+    /// Reads which sources are held back.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn learn_held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        let stored = self.archive.held_back()?;
+        self.state.lock().held_back = Some(stored.clone());
+        Ok(stored)
+    }
+
+    /// Returns the sources that are held back, as far as this node knows. They are read again after a failure.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        let known = self.state.lock().held_back.clone();
+        known.map_or_else(|| self.learn_held_back(), Ok)
+    }
+
+    /// Stores which sources are held back, before a progress that leaves entries of theirs out.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be written, another node has stored them since, or there are too many.
+    pub fn hold_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        if sources.len() > HELD_BACK_SOURCES_MAX {
+            let what = format!("outboxes of more than {HELD_BACK_SOURCES_MAX} sources cannot be written");
+            return Err(ArchiveError::Damaged { place: self.archive.place(), what });
+        }
+        // After a failure it is not known what is stored. Until then the list of before is right for the progress of before.
+        let stored = self.archive.set_held_back(sources);
+        self.state.lock().held_back = stored.is_ok().then(|| sources.clone());
+        stored
+    }
+
+    /// Refuses a batch that would take entries from memory which the archive may lack.
+    pub(super) fn refuse_held_back(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        let state = self.state.lock();
+        let Some(held_back) = &state.held_back else {
+            let why = "it is not known which sources are held back".to_owned();
+            return Err(ArchiveError::Unavailable { place: self.archive.place(), why });
+        };
+        match batch.placed.iter().find(|(source, ..)| held_back.contains(source)) {
+            None => Ok(()),
+            Some((source, ..)) => {
+                let what = format!("the outbox of {source} could not be written");
+                Err(ArchiveError::Damaged { place: self.archive.place(), what })
+            }
+        }
+    }
+}
