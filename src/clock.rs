@@ -88,14 +88,21 @@ impl FromStr for UnixMicros {
 }
 
 impl fmt::Display for UnixMicros {
-    /// Writes RFC 3339 in UTC. Instants beyond the year 9999, which no request can name, are written as their number of microseconds.
+    /// Writes RFC 3339 in UTC, always with six digits of the second: the order of such texts is that of the instants. Instants out of the
+    /// years 0 to 9999, which no request can name, are written as their number of microseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let formatted = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000)
-            .ok()
-            .and_then(|at| at.format(&Rfc3339).ok());
-        match formatted {
-            Some(text) => f.write_str(&text),
-            None => self.0.fmt(f),
+        match OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000) {
+            Ok(at) if (0..=9_999).contains(&at.year()) => {
+                let (date, month) = (at.date(), u8::from(at.month()));
+                let (hour, minute, second, micro) = at.to_hms_micro();
+                write!(
+                    f,
+                    "{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{micro:06}Z",
+                    date.year(),
+                    date.day()
+                )
+            }
+            _ => self.0.fmt(f),
         }
     }
 }
@@ -170,7 +177,8 @@ mod tests {
     #[test]
     fn times_are_read_and_written_to_the_microsecond() {
         for (text, at) in [
-            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01T00:00:00.000000Z", 0),
+            ("0000-01-01T00:00:00.000000Z", -62_167_219_200_000_000),
             ("1970-01-01T00:00:00.000001Z", 1),
             ("1969-12-31T23:59:59.999999Z", -1),
             ("2026-11-20T10:00:00.123456Z", 1_795_168_800_123_456),
@@ -179,6 +187,8 @@ mod tests {
             assert_eq!(UnixMicros(at).to_string(), text);
             assert_eq!(text.replace('Z', "+00:00").parse(), Ok(UnixMicros(at)));
         }
+        assert_eq!("1970-01-01T00:00:00.1Z".parse(), Ok(UnixMicros(100_000)));
+        assert_eq!("1970-01-01T00:00:01Z".parse(), Ok(UnixMicros(1_000_000)));
         for bad in [
             "",
             "now",
@@ -197,5 +207,6 @@ mod tests {
     #[test]
     fn times_out_of_any_calendar_are_still_written() {
         assert_eq!(UnixMicros(i64::MAX).to_string(), i64::MAX.to_string());
+        assert_eq!(UnixMicros(-62_167_219_200_000_001).to_string(), "-62167219200000001");
     }
 }

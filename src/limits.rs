@@ -263,8 +263,13 @@ pub const LIVE_NOTICES_MAX: usize = 256;
 /// Maximum number of live connections of one reader.
 pub const LIVE_CONNECTIONS_PER_READER_MAX: usize = 32;
 
-/// Maximum bytes that wait for one live connection. Beyond it the connection is closed.
+/// Maximum bytes that wait for one live connection. Beyond it a burst is replaced by an invitation to read the feed again, and a connection
+/// that has taken nothing for [`LIVE_BURST_MAX`] is closed.
 pub const LIVE_QUEUE_BYTES_MAX: usize = 1 << 20;
+
+/// Time that a live connection has to take something of a burst. A follow or a batch may bring more than the limit of bytes before the task of
+/// the connection runs, however fast its client reads.
+pub const LIVE_BURST_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum time that a live connection may receive nothing of the data that waits for it. After it the connection is closed.
 pub const LIVE_BEHIND_MAX: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::feed::position::Position;
 use crate::feed::post::Draft;
 use crate::id::{SourceId, SourceSlot};
+use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::explain::{ExplainUnavailable, Reason, explain};
 use crate::state::feed_view::Finder;
 use crate::state::sources::Sources;
@@ -39,13 +40,13 @@ pub struct Candidate(SourceSlot);
 pub struct Missed {
     /// The id of the reader.
     pub reader: SourceId,
-    /// The followed sources that bring the post, without those that are followed virtually.
+    /// The sources that bring the post: followed ones, without those that are followed virtually, kept ones, and those of reposts.
     pub via: Vec<SourceId>,
 }
 
 impl Engine {
-    /// Returns the readers with the rule `notify` who follow a source of a post and whose id is after `after`, in ascending order of ids.
-    /// [`Engine::missed`] decides which of them have missed it. Returns none if the post is not applied yet: then nobody can know. Blocks
+    /// Returns the readers with the rule `notify` to whom a post may be shown and whose id is after `after`, in ascending order of ids: they
+    /// follow a source of the post or of an earlier repost of it, or keep earlier posts of a source. [`Engine::missed`] decides which of them have missed it. Returns none if the post is not applied yet: then nobody can know. Blocks
     /// for a moment, or longer if there are very many.
     pub fn may_have_missed(&self, post: PublishedPost<'_>, after: Option<&SourceId>) -> Option<Vec<Candidate>> {
         let world = &self.inner.shared.world;
@@ -62,6 +63,16 @@ impl Engine {
         let mut found = Vec::new();
         for source in post.draft.sources().filter_map(|id| world.sources.get(id)) {
             world.notified.followers_of(&source, &mut found);
+            found.extend(world.sources.keepers_of(source.slot).filter(|reader| world.notified.contains(*reader)));
+        }
+        // Reposts may name an id before there is a post with it.
+        match world.reposts.sources_of(post.position.id, LIVE_REPOSTERS_MAX) {
+            Some(reposters) => {
+                for source in reposters {
+                    world.notified.followers_of(world.sources.at(source), &mut found);
+                }
+            }
+            None => world.notified.all(&mut found),
         }
         found.sort_unstable();
         found.dedup();

@@ -94,15 +94,24 @@ impl Engine {
     }
 
     /// Counts the unread entries at this moment. It builds a single page, whatever the size of the feed, and reports
-    /// if the count is not complete.
+    /// if the count is not complete. It neither wakes the reader nor counts as reading the feed.
     ///
     /// # Errors
     /// Fails for the same reasons as [`Engine::feed`].
     pub async fn unread(&self, reader: &SourceId) -> Result<Unread, Error> {
-        let known = self.inner.shared.world.sources.get(reader);
-        let marker = known.and_then(|reader| reader.preferences().marker);
+        let shared = &self.inner.shared;
+        let known = shared.world.sources.get(reader);
+        let marker = known.as_ref().and_then(|reader| reader.preferences().marker);
         let range = Range::Since(marker.map_or(Resume::at(Position::MIN), Marker::resume));
-        let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
+        let request = PageRequest { range, limit: UNREAD_MAX };
+        let page = match known.filter(|source| !shared.directory.is_active(source.slot)) {
+            Some(asleep) => {
+                let viewer = Viewer::home(&asleep, &asleep.following());
+                self.pulled_page(viewer, shared.world.arrivals.applied(), request).await?
+            }
+            None => self.feed(reader, request).await?,
+        };
+        let page = page.page;
         let complete = page.is_complete && (!page.gap || page.next.is_some());
         let work = page.work;
         let marker = marker.map(|marker| marker.at);

@@ -43,6 +43,13 @@ pub enum Range {
     Since(Resume),
 }
 
+impl Range {
+    /// Returns true if the page is only counted. Whoever asks for a number does not read the feed.
+    pub fn is_count(&self) -> bool {
+        matches!(self, Self::Since(_))
+    }
+}
+
 /// How much of the page was built within its budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {

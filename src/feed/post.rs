@@ -356,7 +356,7 @@ mod tests {
         let mut draft = draft(r#" {"b": 1.0,"a":"\u00e9"} "#);
         assert_eq!(
             post(&draft).json(),
-            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01Z","kind":"post","body":{"b": 1.0,"a":"\u00e9"},"hidden":false}"#
+            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":{"b": 1.0,"a":"\u00e9"},"hidden":false}"#
         );
         draft.tags = ["rust", "news"].map(|tag| SourceId::tag(tag).unwrap()).into();
         draft.topic = Some(SourceId::topic("42").unwrap());
@@ -365,7 +365,7 @@ mod tests {
         let post = post(&draft).edited(Some(&Body::new("[]").unwrap()), Some(true), UnixMicros(2_000_000));
         assert_eq!(
             post.json(),
-            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01Z","kind":"post","body":[],"tags":["rust","news"],"topic":"42","repost_of":"3","reply_to":"4","hidden":true,"edited_at":"1970-01-01T00:00:02Z"}"#
+            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":[],"tags":["rust","news"],"topic":"42","repost_of":"3","reply_to":"4","hidden":true,"edited_at":"1970-01-01T00:00:02.000000Z"}"#
         );
         assert_eq!(post.body(), "[]");
         assert_eq!(post.fingerprint, draft.fingerprint());

@@ -1,7 +1,8 @@
 //! A subscriber queue: the bounded queue between the actor of a watched reader and one live connection.
 //!
 //! Responsible for:
-//! - never blocking the actor: a client that is too far behind is disconnected, and its queued events are dropped.
+//! - never blocking the actor: a client that is too far behind is disconnected, and its queued events are dropped;
+//! - shortening a burst that no client could have taken in time: its client reads the feed again.
 //!
 //! Not responsible for:
 //! - the content of events, sockets.
@@ -14,7 +15,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::id::PostId;
-use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
+use crate::limits::{LIVE_BEHIND_MAX, LIVE_BURST_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{EventKind, LiveEvent};
 
 /// The reason why a live connection ends.
@@ -63,9 +64,12 @@ impl SubscriberQueue {
         if let EventKind::Remove(post) = event.kind {
             queue.retract(post);
         }
-        let behind_since = *queue.behind_since.get_or_insert(now);
+        let behind = now.duration_since(*queue.behind_since.get_or_insert(now));
         queue.bytes += event.bytes();
-        if queue.bytes > LIVE_QUEUE_BYTES_MAX || now.duration_since(behind_since) > LIVE_BEHIND_MAX {
+        if queue.bytes > LIVE_QUEUE_BYTES_MAX && behind <= LIVE_BURST_MAX {
+            queue.shorten();
+        }
+        if queue.bytes > LIVE_QUEUE_BYTES_MAX || behind > LIVE_BEHIND_MAX {
             wake(queue.close(Closing::TooSlow), queue);
             return Pushed::CutOff;
         }
@@ -127,6 +131,23 @@ impl Queue {
         }
     }
 
+    /// Replaces the content of queued entries by an event that makes the client read the feed again. The numbers of events have no gap, so the
+    /// other entries become removals.
+    fn shorten(&mut self) {
+        let mut is_newest = true;
+        for event in self.events.iter_mut().rev() {
+            let post = match &event.kind {
+                EventKind::Post(item) => item.entry.post.id(),
+                EventKind::Update(updated) => updated.id(),
+                _ => continue,
+            };
+            self.bytes -= event.bytes();
+            event.kind = if is_newest { EventKind::Stale(None) } else { EventKind::Remove(post) };
+            self.bytes += event.bytes();
+            is_newest = false;
+        }
+    }
+
     /// Ends the connection, and returns the task to wake.
     fn close(&mut self, closing: Closing) -> Option<Waker> {
         self.closing = Some(closing);
@@ -154,7 +175,11 @@ impl Drop for SubscriberGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::UnixMicros;
+    use crate::feed::position::at;
+    use crate::feed::post::{Body, Draft, Post};
     use crate::feed::stream::{Epoch, StreamPosition};
+    use crate::id::SourceId;
 
     fn event(last: u64) -> LiveEvent {
         LiveEvent { place: StreamPosition { epoch: Epoch(1), last }, kind: EventKind::Remove(PostId(last)) }
@@ -174,6 +199,42 @@ mod tests {
         subscriber.close(Closing::TooSlow);
         assert_eq!(next(&subscriber), Poll::Ready(Err(Closing::Restart)));
         assert_eq!(subscriber.push(event(3), Instant::now()), Pushed::Closed);
+    }
+
+    /// An event with the text of a post of 60 KB.
+    fn large(last: u64) -> LiveEvent {
+        let body = Body::new(&format!("\"{}\"", "x".repeat(60_000))).unwrap();
+        let draft = Draft::new(SourceId::new("bob").unwrap(), body);
+        let post = Arc::new(Post::new(at(1, last), &draft, UnixMicros(1)));
+        LiveEvent { kind: EventKind::Update(post), ..event(last) }
+    }
+
+    #[test]
+    fn a_burst_becomes_an_invitation_to_read_again_and_is_no_reason_to_cut_off() {
+        let (subscriber, start) = (SubscriberQueue::default(), Instant::now());
+        let marker = LiveEvent { kind: EventKind::Marker(at(1, 1)), ..event(0) };
+        assert_eq!(subscriber.push(marker, start), Pushed::Queued);
+        let burst = LIVE_QUEUE_BYTES_MAX as u64 / 60_000 + 2;
+        for last in 1..=burst {
+            assert_eq!(subscriber.push(large(last), start + LIVE_BURST_MAX), Pushed::Queued);
+            assert!(subscriber.bytes() <= LIVE_QUEUE_BYTES_MAX);
+        }
+        let events = std::mem::take(&mut subscriber.0.lock().events);
+        let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
+        assert!(events.iter().map(|event| event.place.last).eq(0..=burst), "numbers have no gap");
+        assert!(matches!(kinds[0], EventKind::Marker(_)));
+        let stale = kinds.iter().position(|kind| matches!(kind, EventKind::Stale(None))).unwrap();
+        assert!(kinds[1..stale].iter().all(|kind| matches!(kind, EventKind::Remove(_))));
+        assert!(stale + 1 < kinds.len() && kinds[stale + 1..].iter().all(|kind| matches!(kind, EventKind::Update(_))));
+    }
+
+    #[test]
+    fn whoever_takes_nothing_of_a_burst_is_cut_off() {
+        let (subscriber, start) = (SubscriberQueue::default(), Instant::now());
+        let later = start + LIVE_BURST_MAX + std::time::Duration::from_millis(1);
+        assert_eq!(subscriber.push(large(1), start), Pushed::Queued);
+        let cut_off = (2..).find(|last| subscriber.push(large(*last), later) == Pushed::CutOff).unwrap();
+        assert_eq!(cut_off, LIVE_QUEUE_BYTES_MAX as u64 / 60_000 + 1);
     }
 
     #[test]

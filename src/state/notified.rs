@@ -57,6 +57,18 @@ impl Notified {
         self.by_shard.iter().all(|shard| shard.read().is_empty())
     }
 
+    /// Returns true if a reader is in the set.
+    pub fn contains(&self, reader: SourceSlot) -> bool {
+        self.by_shard[self.sharding.shard_of(reader)].read().contains(self.sharding.local(reader))
+    }
+
+    /// Appends all of these readers.
+    pub fn all(&self, into: &mut Vec<SourceSlot>) {
+        for (shard, readers) in self.by_shard.iter().enumerate() {
+            into.extend(readers.read().iter().map(|local| self.sharding.source(shard, local)));
+        }
+    }
+
     /// Appends the followers of a source who are in the set, hidden ones included. They may change meanwhile: a reader who is in the set and
     /// follows throughout is appended exactly once.
     pub fn followers_of(&self, source: &Source, into: &mut Vec<SourceSlot>) {

@@ -30,6 +30,7 @@ use crate::id::{SourceId, SourceSlot};
 use crate::state::activity::{Pages, Posts};
 use crate::state::erasures::Erasures;
 use crate::state::sources::by_id::ById;
+use crate::state::sources::keepers::Keepers;
 
 /// Number of sources that are sampled to estimate the bytes of all of them.
 const SOURCES_SAMPLE_MAX: usize = 512;
@@ -345,14 +346,14 @@ impl Source {
 
     /// Bytes it takes, with its edges.
     pub fn bytes(&self) -> usize {
-        SOURCE_BYTES + id_bytes(&self.id) + self.edges.read().bytes() + self.more_bytes()
+        let preferences = self.more.get().map_or(0, |more| preferences_bytes(more.preferences.read().as_deref()));
+        SOURCE_BYTES + id_bytes(&self.id) + self.edges.read().bytes() + preferences + self.more_bytes()
     }
 
     fn more_bytes(&self) -> usize {
         let Some(more) = self.more.get() else { return 0 };
-        let preferences = more.preferences.read().as_ref().map_or(0, |own| size_of::<Preferences>() + own.heap_bytes());
         let newest = more.newest.load().as_ref().map_or(0, |newest| newest.bytes());
-        allocated(size_of::<More>()) + more.outbox.read().heap_bytes() + newest + preferences
+        allocated(size_of::<More>()) + more.outbox.read().heap_bytes() + newest
     }
 }
 
@@ -361,6 +362,10 @@ const SOURCE_BYTES: usize = allocated(size_of::<Source>() + 2 * size_of::<usize>
 
 fn id_bytes(id: &SourceId) -> usize {
     id.heap_bytes().map(allocated).iter().sum()
+}
+
+fn preferences_bytes(own: Option<&Preferences>) -> usize {
+    own.map_or(0, |own| allocated(size_of::<Preferences>() + 2 * size_of::<usize>()) + own.heap_bytes())
 }
 
 /// Bytes of the edges to others; none for those who never followed, which share one.
@@ -377,7 +382,9 @@ pub struct Sources {
     erasures: Erasures,
     /// The edges of all who never followed.
     no_following: Arc<Following>,
+    /// The bytes of all sources, edges and preferences.
     graph_bytes: AtomicUsize,
+    keepers: Keepers,
 }
 
 impl Sources {
@@ -441,33 +448,6 @@ impl Sources {
         self.len() == 0
     }
 
-    /// The bytes of all sources and edges, without posts and preferences.
-    pub fn graph_bytes(&self) -> usize {
-        self.graph_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Returns the bytes of all sources with their edges, outboxes and preferences. The latter two are estimated from a sample.
-    pub fn bytes(&self) -> usize {
-        let step = self.len().div_ceil(SOURCES_SAMPLE_MAX).max(1);
-        // A varying offset within each step, so that sources made in a regular pattern, such as users and their tags,
-        // are all sampled.
-        let within = |start: usize| start + start.wrapping_mul(0x9E37_79B9) / 64 % step;
-        let sample = (0..self.len()).step_by(step).filter_map(|start| self.by_slot.get(within(start)));
-        let (looked, more) =
-            sample.fold((0_usize, 0), |(looked, more), source| (looked + 1, more + source.more_bytes()));
-        self.graph_bytes() + (more as f64 / looked.max(1) as f64 * self.len() as f64).round() as usize
-    }
-
-    /// Changes the edges of a source. Only the writer calls it.
-    pub(super) fn change_edges<T>(&self, source: &Source, change: impl FnOnce(&mut Edges) -> T) -> T {
-        let mut edges = source.edges.write();
-        let before = edges.bytes();
-        let changed = change(&mut edges);
-        // Not a read-modify-write operation, because there is one writer.
-        self.graph_bytes.store(self.graph_bytes() + edges.bytes() - before, Ordering::Relaxed);
-        changed
-    }
-
     /// Returns all sources, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_slot.iter().map(|(_, source)| source)
@@ -489,9 +469,11 @@ impl Sources {
     fn push(&self, id: &SourceId) -> &Arc<Source> {
         let make = |slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone(), Arc::clone(&self.no_following)));
         let source = &self.by_slot[self.by_slot.push_with(make)];
-        self.graph_bytes.store(self.graph_bytes() + SOURCE_BYTES + id_bytes(&source.id), Ordering::Relaxed);
+        self.note_graph_bytes(0, SOURCE_BYTES + id_bytes(&source.id));
         source
     }
 }
 
+mod keepers;
+mod memory;
 mod tests;

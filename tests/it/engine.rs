@@ -8,9 +8,9 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
-use tidewire::feed::event::NewEdge;
-use tidewire::feed::post::Draft;
-use tidewire::id::{PostId, SourceId};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{ListName, PostId, SourceId};
 use tidewire::storage::journal::MemoryJournal;
 
 use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, some};
@@ -168,6 +168,58 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
     assert_eq!(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items.len(), published);
     engine.delete(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items[0].0.id).await.unwrap();
     engine.publish(draft("bob", "1"), false).await.unwrap();
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_store_is_as_full_by_edits_as_by_new_posts() {
+    let limit = 200_000;
+    let engine = Engine::start(EngineConfig { store_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
+    let body = |bytes: usize| Some(Body::new(&format!("\"{}\"", "x".repeat(bytes))).unwrap());
+    let mut posts = Vec::new();
+    for _ in 0..100 {
+        posts.push(engine.publish(draft("bob", "1"), false).await.unwrap().post.id());
+    }
+    // All edits wait in one group, which is not larger than the budget either.
+    let edits = posts.iter().map(|post| engine.edit(*post, body(60_000), None));
+    let edited = futures_util::future::join_all(edits).await;
+    let refused: Vec<&Error> = edited.iter().filter_map(|edited| edited.as_ref().err()).collect();
+    assert!(refused.len() > 90 && refused.iter().all(|refused| matches!(refused, Error::Full { .. })), "{refused:?}");
+    let bytes = engine.shared().world.posts.bytes();
+    assert!(bytes < limit + 130_000, "{bytes} of {limit}");
+    let largest = posts[edited.iter().position(Result::is_ok).unwrap()];
+    assert!(engine.edit(largest, body(59_000), None).await.is_ok(), "an edit that takes less is allowed");
+    assert!(engine.edit(largest, None, Some(true)).await.is_ok());
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn preferences_are_in_the_budget_of_the_graph() {
+    let limit = 300_000;
+    let engine = Engine::start(EngineConfig { graph_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
+    for nth in 0..500 {
+        engine.publish(draft(&format!("s{nth}"), "1"), false).await.unwrap();
+    }
+    let bytes = || engine.shared().world.sources.graph_bytes();
+    let before = bytes();
+    let list = |nth: usize| format!("l{nth}").parse::<ListName>().unwrap();
+    let refused = 'refused: {
+        for (nth, source) in (0..100).flat_map(|nth| (0..500).map(move |source| (nth, source))) {
+            if let Err(refused) = engine.set_listed(id("ann"), list(nth), id(&format!("s{source}")), true).await {
+                break 'refused refused;
+            }
+        }
+        panic!("{} bytes are accepted", bytes());
+    };
+    assert!(matches!(refused, Error::Full { .. }), "{refused}");
+    assert!((limit * 9 / 10..limit + 1_000).contains(&bytes()), "{} of {limit}", bytes());
+    assert!(engine.silence(id("ann"), id("s1"), MuteOrBlock::Mute, true).await.is_err());
+    engine.set_listed(id("ann"), list(0), id("s0"), false).await.unwrap();
+    for nth in 0..100 {
+        engine.drop_list(id("ann"), list(nth)).await.unwrap();
+    }
+    assert!(bytes() < before + 2_000, "{} after {before}", bytes());
+    engine.silence(id("ann"), id("s1"), MuteOrBlock::Mute, true).await.unwrap();
     engine.shutdown();
 }
 

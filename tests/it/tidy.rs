@@ -108,6 +108,7 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
 /// The modules of the server's HTTP, in the same way.
 const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("problem", &[]),
+    ("offered_upgrade", &[]),
     ("caching", &[]),
     ("certificates", &[]),
     ("watched_files", &[]),
@@ -123,10 +124,26 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("proxies", &["client"]),
     ("admission", &["client", "operation", "problem"]),
     ("compression", &["admission", "caching"]),
-    ("auth", &["admission", "client", "engine_cell", "operation", "problem", "proxies", "watched_files"]),
-    ("sockets", &["caching", "problem", "proxies"]),
+    (
+        "auth",
+        &["admission", "client", "engine_cell", "offered_upgrade", "operation", "problem", "proxies", "watched_files"],
+    ),
+    ("sockets", &["caching", "offered_upgrade", "problem", "proxies"]),
     ("history", &["engine_cell", "process", "request_metrics", "sockets"]),
-    ("cluster", &["admission", "auth", "caching", "certificates", "operation", "page_json", "problem", "request"]),
+    (
+        "cluster",
+        &[
+            "admission",
+            "auth",
+            "caching",
+            "certificates",
+            "offered_upgrade",
+            "operation",
+            "page_json",
+            "problem",
+            "request",
+        ],
+    ),
     ("tls", &["certificates", "watched_files"]),
     ("upgrade", &[]),
     (
@@ -139,6 +156,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "cluster",
             "compression",
             "engine_cell",
+            "offered_upgrade",
             "operation",
             "problem",
             "proxies",
@@ -172,7 +190,18 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ),
     (
         "live",
-        &["admission", "auth", "cluster", "engine_cell", "operation", "page_json", "problem", "request", "sockets"],
+        &[
+            "admission",
+            "auth",
+            "cluster",
+            "engine_cell",
+            "offered_upgrade",
+            "operation",
+            "page_json",
+            "problem",
+            "request",
+            "sockets",
+        ],
     ),
     ("openapi", &["changes", "compression", "handlers", "history", "operation", "problem", "request", "slow_requests"]),
     (
@@ -210,7 +239,11 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("serve", &["engine_cell", "history", "middleware", "routes", "sockets", "state", "tls", "upgrade"]),
+    ("plain_text", &["problem", "upgrade"]),
+    (
+        "serve",
+        &["auth", "engine_cell", "history", "middleware", "plain_text", "routes", "sockets", "state", "tls", "upgrade"],
+    ),
     ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
 ];
 

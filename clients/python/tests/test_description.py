@@ -26,7 +26,11 @@ LIST = Path(os.environ.get("TIDEWIRE_WITHOUT_METHOD", Path(__file__).resolve().p
 STREAMS = {"GET /v1/changes": "changes", "GET /v1/users/{user}/live": "live"}
 # Parameters that methods have by another name.
 # A place has a sequence and a reader.
-NAMED_OTHERWISE = {("GET /v1/changes", "limit"): "page_size", ("GET /v1/changes", "after_reader"): "after"}
+NAMED_OTHERWISE = {
+    ("GET /v1/changes", "limit"): "page_size",
+    ("GET /v1/changes", "after_reader"): "after",
+    ("GET /v1/changes", "lastEventId"): "after",
+}
 
 
 @pytest.fixture(scope="module")

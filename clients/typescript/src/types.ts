@@ -855,7 +855,7 @@ export interface Stats {
 /** The name of a tag. */
 export type TagName = string;
 
-/** RFC 3339 in UTC, with at most microseconds. Answers have the form with `Z`. */
+/** RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times. */
 export type Time = string;
 
 export interface TokensRevokedChange {

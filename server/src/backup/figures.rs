@@ -1,6 +1,6 @@
 //! Figures of backups for metrics, and the thread that makes backups until the server stops.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ pub struct BackupFigures {
     pub backups: AtomicU64,
     /// The number of failed runs since the start.
     pub failures: AtomicU64,
+    /// True if the last run failed.
+    pub is_failing: AtomicBool,
     running: Mutex<Running>,
 }
 

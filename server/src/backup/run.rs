@@ -58,7 +58,7 @@ pub struct Backups {
     files: Arc<dyn Files>,
     identity: Identity,
     /// The cluster, if the engine is one of its nodes.
-    pub(super) cluster: Option<ClusterSource>,
+    cluster: Option<ClusterSource>,
     options: BackupOptions,
     store: Store,
     figures: Arc<BackupFigures>,
@@ -104,16 +104,6 @@ impl Backups {
     pub fn of_cluster(mut self, cluster: ClusterSource) -> Self {
         self.cluster = Some(cluster);
         self
-    }
-
-    /// Returns the identity of the data directory.
-    pub(super) fn identity(&self) -> Identity {
-        self.identity
-    }
-
-    /// Returns the options.
-    pub fn options(&self) -> &BackupOptions {
-        &self.options
     }
 
     /// Returns true if an erasure waits for a run, or this node has taken over while a run was due.

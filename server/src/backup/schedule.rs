@@ -46,7 +46,8 @@ impl BackupThread {
     /// Starts backups of an engine, which may be a node of a cluster. The first run begins at once.
     ///
     /// # Errors
-    /// Fails if the engine has no data directory, the store cannot be used, or the thread cannot be started.
+    /// Fails if the engine has no data directory, a node's store has the backups of another cluster, or the thread cannot be started. A store
+    /// that cannot be used is tried again, as after every failed run.
     pub fn start(
         engine: &Engine,
         cluster: Option<ClusterSource>,
@@ -58,19 +59,25 @@ impl BackupThread {
             engine.keep_journal_after(Some(Sequence(0)));
         }
         let stopping = Arc::<AtomicBool>::default();
-        let mut backups = Backups::new(engine.clone(), options, Arc::clone(figures), Arc::clone(&stopping))?;
+        let identity = engine.data_files().and_then(|files| files.identity()).ok_or(BackupError::NoDataDirectory)?;
         if cluster.is_some() {
             // The check of a server on one machine came before its directory was written.
-            start::check_owner(&backups.options().to, backups.identity())?;
+            start::check_owner(&options.to, identity)?;
         }
-        backups.cluster = cluster;
-        figures.begin(backups.options().every, engine.shared().clock.now());
+        figures.begin(options.every, engine.shared().clock.now());
         let (stop, stopped) = crossbeam_channel::bounded(0);
         let (end, ended) = crossbeam_channel::bounded(0);
+        let opening = Opening {
+            engine: engine.clone(),
+            cluster,
+            options,
+            figures: Arc::clone(figures),
+            stopping: Arc::clone(&stopping),
+            backups: None,
+        };
         let thread = thread::Builder::new().name("tidewire-backup".to_owned()).spawn(move || {
-            run(&mut backups, &stopped);
+            run(opening, &stopped);
             // The engine is released before the end is reported.
-            drop(backups);
             drop(end);
         });
         let thread = thread.map_err(BackupError::file("start", "the backup thread"))?;
@@ -78,11 +85,52 @@ impl BackupThread {
     }
 }
 
-fn run(backups: &mut Backups, stopped: &Receiver<()>) {
+/// Backups of a store that is opened as soon as it can be used.
+struct Opening {
+    engine: Engine,
+    cluster: Option<ClusterSource>,
+    options: BackupOptions,
+    figures: Arc<BackupFigures>,
+    stopping: Arc<AtomicBool>,
+    backups: Option<Backups>,
+}
+
+impl Opening {
+    fn open(&self) -> Result<Backups, BackupError> {
+        let (options, figures, stopping) =
+            (self.options.clone(), Arc::clone(&self.figures), Arc::clone(&self.stopping));
+        let opened = Backups::new(self.engine.clone(), options, figures, stopping)?;
+        Ok(match self.cluster.clone() {
+            Some(cluster) => opened.of_cluster(cluster),
+            None => opened,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), BackupError> {
+        let ran = match &mut self.backups {
+            Some(backups) => backups.run(),
+            None => match self.open() {
+                Ok(opened) => self.backups.insert(opened).run(),
+                Err(cause) => {
+                    self.figures.failures.fetch_add(1, Ordering::Relaxed);
+                    Err(cause)
+                }
+            },
+        };
+        self.figures.is_failing.store(!matches!(ran, Ok(()) | Err(BackupError::Stopping)), Ordering::Relaxed);
+        ran
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.backups.as_ref().is_some_and(Backups::is_wanted)
+    }
+}
+
+fn run(mut backups: Opening, stopped: &Receiver<()>) {
     let mut failures = 0;
     loop {
         let began = Instant::now();
-        let every = backups.options().every;
+        let every = backups.options.every;
         let wait = match backups.run() {
             Ok(()) => {
                 failures = 0;

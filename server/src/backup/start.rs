@@ -4,7 +4,7 @@
 //! - refusing a store with the backups of another data directory or cluster: the data of this server may have been lost.
 //!
 //! Not responsible for:
-//! - an outage of the store, unless the data directory is new: runs report it (`schedule`).
+//! - a store that cannot be used or does not answer, unless the data directory is new: runs report it (`schedule`).
 
 use std::path::Path;
 use std::thread;
@@ -26,7 +26,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Checks the store of a server on one machine, before anything is written to its data directory.
 ///
 /// # Errors
-/// Fails if the store cannot be used, or has backups of another directory. If the directory is new, it fails also if the store does not answer.
+/// Fails if the store has backups of another directory. If the directory is new, it fails also if the store cannot be used or does not answer.
 pub(crate) fn check(to: &BackupUrl, directory: &Path) -> Result<(), BackupError> {
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
     match identity::find(&files) {
@@ -49,9 +49,10 @@ pub(crate) fn check(to: &BackupUrl, directory: &Path) -> Result<(), BackupError>
     }
 }
 
-/// Fails if the store cannot be used, or is known to have the backups of another identity.
+/// Fails if the store is known to have the backups of another identity.
 pub(super) fn check_owner(to: &BackupUrl, identity: Identity) -> Result<(), BackupError> {
-    let store = Store::open(to, true)?;
+    // The first run reports what is wrong.
+    let Ok(store) = Store::open(to, true) else { return Ok(()) };
     let (send, received) = crossbeam_channel::bounded(1);
     let check = move || {
         let checked = match newest(&store) {

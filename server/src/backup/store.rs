@@ -49,7 +49,8 @@ pub struct Listed {
 }
 
 impl Store {
-    /// Opens the store that `url` names. If `create`, a directory that does not exist is created, for its owner only.
+    /// Opens the store that `url` names. If `create`, a directory that does not exist is created, for its owner only. The directory above it must
+    /// exist: where a disk is not mounted, backups must not go to another one.
     ///
     /// # Errors
     /// Fails if the directory or the settings of S3 in the environment cannot be used.
@@ -63,7 +64,10 @@ impl Store {
                     let mut builder = DirBuilder::new();
                     #[cfg(unix)]
                     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-                    builder.recursive(true).create(path).map_err(|cause| unusable(&cause))?;
+                    match builder.create(path) {
+                        Err(cause) if !path.is_dir() => return Err(unusable(&cause)),
+                        _ => {}
+                    }
                 }
                 if !path.exists() {
                     return Err(unusable(&"the directory does not exist"));

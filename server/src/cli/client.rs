@@ -405,13 +405,17 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
 
-    /// Starts a server that gives the scripted answers, one for each connection, and then closes its listener.
+    /// Starts a server that gives the scripted answers, one for each connection. Its listener is closed before the last answer is sent.
     fn scripted(answers: &'static [&'static str]) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("http://{}/", listener.local_addr().unwrap());
         std::thread::spawn(move || {
-            for answer in answers {
-                let (mut stream, _) = listener.accept().unwrap();
+            let mut listener = Some(listener);
+            for (nth, answer) in answers.iter().enumerate() {
+                let (mut stream, _) = listener.as_ref().unwrap().accept().unwrap();
+                if nth + 1 == answers.len() {
+                    listener = None;
+                }
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut length = 0;
                 for line in reader.by_ref().lines() {

@@ -99,7 +99,7 @@ pub struct Settings {
     /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
     #[arg(long, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
     pub edges_max: Option<NonZeroUsize>,
-    /// Memory that sources and follow edges may take; beyond it new ones are refused [size, default: 16GiB]
+    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: 16GiB]
     #[arg(long, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
     pub graph_bytes_max: Option<Bytes>,
     /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]

@@ -17,6 +17,8 @@ pub(super) struct Operation {
     pub(super) path: &'static str,
     pub(super) needs: Needs,
     pub(super) work: WorkKind,
+    /// True if the response may be open for long: it is a stream, or waits for other nodes.
+    pub(super) lasts: bool,
     /// The nodes that can handle it, if there is a cluster.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one node"))]
     pub(super) handled_by: HandledBy,

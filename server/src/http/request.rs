@@ -44,6 +44,20 @@ pub(super) struct Parameters<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
+/// The parameter with which clients of server-sent events resume if they cannot set the header `Last-Event-ID`.
+pub(super) const LAST_EVENT_ID: &str = "lastEventId";
+
+/// Returns the `id` of the last event that a client of server-sent events has, with the name of the header or parameter that has it. An empty
+/// one is that of a client that has no event yet.
+pub(super) fn last_event_id<'a>(
+    request: &'a HttpRequest,
+    parameters: &'a Parameters<'_>,
+) -> Option<(&'static str, &'a [u8])> {
+    let header = request.headers().get("last-event-id").map(|id| ("Last-Event-ID", id.as_bytes()));
+    let parameter = parameters.text(LAST_EVENT_ID).map(|id| (LAST_EVENT_ID, id.as_bytes()));
+    header.into_iter().chain(parameter).find(|(_, id)| !id.is_empty())
+}
+
 impl<'a> Parameters<'a> {
     /// Parses the query string; only the parameters in `known` are allowed.
     pub(super) fn read(request: &'a HttpRequest, known: &[&str]) -> Result<Self, Problem> {

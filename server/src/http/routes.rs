@@ -33,7 +33,13 @@ const fn operation(
     (needs, work, handled_by): Kind,
     route: fn() -> Route,
 ) -> Operation {
-    Operation { name, method, path, needs, work, handled_by, route }
+    Operation { name, method, path, needs, work, lasts: false, handled_by, route }
+}
+
+/// An operation whose response may be open for long.
+const fn lasting(mut operation: Operation) -> Operation {
+    operation.lasts = true;
+    operation
 }
 
 /// What many operations have in common.
@@ -70,8 +76,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_post", GET, "/v1/posts/{id}", AUTHOR_READ, || web::to(posts::read)),
     operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
-    operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket)),
-    operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events)),
+    lasting(operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket))),
+    lasting(operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events))),
     operation("read_feeds", POST, "/v1/feeds", NAMED_READ, || web::to(many_feeds::read)),
     operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
 
@@ -113,8 +119,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_operations", GET, "/v1/operations", SERVER_READ, || web::to(diagnostics::operations)),
     operation("find_sources", GET, "/v1/sources", SERVER_READ, || web::to(diagnostics::sources)),
     operation("read_fanout", GET, "/v1/posts/{id}/fanout", SERVER_READ, || web::to(diagnostics::fanout)),
-    operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster)),
-    operation("read_changes", GET, "/v1/changes", SERVER_READ, || web::to(changes::changes)),
+    lasting(operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster))),
+    lasting(operation("read_changes", GET, "/v1/changes", SERVER_READ, || web::to(changes::changes))),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
     operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WORK_ON_FEED, || web::to(server::verify)),
     operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WORK_ON_FEED, || web::to(server::rebuild)),

@@ -1,5 +1,6 @@
 //! The server: listening sockets, connections, and graceful shutdown.
 
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::ready;
 use std::io;
@@ -23,11 +24,13 @@ use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
+use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
 use crate::http::history;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
+use crate::http::plain_text;
 use crate::http::routes::{feed_or_routed, routes};
 use crate::http::sockets::answering;
 use crate::http::sockets::connection_slots::Connections;
@@ -128,7 +131,7 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
             let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
             let mut tls = Acceptor::new(certificate.config());
             tls.set_handshake_timeout(HEAD_TIMEOUT);
-            fn_service(move |socket: TcpStream| ready(placed(socket, pace, &connections).map_err(TlsError::Tls)))
+            fn_service(move |socket: TcpStream| tls_only(placed(socket, pace, &connections)))
                 .and_then(tls)
                 .map_err(TlsError::into_service_error)
                 .map(|socket: TlsStream<StalledSocketTimeout>| {
@@ -146,6 +149,18 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
 fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<StalledSocketTimeout> {
     let slot = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
     Ok(StalledSocketTimeout::new(socket, pace, slot))
+}
+
+/// Returns a connection once its client has begun to speak TLS, and refuses one whose client speaks HTTP in plain text.
+async fn tls_only(
+    placed: io::Result<StalledSocketTimeout>,
+) -> Result<StalledSocketTimeout, TlsError<io::Error, Infallible>> {
+    let socket = placed.map_err(TlsError::Tls)?;
+    // A client that sends nothing is for the timeout of the handshake.
+    match rt::time::timeout(HEAD_TIMEOUT, plain_text::is_spoken(socket.socket())).await {
+        Ok(true) => Err(TlsError::Tls(plain_text::refuse(socket).await)),
+        Ok(false) | Err(_) => Ok(socket),
+    }
 }
 
 /// Closes idle connections, removes old rate limit entries and writes summary log lines, as long as the server exists.
@@ -250,6 +265,8 @@ pub async fn run_on(
     };
     let backups = Arc::clone(&state.backups);
     rt::spawn(Arc::clone(&state.access).keep());
+    #[cfg(unix)]
+    reload_on_hangup(Arc::clone(&state.access), certificate.clone())?;
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
@@ -282,6 +299,29 @@ async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     })
     .await;
     taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
+}
+
+/// Loads the access file and the certificate again at each SIGHUP, whose default action would end the process.
+#[cfg(unix)]
+fn reload_on_hangup(access: Arc<Access>, certificate: Option<Arc<Certificate>>) -> io::Result<()> {
+    use actix_web::rt::signal::unix::{SignalKind, signal};
+    let mut hangups = signal(SignalKind::hangup())?;
+    rt::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let what = match (access.ask(), &certificate) {
+                (true, Some(_)) => "loading the access file and the certificate again",
+                (true, None) => "loading the access file again",
+                (false, Some(_)) => "loading the certificate again",
+                (false, None) => "nothing to load again: there is no access file and no certificate",
+            };
+            info!("SIGHUP: {what}; other settings change with a restart");
+            if let Some(certificate) = &certificate {
+                certificate.ask();
+                certificate.renew();
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Loads a new certificate soon after its files change.

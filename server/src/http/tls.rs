@@ -90,6 +90,11 @@ impl Certificate {
         }
     }
 
+    /// Makes the next [`Self::renew`] load the files, whether they have changed or not.
+    pub fn ask(&self) {
+        self.files.lock().ask();
+    }
+
     /// Returns the TLS configuration that serves this certificate.
     pub(super) fn config(self: &Arc<Self>) -> ServerConfig {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));

@@ -22,6 +22,7 @@ use actix_service::{IntoServiceFactory, fn_factory, fn_service};
 use actix_web::Error;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, Payload, Service, ServiceFactory, ServiceResponse};
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Bytes, BytesMut};
 use futures_core::Stream;
@@ -88,7 +89,13 @@ where
     let answered = app.call(request.replace_payload(payload).0).await;
     let response = answered.map_or_else(|cause| cause.error_response(), |answered| answered.into_parts().1);
     let (response, body): (_, BoxBody) = response.into_parts();
-    codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
+    let mut response = Response::from(response);
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // The connection ends with the body, which is not sent in chunks here.
+        response.head_mut().set_connection_type(ConnectionType::Close);
+        response.head_mut().no_chunking(true);
+    }
+    codec.encode(h1::Message::Item((response, body.size())), &mut out)?;
     write(&mut writing, &mut out).await?;
     {
         // The body is dropped as soon as it is written: from then on the connection is idle and may be closed in favor of another one.

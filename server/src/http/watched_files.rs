@@ -29,7 +29,8 @@ pub struct WatchedFiles<const N: usize> {
     read: [Stamp; N],
     /// The stamps at the last check.
     seen: [Stamp; N],
-    /// The error of the last read and the stamps at that time. None if the last read succeeded.
+    /// The error of the last read and the stamps at that time. None if the last read succeeded. An empty error stands for a read that was asked
+    /// for.
     failure: Option<([Stamp; N], String)>,
 }
 
@@ -58,6 +59,12 @@ impl<const N: usize> WatchedFiles<N> {
         is_due
     }
 
+    /// Makes the next check read the files, whether they have changed or not.
+    pub fn ask(&mut self) {
+        self.seen = stamps(&self.files);
+        self.failure.get_or_insert_with(|| (self.seen, String::new()));
+    }
+
     /// Returns true if the files are unchanged since [`Self::is_read_due`] returned true. If they have changed, a later call to
     /// [`Self::is_read_due`] reports that.
     pub fn is_as_read(&self) -> bool {
@@ -66,7 +73,7 @@ impl<const N: usize> WatchedFiles<N> {
 
     /// Notes that the files were read. Returns true if the read before had failed.
     pub fn note_success(&mut self) -> bool {
-        self.failure.take().is_some()
+        self.failure.take().is_some_and(|(_, cause)| !cause.is_empty())
     }
 
     /// Notes that the files could not be read. Returns true if the failure is to be logged: it is another one than that of the read before,
@@ -109,6 +116,22 @@ mod tests {
         write("first half, second half, third");
         assert!(!watched.is_read_due());
         assert!(watched.is_read_due());
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_somebody_asks_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("access.toml");
+        fs::write(&file, "first").unwrap();
+        let mut watched = WatchedFiles::new([file.clone()]);
+        watched.ask();
+        assert!(watched.is_read_due() && !watched.note_success(), "no read had failed");
+        assert!(!watched.is_read_due());
+        fs::write(&file, "the second").unwrap();
+        watched.ask();
+        assert!(watched.is_read_due() && watched.note_failure("invalid".to_owned()));
+        watched.ask();
+        assert!(watched.is_read_due() && watched.note_success(), "the read before had failed");
     }
 
     #[test]

@@ -171,6 +171,34 @@ fn edges_are_made_and_then_removed_and_nothing_is_removed_if_one_cannot_be_made(
 }
 
 #[test]
+fn an_edge_that_is_requested_several_times_is_what_single_requests_in_this_order_make_of_it() {
+    for hidden in
+        [vec![true, false], vec![false, true], vec![true, true, false], vec![true, false, true], vec![true, true]]
+    {
+        let [at_once, one_by_one] = [hidden.chunks(hidden.len()), hidden.chunks(1)].map(|requests| {
+            let server = Server::start(EngineConfig { following_max: 1, ..EngineConfig::default() });
+            for request in requests {
+                let edge = |hidden: &bool| json!({"follower": "ann", "source": "bob", "hidden": hidden});
+                let edges: Vec<Value> = request.iter().map(edge).collect();
+                let answer = server.post("/v1/follows", &json!({"follows": edges}));
+                assert_eq!(answer.status, 200, "{}", answer.text);
+            }
+            let following = server.get("/v1/users/ann/following").json()["items"].clone();
+            let ids: Vec<Value> = following.as_array().unwrap().iter().map(|item| item["id"].clone()).collect();
+            (ids, server.get("/v1/users/ann").json()["following"].clone())
+        });
+        assert_eq!(at_once, one_by_one, "{hidden:?}");
+    }
+    // A second edge counts, and an edge that has become visible counts no longer as hidden.
+    let server = Server::start(EngineConfig { following_max: 1, ..EngineConfig::default() });
+    let edge = |source: &str, hidden: bool| json!({"follower": "ann", "source": source, "hidden": hidden});
+    let edges = [edge("bob", true), edge("bob", false), edge("cas", true)];
+    assert_eq!(server.post("/v1/follows", &json!({"follows": edges})).json(), json!({"created": 2, "existing": 1}));
+    let edges = [edge("dan", true), edge("dan", false)];
+    assert_eq!(server.post("/v1/follows", &json!({"follows": edges})).status, 422);
+}
+
+#[test]
 fn a_token_reads_its_users_own_posts_of_many() {
     let server = Server::guarded(EngineConfig::default(), access());
     let ask = |credential: &str, method: &str, path: &str, body: Value| {

@@ -207,3 +207,30 @@ fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
     assert!(has_the_last_post(&program));
     program.kill();
 }
+
+#[test]
+fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, file) = (directory.path().join("data"), directory.path().join("access.toml"));
+    let key = |name: &str| format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{}\"\n", "0".repeat(64));
+    fs::write(&file, key("first")).unwrap();
+    let program = Program::start(&data, &["--access", file.to_str().unwrap()]);
+    program.signal("HUP");
+    program.signal("HUP");
+    until("it goes on", || program.get("/healthz").is_some_and(|(status, _)| status == 200));
+    // What cannot be used changes nothing.
+    fs::write(&file, "no keys").unwrap();
+    program.signal("HUP");
+    assert_eq!(program.get("/healthz").unwrap().0, 200);
+    program.signal("TERM");
+    let (status, log) = program.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("SIGHUP: loading the access file again"), "{log}");
+
+    let program = Program::start(directory.path().join("other").as_path(), &[]);
+    program.signal("HUP");
+    assert_eq!(program.get("/healthz").unwrap().0, 200);
+    program.signal("TERM");
+    let (status, log) = program.ended();
+    assert!(status.success() && log.contains("SIGHUP: nothing to load again"), "{log}");
+}

@@ -256,6 +256,46 @@ fn writes_that_come_one_behind_the_other_are_all_answered_on_their_connection() 
 }
 
 #[test]
+fn a_client_that_offers_an_upgrade_keeps_its_connection() {
+    let server = server();
+    for offer in [
+        // The client of Java 17.
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n",
+        "Upgrade: h2c\r\nConnection: keep-alive, upgrade\r\n",
+        // Proxies that are configured for WebSockets.
+        "Connection: upgrade\r\n",
+    ] {
+        let mut socket = connect(&server);
+        let sent = post(&format!("{offer}Content-Length: {}\r\n", POST.len()), POST);
+        for nth in 0..50 {
+            socket.write_all(sent.as_bytes()).unwrap();
+            let answer = answer(&mut socket).to_lowercase();
+            assert!(answer.starts_with("http/1.1 201 "), "the {nth}th: {answer}");
+            assert!(!answer.contains("connection: "), "the {nth}th: {answer}");
+        }
+        let watched = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n";
+        socket.write_all(format!("{watched}{offer}\r\n").as_bytes()).unwrap();
+        let head = answer(&mut socket).to_lowercase();
+        assert!(head.contains("transfer-encoding: chunked") && !head.contains("connection: "), "{head}");
+    }
+    assert_eq!(server.get("/v1/stats").json()["posts"], 150);
+}
+
+#[test]
+fn a_websocket_that_is_declined_ends_its_connection() {
+    let server = server();
+    for (path, status) in [("/v1/users/ann/live", "426"), ("/v1/users/ann/events", "200")] {
+        let mut socket = connect(&server);
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let head = answer(&mut socket).to_lowercase();
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{path}: {head}");
+        assert!(head.contains("connection: close") && !head.contains("transfer-encoding"), "{path}: {head}");
+    }
+}
+
+#[test]
 fn a_client_that_goes_while_more_of_its_requests_wait_is_noticed() {
     let server = server();
     let mut socket = connect(&server);

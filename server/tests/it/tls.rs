@@ -126,8 +126,8 @@ fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
     let server = Server::serving(state, engine);
     let address = format!("localhost:{}", server.address().port());
     for (scheme, words, code) in [
-        ("http", "feed ann", 3),
-        ("http", "watch ann", 3),
+        ("http", "feed ann", 1),
+        ("http", "watch ann", 1),
         ("http", "health", 1),
         ("https", "feed ann", 3),
         ("https", "health", 1),
@@ -135,9 +135,38 @@ fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
         let url = format!("{scheme}://{address}");
         let ran = cli::ran(cli::program(&url).args(words.split(' ')).args(["--server", &url]));
         assert_eq!(ran.code, code, "{words}: {}", ran.err);
-        let is_advised = ran.err.contains("; does it serve TLS? then use https://");
+        // `health` prints the answer.
+        let is_advised =
+            format!("{}{}", ran.out, ran.err).contains("this port speaks HTTPS: begin the URL with https://");
         assert_eq!(is_advised, scheme == "http", "{words} by {scheme}: {}", ran.err);
     }
+}
+
+#[test]
+fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(state, engine);
+    let large =
+        format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{}", "x".repeat(60_000));
+    for request in ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET", &large] {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!((&problem["code"], &problem["status"]), (&"https_only".into(), &400.into()), "{head}");
+    }
+    // One that begins with nothing of either keeps no other from its answer.
+    let _silent = TcpStream::connect(server.address()).unwrap();
+    let mut stream = connect(server.address(), &issued).unwrap();
+    ask(&mut stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK");
 }
 
 #[test]

@@ -81,15 +81,15 @@ pub fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
 }
 
-const EXPORTED: &str = r#"{"id":"20","author":"bob","published_at":"1969-12-31T23:59:58Z","body":[2]}
-{"id":"30","author":"bob","published_at":"1970-01-01T00:00:03Z","kind":"ad","body":{"text": "h\u00e9llo é","n":[1,2.50,null]},"tags":["tea","Tea-2_b"],"topic":"42","repost_of":"7","reply_to":"18446744073709551615","hidden":true}
+const EXPORTED: &str = r#"{"id":"20","author":"bob","published_at":"1969-12-31T23:59:58.000000Z","body":[2]}
+{"id":"30","author":"bob","published_at":"1970-01-01T00:00:03.000000Z","kind":"ad","body":{"text": "h\u00e9llo é","n":[1,2.50,null]},"tags":["tea","Tea-2_b"],"topic":"42","repost_of":"7","reply_to":"18446744073709551615","hidden":true}
 "#;
 
 #[test]
 fn a_snapshot_is_inspected_and_verified() {
     let inspected = "\
 snapshot-00000000000000000009.tide: format 1, 768 bytes
-taken at 1970-01-01T00:00:09Z, replay goes on after event 9
+taken at 1970-01-01T00:00:09.000000Z, replay goes on after event 9
 
 section      blocks      records       bytes raw    bytes stored
 sources           1            6              91             113
@@ -100,7 +100,7 @@ under way         1            1              25              47
 inboxes           1            1              94             116
 total             6           12             537             669
 
-saw events through 10, last instant 1970-01-01T00:00:10.0005Z
+saw events through 10, last instant 1970-01-01T00:00:10.000500Z
 ";
     check(&folder_of("v1"), &format!("snapshot inspect {SNAPSHOT}"), 0, inspected);
     let good = "good: snapshot-00000000000000000009.tide: event 9; sources: 6, edges: 2, posts: 2, deleted ids: 1, inboxes: 1\n";
@@ -252,14 +252,14 @@ unfollowed: 1
     for (nth, line) in [
         (
             1,
-            r#"{"sequence":1,"event":{"followed":{"edges":[{"follower":"ann","source":"bob"},{"follower":"ann","source":"tag:tea","hidden":true}],"since":"1970-01-01T00:00:01Z"}}}"#,
+            r#"{"sequence":1,"event":{"followed":{"edges":[{"follower":"ann","source":"bob"},{"follower":"ann","source":"tag:tea","hidden":true}],"since":"1970-01-01T00:00:01.000000Z"}}}"#,
         ),
         (
             2,
-            r#"{"sequence":2,"event":{"published":{"post":{"id":"20","author":"bob","published_at":"1969-12-31T23:59:58Z","body":"before 1970"},"accepted_at":"1969-12-31T23:59:58.0005Z"}}}"#,
+            r#"{"sequence":2,"event":{"published":{"post":{"id":"20","author":"bob","published_at":"1969-12-31T23:59:58.000000Z","body":"before 1970"},"accepted_at":"1969-12-31T23:59:58.000500Z"}}}"#,
         ),
-        (5, r#"{"sequence":5,"event":{"edited":{"id":"20","body":[2],"at":"1970-01-01T00:00:05Z"}}}"#),
-        (6, r#"{"sequence":6,"event":{"edited":{"id":"30","hidden":true,"at":"1970-01-01T00:00:06Z"}}}"#),
+        (5, r#"{"sequence":5,"event":{"edited":{"id":"20","body":[2],"at":"1970-01-01T00:00:05.000000Z"}}}"#),
+        (6, r#"{"sequence":6,"event":{"edited":{"id":"30","hidden":true,"at":"1970-01-01T00:00:06.000000Z"}}}"#),
         (7, r#"{"sequence":7,"event":{"deleted":{"id":"40"}}}"#),
         (9, r#"{"sequence":9,"event":{"unfollowed":{"follower":"cas","source":"bob"}}}"#),
     ] {

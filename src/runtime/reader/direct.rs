@@ -90,7 +90,9 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
     if !page.suffices(&inbox) {
         return None;
     }
-    source.seen(now);
+    if !request.range.is_count() {
+        source.seen(now);
+    }
     let (pulled, is_new) = page.pulled(source, pulled)?;
     if is_new {
         inboxes.try_set_pulled(local, &pulled);
@@ -105,7 +107,9 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
         return None;
     }
     shared.count_page(&built);
-    source.note_page();
+    if !request.range.is_count() {
+        source.note_page();
+    }
     shared.counters.direct_pages.add(1);
     Some(built)
 }

@@ -88,8 +88,10 @@ impl UserActor {
     fn page(&mut self, request: PageRequest) -> Option<Built> {
         let shared = &self.shared;
         let now = shared.clock.now();
-        self.reader.source().seen(now);
-        self.reader.source().note_page();
+        if !request.range.is_count() {
+            self.reader.source().seen(now);
+            self.reader.source().note_page();
+        }
         let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
         let inbox_handle = self.inbox_handle.as_ref()?;
         let start = PageStart::of(reader.source(), &shared.world);

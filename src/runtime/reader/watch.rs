@@ -279,7 +279,7 @@ impl Watch {
 
     /// Records that a page was built with this watch's reader.
     pub(super) fn page_built(&mut self, range: Range, page: &Page<Entry>, viewer: &Viewer) {
-        let is_shown = !matches!(range, Range::Since(_));
+        let is_shown = !range.is_count();
         let agrees = || self.decided.is_like(&Decided::by(viewer)) && self.agrees_with(range, page);
         self.has_divergent_page = self.has_divergent_page || is_shown && !agrees();
     }

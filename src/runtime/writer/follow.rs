@@ -75,7 +75,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the edges that change the state, if all of them are allowed, and the number of those that did not
     /// exist. A hidden edge becomes visible if it is requested as visible. A visible edge does not become hidden if
-    /// it is requested as hidden.
+    /// it is requested as hidden. An edge that is requested several times is requested one time after the other.
     fn validate_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
         let world = self.writer.world();
         let requested = edges.len();
@@ -84,18 +84,20 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::InvalidDraft { what });
         }
         let limit = self.shared.config.following_max;
-        let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
+        let (mut fresh, mut new, mut refusals) = (Vec::<NewEdge>::with_capacity(requested), 0, Vec::new());
         let mut followers: HashMap<SourceId, Requested, Hasher> = HashMap::default();
         for (nth, edge) in edges.into_iter().enumerate() {
             let Requested { follower, following, added, visible, hidden } =
                 followers.entry(edge.follower.clone()).or_insert_with_key(|id| Requested::of(world.sources.get(id)));
             let source = world.sources.get(&edge.source);
             let before = source.as_ref().and_then(|source| following.get(source.slot));
+            let earlier = added.get(&edge.source).copied();
+            let was_hidden = earlier.map(|at| fresh[at].hidden).or(before.map(|before| before.hidden));
             if !edge.follower.is_user() {
                 refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
             } else if edge.follower == edge.source {
                 refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
-            } else if before.is_some_and(|before| !before.hidden || edge.hidden) || added.contains(&edge.source) {
+            } else if was_hidden.is_some_and(|hidden| !hidden || edge.hidden) {
                 continue;
             } else if has_block(follower.as_deref(), source.as_deref()) {
                 let (follower, source_id) = (edge.follower, edge.source);
@@ -103,12 +105,16 @@ impl<J: Journal> Scribe<J> {
             } else if (if edge.hidden { *hidden } else { *visible }) >= limit {
                 refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
             } else {
-                added.insert(edge.source.clone());
                 *visible += usize::from(!edge.hidden);
                 *hidden += usize::from(edge.hidden);
                 // An edge that exists is only added to become visible.
-                *hidden -= usize::from(before.is_some());
-                new += usize::from(before.is_none());
+                *hidden -= usize::from(was_hidden.is_some());
+                new += usize::from(was_hidden.is_none());
+                if let Some(at) = earlier {
+                    fresh[at].hidden = edge.hidden;
+                    continue;
+                }
+                added.insert(edge.source.clone(), fresh.len());
                 // An edge that becomes visible keeps its start.
                 let start = before.map(|before| following.start(before.source));
                 fresh.push(NewEdge { start, ..edge });
@@ -224,8 +230,8 @@ impl<J: Journal> Scribe<J> {
 struct Requested {
     follower: Option<Arc<Source>>,
     following: Arc<Following>,
-    /// The sources of the edges that the request already adds; each may be repeated.
-    added: HashSet<SourceId, Hasher>,
+    /// The sources of the edges that the request already adds, and where these are among its edges.
+    added: HashMap<SourceId, usize, Hasher>,
     /// The number of visible edges together with those that the request adds. Visible and hidden edges each have a limit of their own.
     visible: usize,
     /// The number of hidden edges, counted in the same way.
@@ -236,7 +242,7 @@ impl Requested {
     fn of(follower: Option<Arc<Source>>) -> Self {
         let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
         let [visible, hidden] = [false, true].map(|hidden| following.len_of(hidden));
-        Self { follower, following, added: HashSet::default(), visible, hidden }
+        Self { follower, following, added: HashMap::default(), visible, hidden }
     }
 }
 

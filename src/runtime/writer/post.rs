@@ -8,6 +8,7 @@ use crate::feed::post::{Body, Membership, Post};
 use crate::id::PostId;
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Reply;
+use crate::runtime::writer::group::Added;
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::state::posts::Stored;
 use crate::storage::journal::Journal;
@@ -26,15 +27,47 @@ impl<J: Journal> Scribe<J> {
         {
             return refuse(reply, archive_failed(&cause));
         }
+        let growth = self.growth(&post, body.as_ref());
+        if growth > 0
+            && let Err(full) = self.check_store_bytes()
+        {
+            return refuse(reply, full);
+        }
         let at = self.tick(1).shown();
         let edited = Event::Edited { id, body, hidden, at, post: self.known_of(&post) };
-        self.accept_change(edited, Some(post), Then::Edit(reply));
+        if self.accept_change(edited, Some(post), Then::Edit(reply)) {
+            self.group.add(Added { post_bytes: growth, ..Added::default() });
+        }
+    }
+
+    /// Returns the bytes that an edit adds to memory.
+    fn growth(&self, post: &Post, body: Option<&Body>) -> usize {
+        let world = self.writer.world();
+        let body_bytes = body.map_or(post.body().len(), |body| body.as_str().len());
+        if world.posts.get(post.id()).is_some() {
+            body_bytes.saturating_sub(post.body().len())
+        } else if world.behind_log().is_some() {
+            // The archive has a limit of its own for edits that it has not written yet.
+            0
+        } else {
+            // A post from the archive is in memory until it is archived again.
+            size_of::<Post>() + body_bytes
+        }
     }
 
     pub(super) fn delete(&mut self, id: PostId, reply: Reply<()>) {
-        let Some(post) = self.found(id) else { return drop(reply.send(Ok(()))) };
-        let deleted = Event::Deleted { id, repost_of: post.repost_of, post: self.known_of(&post) };
-        self.accept_change(deleted, Some(post), Then::Answer(reply));
+        let (deleted, post) = match self.resolved.stored(self.writer.world(), id) {
+            Some(Stored::Deleted) => return drop(reply.send(Ok(()))),
+            Some(Stored::Live(post)) => {
+                (Event::Deleted { id, repost_of: post.repost_of, post: self.known_of(&post) }, Some(post))
+            }
+            // The delete overtook the publish, which must not bring the post back.
+            None => match self.check_store_bytes() {
+                Ok(()) => (Event::Deleted { id, repost_of: None, post: None }, None),
+                Err(full) => return refuse(reply, full),
+            },
+        };
+        self.accept_change(deleted, post, Then::Answer(reply));
     }
 
     /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.

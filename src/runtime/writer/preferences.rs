@@ -12,6 +12,9 @@ use crate::storage::journal::Journal;
 /// Maximum number of sources that one reader may mute, and the same number that it may block.
 const SILENCED_MAX: usize = 10_000;
 
+/// The edges that take as much memory as one more source in a reader's preferences, or as the first preferences of a reader.
+const PREFERENCE_AS_EDGES: usize = 8;
+
 impl<J: Journal> Scribe<J> {
     pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
         match self.validate_choice(reader, choice) {
@@ -31,16 +34,20 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
         }
         let known = self.writer.world().sources.get(&reader);
+        let is_first = known.as_ref().is_none_or(|reader| reader.own_preferences().is_none());
         let preferences = known.map(|reader| reader.preferences()).unwrap_or_default();
         match choice {
             Choice::Silence { source, how, on } => self.validate_silence(reader, &preferences, source, how, on),
             Choice::Rules(patch) => {
                 let rules = preferences.rules.patched(patch);
                 self.check_sources_limit([&reader].into_iter())?;
-                Ok((rules != preferences.rules).then_some(Event::Ruled { reader, rules }))
+                let is_new = rules != preferences.rules;
+                self.check_preference_bytes(is_first && is_new)?;
+                Ok(is_new.then_some(Event::Ruled { reader, rules }))
             }
             Choice::Mark(marker) => {
                 self.check_sources_limit([&reader].into_iter())?;
+                self.check_preference_bytes(is_first)?;
                 let Marker { at, seen } = marker;
                 Ok((preferences.marker != Some(marker)).then_some(Event::Marked { reader, at, seen }))
             }
@@ -49,6 +56,12 @@ impl<J: Journal> Scribe<J> {
                 Ok(preferences.lists.contains_key(&list).then_some(Event::Unlisted { reader, list }))
             }
         }
+    }
+
+    /// Checks that a decision that takes more memory fits into the budget. All others are allowed.
+    fn check_preference_bytes(&self, takes_more: bool) -> Result<(), Error> {
+        let edges = self.group.added().edges + PREFERENCE_AS_EDGES;
+        if takes_more { self.check_graph_bytes(edges, 0) } else { Ok(()) }
     }
 
     fn validate_silence(
@@ -74,6 +87,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
         }
         self.check_sources_limit([&reader, &source].into_iter())?;
+        self.check_preference_bytes(on)?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Silenced { reader, source, how, since }))
     }
@@ -100,6 +114,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::TooMany { reader, what: "members of a list", limit });
         }
         self.check_sources_limit([&reader, &source].into_iter())?;
+        self.check_preference_bytes(on)?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Listed { reader, list, source, since }))
     }

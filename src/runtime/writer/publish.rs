@@ -78,15 +78,21 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::PublishedInFuture { ahead_seconds, limit_seconds: PUBLISH_AHEAD_MAX.as_secs() });
         }
         self.check_fanout(world.sources.get(&draft.author).map(|author| author.slot))?;
-        let limit = self.shared.config.store_bytes_max;
-        if world.posts.bytes() + self.group.added().post_bytes >= limit {
-            // With an archive there is space again as soon as old posts have been moved there.
-            let full = Error::Full { what: "post (bytes)", limit };
-            return Err(if self.archiver.is_some() { self.shared.overloaded("post_bytes", limit) } else { full });
-        }
+        self.check_store_bytes()?;
         self.check_reposts_limit(draft)?;
         self.check_sources_limit(draft.sources())?;
         Ok(None)
+    }
+
+    /// Checks that posts, and the tombstones of deleted ones, have not reached their limit of bytes.
+    pub(super) fn check_store_bytes(&self) -> Result<(), Error> {
+        let limit = self.shared.config.store_bytes_max;
+        if self.writer.world().posts.bytes() + self.group.added().post_bytes < limit {
+            return Ok(());
+        }
+        // With an archive there is space again as soon as old posts have been moved there.
+        let full = Error::Full { what: "post (bytes)", limit };
+        Err(if self.archiver.is_some() { self.shared.overloaded("post_bytes", limit) } else { full })
     }
 
     /// Checks that fan-out can take one more post. The posts of the group count, since they are not queued yet.

@@ -101,7 +101,7 @@ impl Writer {
         preferences.note_change();
         let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
         self.world().notified.set(reader.slot, preferences.rules.notify);
-        *reader.preferences_lock().write() = Some(Arc::new(preferences));
+        self.world().sources.change_preferences(&reader, |restored| *restored = Some(Arc::new(preferences)));
         Ok(())
     }
 }

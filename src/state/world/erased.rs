@@ -31,7 +31,7 @@ impl Writer {
         world.revocations.remove(user);
         let followed: Vec<SourceSlot> = source.following().sources().collect();
         followed.into_iter().for_each(|slot| self.remove_edge(&source, world.sources.at(slot), None));
-        let preferences = source.preferences_lock().write().take();
+        let preferences = world.sources.change_preferences(&source, Option::take);
         for (blocked, since) in preferences.iter().flat_map(|preferences| preferences.blocks.iter()) {
             world.sources.at(blocked).note_blocked(since, false);
         }

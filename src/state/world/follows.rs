@@ -201,10 +201,11 @@ impl Writer {
 
     pub(super) fn change_preferences(&mut self, reader: &SourceId, change: impl FnOnce(&mut Preferences)) -> Applied {
         let reader = self.world.sources.intern(reader);
-        let mut preferences = reader.preferences_lock().write();
-        let preferences = Arc::make_mut(preferences.get_or_insert_default());
-        change(preferences);
-        preferences.note_change();
+        self.world.sources.change_preferences(&reader, |preferences| {
+            let preferences = Arc::make_mut(preferences.get_or_insert_default());
+            change(preferences);
+            preferences.note_change();
+        });
         Applied::Done
     }
 }

@@ -18,13 +18,18 @@ use actix_web::http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denial::Denial;
+use crate::http::auth::host::Host;
 
 /// Maximum number of host names of the server.
 const HOSTS_MAX: usize = 64;
 
-/// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches that port only.
+/// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches that port only; ports that browsers
+/// leave out match where they are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hosts(Vec<String>);
+pub struct Hosts(Vec<Host>);
+
+/// The ports that browsers leave out.
+const DEFAULT_PORTS: [u16; 2] = [80, 443];
 
 /// The header in which browsers send the relation between the page's origin and the server's.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -33,20 +38,17 @@ impl FromStr for Hosts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty());
-        let names: Vec<String> = names.collect();
-        let is_good = |name: &String| {
-            let (name, port) = split(name).unwrap_or_default();
-            let is_known = |letter: u8| letter.is_ascii_alphanumeric() || b".-_".contains(&letter);
-            !name.is_empty() && name.bytes().all(is_known) && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        let is_known = |letter: u8| letter.is_ascii_alphanumeric() || b".-_".contains(&letter);
+        let parse = |name: &str| {
+            let host = Host::parse(name).filter(|host| host.name.bytes().all(is_known));
+            host.ok_or_else(|| format!("{name:?} is not a host name; write it as feeds.example or feeds.example:8080"))
         };
-        if let Some(wrong) = names.iter().find(|name| !is_good(name)) {
-            return Err(format!("{wrong:?} is no name of a host; write it as feeds.example or feeds.example:8080"));
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let hosts = names.map(parse).collect::<Result<Vec<_>, _>>()?;
+        if hosts.len() > HOSTS_MAX {
+            return Err(format!("{} names are more than the {HOSTS_MAX} allowed", hosts.len()));
         }
-        if names.len() > HOSTS_MAX {
-            return Err(format!("{} names are more than the {HOSTS_MAX} allowed", names.len()));
-        }
-        Ok(Self(names))
+        Ok(Self(hosts))
     }
 }
 
@@ -54,22 +56,20 @@ impl Hosts {
     /// Returns true if the host is one of these names or an IP address. A DNS name can be pointed at this server, but no page can have
     /// this IP address as its host without being served from it.
     fn has(&self, host: &str) -> bool {
-        if let Some((address, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-            return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'));
+        let is_bracketed = host.starts_with('[');
+        let Some(host) = Host::parse(host) else { return false };
+        if is_bracketed {
+            return host.name.parse::<Ipv6Addr>().is_ok();
         }
-        let Some((name, _)) = split(host) else { return false };
         // Browsers resolve `localhost` and its subdomains locally, without DNS.
-        let is_here = name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"));
-        let is_known = |known: &String| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host);
-        is_here || name.parse::<Ipv4Addr>().is_ok() || self.0.iter().any(is_known)
+        let is_here = host.name.rsplit('.').next() == Some("localhost");
+        let is_known = |known: &Host| match known.port {
+            None => known.name == host.name,
+            Some(port) if DEFAULT_PORTS.contains(&port) => known.is_same(&host, port),
+            Some(_) => *known == host,
+        };
+        is_here || host.name.parse::<Ipv4Addr>().is_ok() || self.0.iter().any(is_known)
     }
-}
-
-/// Splits a host into its name and its port.
-fn split(host: &str) -> Option<(&str, Option<&str>)> {
-    let mut parts = host.split(':');
-    let (name, port) = (parts.next()?, parts.next());
-    parts.next().is_none().then_some((name, port))
 }
 
 /// Checks whether a request may come from a web page. `reads` is true for requests that only read and end with their response.

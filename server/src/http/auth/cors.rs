@@ -15,6 +15,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::auth::Access;
+use crate::http::auth::host::Host;
 
 /// Maximum number of origins whose pages may use the server.
 const CORS_ORIGINS_MAX: usize = 64;
@@ -24,7 +25,7 @@ const CORS_ORIGINS_MAX: usize = 64;
 pub struct Origins(Vec<String>);
 
 /// Allowed non-simple request headers.
-const REQUEST_HEADERS: &str = "authorization, content-type, if-none-match, last-event-id, tidewire-after";
+const REQUEST_HEADERS: &str = "authorization, cache-control, content-type, if-none-match, last-event-id, pragma, tidewire-after, x-request-id, x-requested-with";
 
 /// Response headers that pages may read in addition to the CORS-safelisted ones.
 const RESPONSE_HEADERS: &str = "etag, retry-after, tidewire-sequence, www-authenticate";
@@ -55,23 +56,33 @@ fn check(origin: &str) -> Result<(), String> {
     let wrong =
         |what: &str| Err(format!("{origin:?} {what}; write it as https://example.org or http://localhost:3000"));
     let (Some((scheme, host)), true) = (origin.split_once("://"), origin.is_ascii()) else {
-        return wrong("is no origin");
+        return wrong("is not an origin");
     };
-    let default_port = match scheme {
-        "https" => ":443",
-        "http" => ":80",
-        _ => return wrong("is neither of https nor of http"),
-    };
+    // Apps have schemes of their own, as capacitor://localhost.
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"+-.".contains(&letter));
+    if !is_scheme {
+        return wrong("is not an origin");
+    }
     if host.is_empty() || host.bytes().any(|letter| b"/?#@*\\ ".contains(&letter)) {
         return wrong("is more or less than an origin");
     }
-    if host.bytes().any(|letter| letter.is_ascii_uppercase() || letter.is_ascii_control()) {
+    if origin.bytes().any(|letter| letter.is_ascii_uppercase() || letter.is_ascii_control()) {
         return wrong("is not in lower case, as browsers send it");
     }
-    if host.ends_with(default_port) {
+    if default_port(scheme).is_some_and(|port| host.ends_with(&format!(":{port}"))) {
         return wrong("names the port that browsers leave out");
     }
     Ok(())
+}
+
+/// Returns the port that browsers leave out of origins of this scheme.
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "https" => Some(443),
+        "http" => Some(80),
+        _ => None,
+    }
 }
 
 impl Origins {
@@ -98,10 +109,13 @@ impl Origins {
     /// Returns true if the request comes from a page whose origin is neither the server's own nor an allowed one.
     pub(in crate::http) fn are_foreign_to(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(ORIGIN) else { return false };
-        // Only host and port are compared: behind a TLS proxy the scheme differs.
-        let place = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
-        let own = headers.get(HOST).and_then(|host| host.to_str().ok());
-        (place.is_none() || place != own) && self.allowed(headers).is_none()
+        // Only host and port are compared: behind a TLS proxy the scheme differs. A proxy may add the port that browsers leave out.
+        let own = headers.get(HOST).and_then(|host| Host::parse(host.to_str().ok()?));
+        let is_own = |origin: &str| {
+            let (scheme, place) = origin.split_once("://")?;
+            Some(Host::parse(place)?.is_same(own.as_ref()?, default_port(scheme)?))
+        };
+        origin.to_str().ok().and_then(is_own) != Some(true) && self.allowed(headers).is_none()
     }
 
     fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {

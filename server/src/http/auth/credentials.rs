@@ -1,6 +1,6 @@
 //! Extracts the credentials of a request.
 
-use actix_web::http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use actix_web::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 
 use crate::http::auth::denial::Denial;
 
@@ -10,18 +10,17 @@ pub(in crate::http) const PROTOCOL: &str = "tidewire";
 /// The prefix of the WebSocket protocol name that contains a credential.
 const PROTOCOL_PREFIX: &str = "bearer.";
 
-/// Returns the credential of an `Authorization: Bearer …` header, if there is one.
+/// Returns the credential of an `Authorization: Bearer …` header, if there is one. Headers of other schemes are for others, such as a proxy
+/// that adds `Basic`.
 pub(super) fn of_header(headers: &HeaderMap) -> Result<Option<&str>, Denial> {
-    let mut given = headers.get_all(AUTHORIZATION);
-    let Some(value) = given.next() else { return Ok(None) };
-    if given.next().is_some() {
-        return Err(Denial::Unknown("there is more than one Authorization"));
-    }
-    let parts = value.to_str().ok().and_then(|text| text.split_once(' '));
-    match parts {
-        Some((scheme, credential)) if scheme.eq_ignore_ascii_case("Bearer") => Ok(Some(credential.trim())),
-        _ => Err(Denial::Unknown("Authorization is not Bearer and a key or token")),
-    }
+    let mut given = headers.get_all(AUTHORIZATION).filter_map(bearer);
+    let credential = given.next();
+    if given.next().is_some() { Err(Denial::Unknown("there is more than one Bearer")) } else { Ok(credential) }
+}
+
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, credential) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then_some(credential.trim())
 }
 
 /// Returns the credential that a WebSocket offers as the protocol `bearer.…`, because browser pages cannot set other headers.
@@ -37,9 +36,4 @@ pub(in crate::http) fn offers_protocol(headers: &HeaderMap) -> bool {
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
-}
-
-/// Returns true if the request asks for an upgrade to a WebSocket.
-pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
-    headers.get_all(UPGRADE).any(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

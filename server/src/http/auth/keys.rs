@@ -100,6 +100,9 @@ pub struct TokenKey {
     algorithm: Algorithm,
     key: DecodingKey,
     validation: Validation,
+    /// The id of the key alone.
+    material: KeyId,
+    /// The id of the key with its audience and its `kid`, with which it verifies other tokens than without.
     id: KeyId,
     /// The `kid` of the tokens that this key verifies; without one it verifies tokens with no `kid` or an unknown one.
     kid: Option<String>,
@@ -135,13 +138,21 @@ impl TokenKey {
             validation.set_required_spec_claims(&["aud"]);
         }
         let kind: &[u8] = if algorithm == Algorithm::HS256 { b"HS256" } else { b"EdDSA" };
-        Self { algorithm, key, validation, id: KeyId::of(kind, material), kid: None, name: None, used: Arc::default() }
+        let (material, kid, name, used) = (KeyId::of(kind, material), None, None, Arc::default());
+        Self { algorithm, key, validation, material, id: KeyId::default(), kid, name, used }.identified()
+    }
+
+    /// Computes the id again.
+    fn identified(self) -> Self {
+        let audience = self.validation.aud.iter().flatten().next();
+        let text = format!("{} {audience:?} {:?}", self.material.0, self.kid);
+        Self { id: KeyId::of(b"verifies", text.as_bytes()), ..self }
     }
 
     /// Restricts the key to tokens whose header has this `kid`.
     #[must_use]
     pub fn called(self, kid: &str) -> Self {
-        Self { kid: Some(kid.to_owned()), ..self }
+        Self { kid: Some(kid.to_owned()), ..self }.identified()
     }
 
     /// Sets the name by which operators know the key.
@@ -191,7 +202,7 @@ impl Keys {
 
     /// Adds a key for tokens. Returns false if the key or its `kid` is already present.
     pub fn add_token(&mut self, key: TokenKey) -> bool {
-        let is_same = |known: &TokenKey| known.id == key.id || (key.kid.is_some() && known.kid == key.kid);
+        let is_same = |known: &TokenKey| known.material == key.material || (key.kid.is_some() && known.kid == key.kid);
         let is_new = !self.token.iter().any(is_same);
         self.token.push(key);
         is_new
@@ -231,7 +242,7 @@ impl Keys {
             known.into_iter().for_each(|known| key.used = Arc::clone(&known.used));
         }
         for key in &mut self.token {
-            let known = before.token.iter().find(|known| known.id == key.id);
+            let known = before.token.iter().find(|known| known.material == key.material);
             known.into_iter().for_each(|known| key.used = Arc::clone(&known.used));
         }
     }
@@ -270,10 +281,7 @@ impl Keys {
     /// Takes over the verified tokens of other keys, as far as these keys would give the same result: the key that verified the token is
     /// present and unchanged, and would still be the one that is tried.
     pub(super) fn keep_verified(&mut self, before: &Self) {
-        let is_same = |key: &TokenKey, now: &TokenKey| {
-            (key.id, &key.kid, &key.validation.aud) == (now.id, &now.kid, &now.validation.aud)
-        };
-        let is_unchanged = |key: &&TokenKey| self.token.iter().any(|now| is_same(key, now));
+        let is_unchanged = |key: &&TokenKey| self.token.iter().any(|now| now.id == key.id);
         let keys: HashSet<KeyId> = before.token.iter().filter(is_unchanged).map(TokenKey::id).collect();
         let kids: HashSet<KeyId> = self.token.iter().filter_map(|key| key.kid.as_deref()).map(KeyId::of_kid).collect();
         let would_be_found = |found: &VerifiedToken| {

@@ -19,6 +19,7 @@ pub mod cors;
 mod credentials;
 mod denial;
 mod denial_limits;
+mod host;
 mod key_use;
 pub mod keys;
 pub mod mint;
@@ -42,9 +43,10 @@ use std::time::{Duration, Instant};
 use actix_web::dev::ServiceRequest;
 use actix_web::http::Method;
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::rt::time::sleep;
+use actix_web::rt::time::timeout;
 use parking_lot::RwLock;
 use serde::Deserialize;
+use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::http::admission::Permit;
@@ -58,7 +60,8 @@ use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
-use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
+use crate::http::offered_upgrade::is_websocket;
+use crate::http::operation::{Needs, Operation, Right, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
 use crate::http::watched_files::WatchedFiles;
@@ -125,6 +128,8 @@ pub struct Access {
     /// `None` if every caller has all permissions.
     keys: Option<RwLock<Arc<Keys>>>,
     file: Option<WatchedFiles<1>>,
+    /// Notified to load the access file again at once.
+    asked: Notify,
     /// The hash of the key by which this process asks its own server. It is in no file.
     own_key: Option<KeyHash>,
     origins: Origins,
@@ -147,6 +152,7 @@ impl Default for Access {
         Self {
             keys: None,
             file: None,
+            asked: Notify::new(),
             own_key: None,
             origins: Origins::default(),
             hosts: Hosts::default(),
@@ -261,13 +267,21 @@ impl Access {
     pub async fn keep(self: Arc<Self>) {
         let mut watched = self.file.clone();
         loop {
-            sleep(ACCESS_FILE_LOOK).await;
+            if timeout(ACCESS_FILE_LOOK, self.asked.notified()).await.is_ok() {
+                watched.iter_mut().for_each(WatchedFiles::ask);
+            }
             self.rates.iter().for_each(Rates::sweep);
             self.new_sources.sweep();
             self.denial_limits.sweep();
             self.signatures.sweep(Instant::now());
             watched.iter_mut().for_each(|watched| self.load_again(watched));
         }
+    }
+
+    /// Makes [`Self::keep`] load the access file now, whether it has changed or not. Returns false if there is none.
+    pub fn ask(&self) -> bool {
+        self.asked.notify_one();
+        self.file.is_some()
     }
 
     /// Loads the access file again, if it has changed or could not be read before.
@@ -305,7 +319,9 @@ impl Access {
         }
         let caller = self.caller(operation, request, engine).or_else(|denial| {
             let denial = self.count_denial(denial, request.peer_addr());
-            let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
+            let headers = request.headers();
+            let names_none = matches!(credentials::of_header(headers), Ok(None));
+            let is_page = is_socket(operation, request) && (names_none || credentials::of_protocols(headers).is_some());
             // In a browser, a page learns the reason of a refusal only from a close code.
             if is_page && denial.is_of_credentials() { Ok(Caller::Refused(denial)) } else { Err(denial) }
         })?;
@@ -340,14 +356,22 @@ impl Access {
         let rated =
             |caller: Caller| self.rates.as_ref().map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
         let Some(keys) = self.keys() else {
-            let reads = operation.method == Method::GET && operation.work != WorkKind::Live;
+            let reads = operation.method == Method::GET && !operation.lasts;
             browser::check(&self.hosts, &self.origins, headers, reads)?;
             return rated(Caller::Anybody);
         };
         let is_socket = is_socket(operation, request);
         let by_protocol = if is_socket { credentials::of_protocols(headers) } else { None };
-        let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
-            return if is_socket { rated(Caller::Unauthenticated) } else { Err(Denial::Missing) };
+        let credential = match by_protocol {
+            Some(credential) => Some(credential),
+            None => credentials::of_header(headers)?,
+        };
+        let Some(credential) = credential else {
+            return match headers.contains_key(AUTHORIZATION) {
+                _ if is_socket => rated(Caller::Unauthenticated),
+                true => Err(Denial::Unknown("Authorization is not Bearer and a key or token")),
+                false => Err(Denial::Missing),
+            };
         };
         let caller = rated(self.authenticate(&keys, credential, peer, engine)?)?;
         caller.may(operation.needs, user_in_path(request.match_info().as_str()).map(|(user, _)| user))?;
@@ -462,5 +486,5 @@ const MINTED: &str =
 
 /// Returns true if the request asks for a WebSocket at the path of the live operation.
 fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {
-    operation.name == "watch" && credentials::is_websocket(request.headers())
+    operation.name == "watch" && is_websocket(request.headers())
 }

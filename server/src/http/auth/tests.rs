@@ -365,6 +365,8 @@ fn origins_are_those_that_browsers_send() {
         "https://a.example, https://b.example:8443",
         "",
         "http://[::1]:80 1",
+        "capacitor://localhost,tauri://localhost,moz-extension://2b5f",
+        "app+dev.x-1://localhost",
     ] {
         let is_good = !good.ends_with(" 1");
         assert_eq!(good.parse::<Origins>().is_ok(), is_good, "{good}");
@@ -376,7 +378,11 @@ fn origins_are_those_that_browsers_send() {
         "https://*.example",
         "https://a.example/",
         "https://A.example",
-        "ftp://a.example",
+        "Capacitor://localhost",
+        "1a://localhost",
+        "a b://localhost",
+        "://localhost",
+        "file://",
         "https://a.example:443",
         "http://a.example:80",
         "https://u@a.example",

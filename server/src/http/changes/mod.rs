@@ -18,7 +18,7 @@ mod types;
 
 use std::sync::Arc;
 
-use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
+use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, VARY};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, Data};
 use actix_web::{HttpRequest, HttpResponse};
@@ -35,7 +35,7 @@ use crate::http::changes::types::{MISSED, Types};
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::Parameters;
+use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id};
 use crate::http::sockets::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
 use tidewire::cluster::placement::Place as Owner;
@@ -112,17 +112,20 @@ fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
 }
 
 fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
-    let parameters = Parameters::read(request, &["after", "after_reader", "limit", "types"])?;
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = if accept.contains("text/event-stream") { Format::EventStream } else { Format::Lines };
+    let known = ["after", "after_reader", "limit", "types", LAST_EVENT_ID];
+    // Only server-sent events have ids.
+    let parameters =
+        Parameters::read(request, if format == Format::EventStream { &known } else { &known[..known.len() - 1] })?;
     let types = parameters.text("types").map_or(Ok(Types::ALL), Types::parse)?;
     // Server-sent events go on, unless the client wants only some.
     let is_endless = format == Format::EventStream && parameters.text("limit").is_none();
     let limit = || parameters.limit_of(CHANGES_DEFAULT, CHANGES_MAX).map(|limit| limit as u64);
     let limit = if is_endless { None } else { Some(limit()?) };
-    // A reconnecting browser repeats the original URL, and has the current place in the header.
-    let resumed = request.headers().get("last-event-id").filter(|_| format == Format::EventStream);
-    let place = Place::requested(&parameters, resumed.map(HeaderValue::as_bytes), types.has(MISSED))?;
+    // A client that reconnects repeats the original URL, and has the current place in the header or in a parameter of its own.
+    let resumed = last_event_id(request, &parameters).filter(|_| format == Format::EventStream);
+    let place = Place::requested(&parameters, resumed, types.has(MISSED))?;
     Ok(Wanted { place, limit, types, format })
 }
 

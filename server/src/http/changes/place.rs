@@ -7,9 +7,6 @@ use crate::http::request::{Parameters, invalid_parameter};
 use tidewire::id::SourceId;
 use tidewire::storage::journal::Sequence;
 
-/// The name of the header in which browsers send the `id` of the last server-sent event.
-const LAST_EVENT_ID: &str = "Last-Event-ID";
-
 /// The parameter that names a reader within a post.
 const AFTER_READER: &str = "after_reader";
 
@@ -37,20 +34,21 @@ impl Place {
         Some(Self { after: Sequence(after.parse().ok()?), reader })
     }
 
-    /// Returns the place that a client names: by the header, if it sends one, or else by the parameters. `None` is the end of the journal.
+    /// Returns the place that a client names: by the `id` of its last event, which comes with the name of its header or parameter, or else by
+    /// the parameters. `None` is the end of the journal.
     pub(super) fn requested(
         parameters: &Parameters<'_>,
-        last_event_id: Option<&[u8]>,
+        last_event_id: Option<(&str, &[u8])>,
         names_readers: bool,
     ) -> Result<Option<Self>, Problem> {
         let no_readers = "a reader may be named only if \"types\" has \"missed\"";
-        if let Some(id) = last_event_id {
+        if let Some((name, id)) = last_event_id {
             let place = str::from_utf8(id).ok().and_then(Self::parse);
             let place = place.ok_or_else(|| {
-                invalid_parameter(LAST_EVENT_ID, "neither a sequence nor a sequence, a hyphen and the id of a reader")
+                invalid_parameter(name, "neither a sequence nor a sequence, a hyphen and the id of a reader")
             })?;
             if place.reader.is_some() && !names_readers {
-                return Err(invalid_parameter(LAST_EVENT_ID, no_readers));
+                return Err(invalid_parameter(name, no_readers));
             }
             return Ok(Some(place));
         }

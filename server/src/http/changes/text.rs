@@ -159,13 +159,13 @@ mod tests {
         let events = [
             (
                 Event::Published { position, draft: draft(), accepted_at: at },
-                r#","post":{"id":"7","author":"bob","published_at":"1970-01-01T00:00:01Z","kind":"post","body":{"text":   "a\nb"},"tags":["rust"],"hidden":false}"#.to_owned(),
+                r#","post":{"id":"7","author":"bob","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":{"text":   "a\nb"},"tags":["rust"],"hidden":false}"#.to_owned(),
             ),
-            (Event::Edited { id: post, body, hidden: Some(true), at, post: None }, r#","id":"7","at":"1970-01-01T00:00:01Z","body":[1, 2],"hidden":true"#.to_owned()),
+            (Event::Edited { id: post, body, hidden: Some(true), at, post: None }, r#","id":"7","at":"1970-01-01T00:00:01.000000Z","body":[1, 2],"hidden":true"#.to_owned()),
             (Event::Deleted { id: post, repost_of: Some(PostId(u64::MAX)), post: None }, r#","id":"7","repost_of":"18446744073709551615""#.to_owned()),
             (
                 Event::Followed { edges: vec![edge(false), edge(true)], since: at },
-                r#","follows":[{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01Z"},{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000001Z","hidden":true}]"#.to_owned(),
+                r#","follows":[{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000000Z"},{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000001Z","hidden":true}]"#.to_owned(),
             ),
             (
                 Event::Unfollowed { follower: reader.clone(), source: source.clone(), keep_until: Some(position) },
@@ -182,7 +182,7 @@ mod tests {
             (Event::Unlisted { reader: reader.clone(), list: list.clone() }, r#","user":"ann","list":"near""#.to_owned()),
             (
                 Event::Revoked { user: reader.clone(), not_before: at, forget_before: None },
-                r#","user":"ann","not_before":"1970-01-01T00:00:01Z""#.to_owned(),
+                r#","user":"ann","not_before":"1970-01-01T00:00:01.000000Z""#.to_owned(),
             ),
             (Event::Erased { user: reader.clone(), at }, r#","user":"ann""#.to_owned()),
         ];

@@ -27,6 +27,7 @@ use crate::http::cluster::moved;
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::cluster::relay;
 use crate::http::cluster::websocket;
+use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{HandledBy, Operation, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
@@ -285,7 +286,7 @@ impl Peers {
         let caller = admitted.caller.clone().ok_or_else(|| Problem::internal(&"a request without a caller"))?;
         let mut headers = self.inside_headers(caller, request.peer_addr(), to)?;
         let given = request.headers();
-        let is_upgrade = admitted.operation.work == WorkKind::Live && given.contains_key(UPGRADE);
+        let is_upgrade = admitted.operation.work == WorkKind::Live && is_websocket(given);
         let of_upgrade = WEBSOCKET_HEADERS.iter().filter(|_| is_upgrade);
         for name in REQUEST_HEADERS.iter().chain(of_upgrade) {
             if let Some(value) = given.get(name) {

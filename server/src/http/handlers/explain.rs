@@ -19,11 +19,13 @@ pub(in crate::http) async fn explain(
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let post = path(&request, "post")?;
-    let explanation = engine.explain(&user(&request)?, post).await?;
+    let reader = user(&request)?;
+    let explanation = engine.explain(&reader, post).await?;
     let Explanation { shown, reasons, blockers, route, through, .. } =
         if caller.is_user() { explanation.for_reader(post) } else { explanation };
-    // A source that is erased meanwhile has no costs.
-    let through = through.and_then(|source| engine.source(&source).ok());
+    // How many followers of a source are awake is not for other users. A source that is erased meanwhile has no costs.
+    let through =
+        through.filter(|source| !caller.is_user() || *source == reader).and_then(|source| engine.source(&source).ok());
     let cost = through.map(|source| answer::route_cost(source.cost));
     Ok(HttpResponse::Ok().json(json!({
         "shown": shown,

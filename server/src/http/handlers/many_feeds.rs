@@ -102,7 +102,11 @@ pub(in crate::http) async fn read(
     let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });
     let client = client_of(Some(&caller), peer);
     let (caller, engine, access, admission) = (&caller, &engine, &access, &admission);
-    let admit = |nth: usize, user: &SourceId| access.enter_named(caller, (nth, user), peer).map_err(Problem::from);
+    let is_inside = is_inside(&request);
+    // The node that the client has reached counts the readers.
+    let count = |nth: usize, user: &SourceId| {
+        access.enter_named(caller, (if is_inside { 0 } else { nth }, user), peer).map_err(Problem::from)
+    };
     let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
     // A token may read one feed only. Named a hundred times, it must not be built a hundred times.
     let mut named = HashSet::new();
@@ -110,19 +114,16 @@ pub(in crate::http) async fn read(
         users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
     #[cfg(feature = "cluster")]
     let (admit, mut elsewhere) = {
-        let is_inside = request.extensions().contains::<Hop>();
-        // The node that the client has reached has counted the readers.
-        let admit = move |nth: usize, user: &SourceId| admit(if is_inside { 0 } else { nth }, user);
-        let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, admit).await;
+        let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count).await;
         if is_inside && !elsewhere.entries.is_empty() {
             return Ok(cluster::moved(&Hop::Owner.unavailable()));
         }
         let Elsewhere { entries, admitted, .. } = elsewhere;
-        let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { admit(nth, user) };
+        let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { count(nth, user) };
         (admit, entries)
     };
     #[cfg(not(feature = "cluster"))]
-    let mut elsewhere = HashMap::<SourceId, Result<String, Problem>>::new();
+    let (admit, mut elsewhere) = (count, HashMap::<SourceId, Result<String, Problem>>::new());
     let page = async |(nth, user): (usize, &SourceId)| -> Result<FeedPage, Problem> {
         admit(nth, user)?;
         engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
@@ -141,10 +142,7 @@ pub(in crate::http) async fn read(
         let before = answered.get(user).cloned();
         let appended = match before {
             _ if end >= FEEDS_ANSWER_BYTES => Err(answer_full()),
-            Some(before) => {
-                json.extend_from_within(before);
-                Ok(())
-            }
+            Some(before) => count(nth, user).map(|()| json.extend_from_within(before)),
             None if elsewhere.contains_key(user) => {
                 let entry = elsewhere.remove(user).unwrap_or_else(|| Err(answer_full()));
                 entry.map(|entry| json.push_str(&entry))
@@ -166,6 +164,17 @@ pub(in crate::http) async fn read(
     }
     json.push_str("]}");
     Ok(answer::json_text(json))
+}
+
+/// Returns true if another node of the cluster has passed the request on.
+#[cfg(feature = "cluster")]
+fn is_inside(request: &HttpRequest) -> bool {
+    request.extensions().contains::<Hop>()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn is_inside(_: &HttpRequest) -> bool {
+    false
 }
 
 /// Returns the feeds of the readers whom other nodes own.

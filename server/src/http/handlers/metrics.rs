@@ -346,6 +346,8 @@ impl Sheet<'_> {
         self.gauge("backups", "Bytes of all backups in the store", Some(&Unit::Bytes), stored)?;
         let sent = backups.sent_bytes.load(Ordering::Relaxed);
         self.counter("backup_sent_bytes", "Bytes sent to the store of backups", sent)?;
+        let is_failing = backups.is_failing.load(Ordering::Relaxed);
+        self.gauge("backup_failing", "1 if the last backup failed", None, u64::from(is_failing))?;
         self.counter("backup_failures", "Backups that failed", backups.failures.load(Ordering::Relaxed))
     }
 
@@ -464,14 +466,9 @@ impl Sheet<'_> {
         self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
         let graph = world.sources.graph_bytes() as u64;
-        self.gauge(
-            "graph",
-            "Memory that sources and follow edges take, without outboxes and preferences",
-            bytes,
-            graph,
-        )?;
+        self.gauge("graph", "Memory that sources, follow edges and preferences take, without outboxes", bytes, graph)?;
         let limit = shared.config.graph_bytes_max as u64;
-        self.gauge("graph_limit", "Memory that sources and follow edges may take", bytes, limit)?;
+        self.gauge("graph_limit", "Memory that sources, follow edges and preferences may take", bytes, limit)?;
         let waiting = watchers.waiting_bytes() as u64;
         self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
         let limit = LIVE_QUEUE_BYTES_MAX as u64;

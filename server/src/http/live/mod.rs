@@ -22,7 +22,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::ws;
+use actix_http::ws::{self, HandshakeError};
 use actix_web::body::MessageBody as _;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use actix_web::http::{Method, StatusCode};
@@ -37,8 +37,9 @@ use crate::http::live::handshake::{Handshake, LiveRequest};
 use crate::http::live::shown_log::ShownLog;
 use crate::http::live::unread::UnreadCount;
 use crate::http::live::wire::{Close, EventStream, WebSocket};
+use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, user};
+use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id, user};
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::connection_state::ConnectionState;
@@ -56,8 +57,10 @@ pub(super) async fn websocket(
     connections: Data<Connections>,
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
-    let Wanted { resume, unread_of } = wanted(&request, &user)?;
-    let mut response = ws::handshake(request.head()).map_err(|cause| {
+    let Wanted { resume, unread_of } = wanted(&request, &user, false)?;
+    // An offer of several protocols is not one that the connection is upgraded for.
+    let is_offered = if is_websocket(request.headers()) { Ok(()) } else { Err(HandshakeError::NoWebsocketUpgrade) };
+    let mut response = is_offered.and_then(|()| ws::handshake(request.head())).map_err(|cause| {
         let detail =
             format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
         Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).upgrade("websocket")
@@ -103,7 +106,7 @@ pub(super) async fn events(
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
-    let Wanted { resume, unread_of } = wanted(&request, &user)?;
+    let Wanted { resume, unread_of } = wanted(&request, &user, true)?;
     if request.method() == Method::HEAD {
         return Ok(events_head().finish());
     }
@@ -142,13 +145,14 @@ struct Wanted {
     unread_of: Option<SourceId>,
 }
 
-fn wanted(request: &HttpRequest, user: &SourceId) -> Result<Wanted, Problem> {
-    let parameters = Parameters::read(request, &["epoch", "seq", "unread"])?;
+fn wanted(request: &HttpRequest, user: &SourceId, has_event_ids: bool) -> Result<Wanted, Problem> {
+    let known = ["epoch", "seq", "unread", LAST_EVENT_ID];
+    let parameters = Parameters::read(request, if has_event_ids { &known } else { &known[..3] })?;
     let unread_of = parameters.truth("unread")?.then(|| user.clone());
     Ok(Wanted { resume: resume(request, &parameters)?, unread_of })
 }
 
-/// Parses the position from which the client resumes: `?epoch=…&seq=N`, or `Last-Event-ID`, which browsers send for server-sent events.
+/// Parses the position from which the client resumes: `?epoch=…&seq=N`, or the `id` of its last server-sent event.
 fn resume(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<Option<StreamPosition>, Problem> {
     let named = match (parameters.text("epoch"), parameters.number("seq")?) {
         (Some(epoch), Some(last)) => Some((epoch, last)),
@@ -156,15 +160,16 @@ fn resume(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<Option<S
         (Some(_), None) => return Err(incomplete("seq", "epoch")),
         (None, Some(_)) => return Err(incomplete("epoch", "seq")),
     };
-    let header = || {
-        let (epoch, last) = request.headers().get("last-event-id")?.to_str().ok()?.split_once(':')?;
+    let last_event = || {
+        let (_, id) = last_event_id(request, parameters)?;
+        let (epoch, last) = str::from_utf8(id).ok()?.split_once(':')?;
         Some((epoch, last.parse().ok()?))
     };
     let place = |(epoch, last): (&str, u64)| Some(StreamPosition { epoch: text::read_epoch(epoch)?, last });
     // A position with an unknown epoch cannot be resumed; the first message reports that.
     let unknown = StreamPosition { epoch: Epoch(0), last: u64::MAX };
-    // A reconnecting browser repeats the original URL and adds its current position in the header, so the header takes precedence.
-    Ok(header().or(named).map(|named| place(named).unwrap_or(unknown)))
+    // A client that reconnects repeats the original URL and adds the id of the last event, so this takes precedence.
+    Ok(last_event().or(named).map(|named| place(named).unwrap_or(unknown)))
 }
 
 fn incomplete(missing: &str, given: &str) -> Problem {

@@ -86,6 +86,8 @@ const FRAME_HEAD_BYTES_MAX: usize = 14;
 pub(super) struct WebSocket {
     payload: Payload,
     received: BytesMut,
+    /// The fragments of a text message whose last one has not come yet.
+    message: BytesMut,
     /// True if anything was received since the last ping.
     is_alive: bool,
     checks: FrameChecks,
@@ -97,14 +99,27 @@ impl WebSocket {
     /// Creates the format for a WebSocket whose client sends `payload`.
     pub(super) fn new(payload: Payload) -> Self {
         let (checks, meter) = (FrameChecks::default(), Meter::new(Instant::now()));
-        Self { payload, received: BytesMut::new(), is_alive: true, checks, meter, scratch: String::new() }
+        let (received, message) = (BytesMut::new(), BytesMut::new());
+        Self { payload, received, message, is_alive: true, checks, meter, scratch: String::new() }
     }
 
-    /// Waits for the next text message, and replies to control frames.
+    /// Waits for the next message, and replies to control frames. Returns an empty text for a binary message, whose content nobody reads.
     pub(super) fn poll_text(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Received>> {
         for _ in 0..FRAMES_PER_POLL {
             match ready!(self.poll_frame(task, out)) {
-                Frame::Text(text) => return Poll::Ready(Ok(text)),
+                Frame::Data { op: OpCode::Binary, .. } => return Poll::Ready(Ok(BytesMut::new())),
+                Frame::Data { payload, is_last: true, .. } if self.message.is_empty() => {
+                    return Poll::Ready(Ok(payload));
+                }
+                Frame::Data { payload, .. } if self.message.len() + payload.len() > LIVE_FRAME_BYTES_MAX => {
+                    return Poll::Ready(Err(Received::Invalid));
+                }
+                Frame::Data { payload, is_last, .. } => {
+                    self.message.extend_from_slice(&payload);
+                    if is_last {
+                        return Poll::Ready(Ok(std::mem::take(&mut self.message)));
+                    }
+                }
                 Frame::Other(Received::Nothing) => {}
                 Frame::Other(outcome) => return Poll::Ready(Err(outcome)),
             }
@@ -121,7 +136,7 @@ impl WebSocket {
                 if !self.meter.take(before - self.received.len(), Instant::now()) {
                     return Poll::Ready(Frame::Other(Received::TooMuch));
                 }
-                self.is_alive |= matches!(frame, Frame::Text(_) | Frame::Other(Received::Nothing));
+                self.is_alive |= matches!(frame, Frame::Data { .. } | Frame::Other(Received::Nothing));
                 return Poll::Ready(frame);
             }
             match Pin::new(&mut self.payload).poll_next(task) {
@@ -142,8 +157,8 @@ impl WebSocket {
 /// A frame that a client sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
-    /// A complete text message.
-    Text(BytesMut),
+    /// A message, or a fragment of one. `op` is that of the frame: all fragments but the first have [`OpCode::Continue`].
+    Data { op: OpCode, payload: BytesMut, is_last: bool },
     /// Any other frame, or an error.
     Other(Received),
 }
@@ -161,7 +176,9 @@ pub(super) fn frame(checks: &mut FrameChecks, received: &mut BytesMut, out: &mut
                 (Err(Violation::Protocol), _) => Received::Invalid,
                 (Err(Violation::Text), _) => Received::NotText,
                 (Ok(()), OpCode::Close) => Received::Closed,
-                (Ok(()), OpCode::Text) if is_last => return Some(Frame::Text(payload)),
+                (Ok(()), OpCode::Text | OpCode::Binary | OpCode::Continue) => {
+                    return Some(Frame::Data { op, payload, is_last });
+                }
                 (Ok(()), OpCode::Ping) => {
                     Parser::write_message(out, payload, OpCode::Pong, true, false);
                     Received::Nothing
@@ -177,7 +194,7 @@ impl Wire for WebSocket {
     fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received {
         for _ in 0..FRAMES_PER_POLL {
             match self.poll_frame(task, out) {
-                Poll::Ready(Frame::Text(_) | Frame::Other(Received::Nothing)) => {}
+                Poll::Ready(Frame::Data { .. } | Frame::Other(Received::Nothing)) => {}
                 Poll::Ready(Frame::Other(outcome)) => return outcome,
                 Poll::Pending => return Received::Nothing,
             }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use actix_web::body::{BodySize, MessageBody as _};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
@@ -39,6 +39,7 @@ use crate::http::middleware::pace::Pace;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
 use crate::http::middleware::{body, response_guard};
+use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
@@ -290,8 +291,7 @@ async fn admit<'a>(
     request: &mut ServiceRequest,
 ) -> Result<Admitted<'a>, Problem> {
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
-    let mut upgrades = request.headers().get_all(UPGRADE);
-    let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let is_upgrade = is_websocket(request.headers());
     if is_upgrade && (operation.work != WorkKind::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }

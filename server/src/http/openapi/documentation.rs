@@ -114,7 +114,7 @@ impl Documentation {
     /// Encodes the documentation as an OpenAPI operation object.
     pub(super) fn operation(self, of: &Operation, group: &str) -> Value {
         let path = path_parameters(of.path);
-        let mut refusals = problems::of_kind(of.needs, of.work, of.handled_by);
+        let mut refusals = problems::of_operation(of);
         let has_query = self.parameters.iter().any(|parameter| parameter["in"] == "query");
         problems::of_request(&mut refusals, !path.is_empty(), has_query, self.body.is_some());
         refusals.merge(self.refusals);

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::http::openapi::schemas::schema;
-use crate::http::operation::{HandledBy, Needs, Right, WorkKind};
+use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind};
 
 /// Problem codes by status.
 #[derive(Default)]
@@ -31,8 +31,9 @@ impl Refusals {
     }
 }
 
-/// Returns the refusals of a kind of operation that come from the middleware and the engine's cell.
-pub(super) fn of_kind(needs: Needs, work: WorkKind, handled_by: HandledBy) -> Refusals {
+/// Returns the refusals of an operation that come from the middleware and the engine's cell.
+pub(super) fn of_operation(operation: &Operation) -> Refusals {
+    let Operation { needs, work, lasts, handled_by, .. } = *operation;
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
         refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
@@ -42,8 +43,10 @@ pub(super) fn of_kind(needs: Needs, work: WorkKind, handled_by: HandledBy) -> Re
     } else {
         refusals.add(429, &["rate_limited"]);
     }
-    if work == WorkKind::Live {
+    if lasts {
         refusals.add(403, &["foreign_page"]);
+    }
+    if work == WorkKind::Live {
         refusals.add(409, &["being_erased"]);
     }
     if let Needs::Server(Right::Write) | Needs::Own(Right::Write) | Needs::Author(Right::Write) = needs {

@@ -97,7 +97,7 @@ fn values() -> Named {
                 "type": "string",
                 "format": "date-time",
                 "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+]00:00)$",
-                "description": "RFC 3339 in UTC, with at most microseconds. Answers have the form with `Z`.",
+                "description": "RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times.",
                 "examples": [PUBLISHED_AT.to_string()],
             }),
         ),
@@ -428,7 +428,7 @@ pub(super) fn page() -> Value {
 
 /// An example of a list of sources.
 pub(super) fn source_list() -> Value {
-    json!({"items": [{"id": "bob", "since": "2026-11-20T09:00:00Z"}], "next": null})
+    json!({"items": [{"id": "bob", "since": "2026-11-20T09:00:00.000000Z"}], "next": null})
 }
 
 /// The default rules of a reader.

@@ -18,15 +18,17 @@ use std::task::{Context, Poll};
 use actix_http::error::PayloadError;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{CONNECTION, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::{ConnectionType, StatusCode, Version};
 use actix_web::web::Bytes;
 use actix_web::{Error, HttpMessage as _};
 use futures_core::Stream;
 
 use crate::http::caching;
+use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
 use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
+use crate::http::sockets::framing::HIDDEN_UPGRADE;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// The header with the name of the node that has answered.
@@ -41,11 +43,13 @@ pub(in crate::http) fn answer<S>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
+    restore_upgrade(&mut request);
     let begun = request.conn_data::<Arc<ConnectionState>>().map(ConnectionState::begin);
     // The connection is about to end, so the client may not receive the response. It sends the request again.
     let is_over = matches!(begun, Some(None));
     let mut under_way = begun.flatten();
     let unread = Unread::of(&mut request);
+    let has_chunks = request.version() >= Version::HTTP_11;
     let answered = (!is_over).then(|| app.call(request));
     async move {
         let Some(answered) = answered else {
@@ -60,6 +64,12 @@ where
             && !response.headers().contains_key(NODE)
         {
             response.headers_mut().insert(NODE, node);
+        }
+        if !has_chunks && response.response().body().size() == BodySize::Stream {
+            // The end of the connection is the end of the body.
+            let head = response.response_mut().head_mut();
+            head.no_chunking(true);
+            head.set_connection_type(ConnectionType::Close);
         }
         if response.request().extensions().contains::<Open>() {
             // A client that slowly receives a response which needs no credentials does not protect its connection from being closed.
@@ -76,6 +86,15 @@ where
             return Ok(response);
         }
         Ok(response.map_body(|_, body| BoxBody::new(TrackedBody { body, _under_way: under_way, _unread: unread })))
+    }
+}
+
+/// Restores the header `Connection` of a WebSocket, whose offer of an upgrade was hidden from the parser.
+fn restore_upgrade(request: &mut ServiceRequest) {
+    let is_hidden =
+        |value: &HeaderValue| value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains(HIDDEN_UPGRADE));
+    if is_websocket(request.headers()) && request.headers().get_all(CONNECTION).any(is_hidden) {
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     }
 }
 

@@ -4,7 +4,8 @@
 //! - finding the end of each request, so that the next one can be deferred ([`super::request_order`]);
 //! - invalidating a head or a trailer with a line that ends without a carriage return: some parsers accept such a line and others do not,
 //!   which allows request smuggling;
-//! - invalidating a chunked body with too many bytes besides its data, which the parser would read without end.
+//! - invalidating a chunked body with too many bytes besides its data, which the parser would read without end;
+//! - hiding an offered upgrade from the parser: it would close the connection after the answer, although the offer is declined.
 //!
 //! Not responsible for:
 //! - refusing requests: the HTTP parser reads the same bytes and decides. Bytes that are not HTTP pass unchanged.
@@ -16,6 +17,15 @@ const LINE_BYTES_MAX: usize = 128;
 
 /// Bytes needed for a chunk size line: 16 hexadecimal digits and the line end.
 const SIZE_LINE_BYTES: usize = 18;
+
+/// The header with the option [`UPGRADE`], in lower case, and the colon after it.
+const CONNECTION: &[u8] = b"connection:";
+
+/// The option that offers an upgrade, in lower case.
+const UPGRADE: &[u8] = b"upgrade";
+
+/// The option under which the parser sees [`UPGRADE`].
+pub(super) const HIDDEN_UPGRADE: &str = "upgrad_";
 
 /// The state of the request parser of one connection.
 #[derive(Debug, Default)]
@@ -29,7 +39,15 @@ pub(super) struct Framing {
     line_bytes: usize,
     /// Bytes of the current chunked body besides its data and the necessary size lines.
     overhead_bytes: usize,
+    /// How much of [`CONNECTION`] and then of [`UPGRADE`] the current line of a head has; `None` in lines of other headers.
+    offer: Option<Offer>,
     head: RequestHead,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Offer {
+    Name(usize),
+    Value(usize),
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +136,7 @@ impl Framing {
             }
             State::Between => {
                 self.head = RequestHead::default();
+                self.offer = Some(Offer::Name(0));
                 self.state = State::Head;
                 0
             }
@@ -129,6 +148,9 @@ impl Framing {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let free = LINE_BYTES_MAX - self.line.len();
         let here = end.unwrap_or(bytes.len());
+        if self.state == State::Head {
+            self.hide_upgrade(&mut bytes[..here]);
+        }
         self.count_overhead(end.map_or(here, |end| end + 1), end.is_some());
         if self.overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX {
             return self.invalidate(bytes, 0);
@@ -144,6 +166,7 @@ impl Framing {
             self.line[LINE_BYTES_MAX - 1] = bytes[here - 1];
         }
         let Some(end) = end else { return bytes.len() };
+        self.offer = Some(Offer::Name(0));
         let stored = std::mem::take(&mut self.line);
         let line = if is_whole { &bytes[..end] } else { &stored[..] };
         let line = &line[..line.len().saturating_sub(usize::from(has_return))];
@@ -174,6 +197,28 @@ impl Framing {
             (true, as_before) => as_before,
         };
         end + 1
+    }
+
+    /// Replaces the last byte of each option `upgrade` of the header `Connection` in these bytes of a line. WebSockets get it back in
+    /// [`super::answering`].
+    fn hide_upgrade(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            let letter = byte.to_ascii_lowercase();
+            self.offer = match self.offer {
+                None => return,
+                Some(Offer::Name(known)) if letter != CONNECTION[known] => None,
+                Some(Offer::Name(known)) if known + 1 == CONNECTION.len() => Some(Offer::Value(0)),
+                Some(Offer::Name(known)) => Some(Offer::Name(known + 1)),
+                Some(Offer::Value(known)) if letter != UPGRADE[known] => {
+                    Some(Offer::Value(usize::from(letter == UPGRADE[0])))
+                }
+                Some(Offer::Value(known)) if known + 1 == UPGRADE.len() => {
+                    *byte = b'_';
+                    Some(Offer::Value(0))
+                }
+                Some(Offer::Value(known)) => Some(Offer::Value(known + 1)),
+            };
+        }
     }
 
     /// Counts bytes of a chunk size line or a trailer that exceed what is needed. `is_end` is true if the line ends with them.

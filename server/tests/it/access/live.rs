@@ -11,6 +11,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::auth::keys::{Keys, TokenKey};
 use tidewire_server::http::state::HttpState;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -24,11 +25,11 @@ fn server() -> Server {
     Server::guarded(EngineConfig::default(), access())
 }
 
-/// Opens a WebSocket with this header; the status if that is refused.
-async fn open(address: SocketAddr, header: Option<(&'static str, &str)>) -> Result<(Client, String), u16> {
+/// Opens a WebSocket with these headers; the status if that is refused.
+async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<(Client, String), u16> {
     let mut request = format!("ws://{address}/v1/users/ann/live").into_client_request().unwrap();
-    if let Some((name, value)) = header {
-        request.headers_mut().insert(name, value.parse().unwrap());
+    for (name, value) in headers {
+        request.headers_mut().append(*name, value.parse().unwrap());
     }
     match client_async(request, TcpStream::connect(address).await.unwrap()).await {
         Ok((socket, answer)) => {
@@ -61,22 +62,91 @@ fn connections(server: &Server) -> Value {
 async fn a_token_comes_by_header_by_protocol_or_by_message() {
     let server = server();
     for credential in [tokens::token("ann"), tokens::reading("ann"), SERVER_KEY.to_owned()] {
-        let (mut client, protocol) =
-            open(server.address(), Some(("authorization", &bearer(&credential)))).await.unwrap();
+        let (mut client, protocol) = open(server.address(), &[("authorization", &bearer(&credential))]).await.unwrap();
         assert_eq!(protocol, "");
         is_greeted(&mut client).await;
 
         let offered = format!("tidewire, bearer.{credential}");
-        let (mut client, protocol) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        let (mut client, protocol) = open(server.address(), &[("sec-websocket-protocol", &offered)]).await.unwrap();
         assert_eq!(protocol, "tidewire");
         is_greeted(&mut client).await;
 
-        let (mut client, _) = open(server.address(), None).await.unwrap();
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
         client.send(auth(&credential)).await;
         is_greeted(&mut client).await;
         publish(&server);
         assert_eq!(client.message().await["type"], "post");
     }
+}
+
+/// A text or binary frame of a client, or the continuation of one. The mask is zero, which changes nothing.
+fn frame(op: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).unwrap();
+    [&[op | u8::from(is_last) << 7, 0x80 | 126][..], &length.to_be_bytes(), &[0; 4], payload].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_message_in_fragments_is_read_whole_and_a_binary_one_is_refused_at_once() {
+    const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
+    let server = server();
+    let good = auth(&tokens::token("ann")).into_data();
+    for cuts in [vec![1], vec![0, 0, 7], vec![good.len()], (1..20).collect()] {
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
+        let (mut frames, mut from) = (Vec::new(), 0);
+        for (nth, to) in cuts.into_iter().enumerate() {
+            frames.extend(frame(if nth == 0 { 1 } else { 0 }, false, &good[from..to]));
+            // Control frames may be between fragments.
+            frames.extend(PING);
+            from = to;
+        }
+        frames.extend(frame(0, true, &good[from..]));
+        client.socket.get_mut().write_all(&frames).await.unwrap();
+        is_greeted(&mut client).await;
+    }
+    for (frames, code) in [
+        (frame(2, true, &good), 4001),
+        (frame(2, false, &good), 4001),
+        ([frame(1, false, b"{\"type\":"), frame(0, true, b"\"auth\"}")].concat(), 4001),
+        ([frame(1, false, &[b' '; 4_000]), frame(0, false, &[b' '; 97])].concat(), 1002),
+        ([frame(1, false, &good), frame(1, true, &good)].concat(), 1002),
+    ] {
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
+        client.socket.get_mut().write_all(&frames).await.unwrap();
+        assert_eq!(client.next().await, Next::Closed(code));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_credentials_of_a_proxy_do_not_hide_those_of_the_client() {
+    let server = server();
+    let proxy = ("authorization", "Basic dXNlcjpwYXNzd29yZA==");
+    let (good, bad) = (tokens::token("ann"), tokens::expired("ann"));
+    let [good_header, bad_header] = [&good, &bad].map(|token| bearer(token));
+    let [good_protocol, bad_protocol] = [&good, &bad].map(|token| format!("tidewire, bearer.{token}"));
+    for headers in [
+        [proxy, ("sec-websocket-protocol", &*good_protocol)],
+        [proxy, ("authorization", &*good_header)],
+        [("authorization", &*good_header), proxy],
+        [("authorization", &*bad_header), ("sec-websocket-protocol", &*good_protocol)],
+    ] {
+        let (mut client, _) = open(server.address(), &headers).await.unwrap();
+        is_greeted(&mut client).await;
+    }
+    let (mut client, _) = open(server.address(), &[proxy, ("sec-websocket-protocol", &*bad_protocol)]).await.unwrap();
+    assert_eq!(client.next().await, Next::Closed(4001), "a page learns the reason only from the code");
+    assert_eq!(open(server.address(), &[proxy, ("authorization", &*bad_header)]).await.err(), Some(401));
+    let (mut client, _) = open(server.address(), &[proxy]).await.unwrap();
+    client.send(auth(&good)).await;
+    is_greeted(&mut client).await;
+    // The same for requests.
+    let ask = |headers: &[(&str, &str)]| server.ask("GET", "/v1/users/ann/feed", headers, "");
+    assert_eq!(ask(&[proxy, ("authorization", &*good_header)]).status, 200);
+    assert_eq!(ask(&[("authorization", &*good_header), proxy]).status, 200);
+    let refused = ask(&[proxy]);
+    assert_eq!((refused.status, &refused.json()["code"]), (401, &json!("invalid_token")));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("is not Bearer"), "{}", refused.text);
+    let two = ask(&[("authorization", &*good_header), ("authorization", &*good_header)]);
+    assert!(two.json()["detail"].as_str().unwrap().contains("more than one Bearer"), "{}", two.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,12 +160,12 @@ async fn what_is_not_good_enough_is_refused_in_each_way() {
         ("nonsense".to_owned(), 401),
         (tokens::token("bob"), 403),
     ] {
-        let by_header = open(server.address(), Some(("authorization", &bearer(&credential)))).await;
+        let by_header = open(server.address(), &[("authorization", &bearer(&credential))]).await;
         assert_eq!(by_header.err(), Some(status), "{credential}");
         let offered = format!("tidewire, bearer.{credential}");
-        let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        let (mut client, _) = open(server.address(), &[("sec-websocket-protocol", &offered)]).await.unwrap();
         assert_eq!(client.next().await, Next::Closed(4001), "{credential}");
-        let (mut client, _) = open(server.address(), None).await.unwrap();
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
         client.send(auth(&credential)).await;
         assert_eq!(client.next().await, Next::Closed(4001), "{credential}");
     }
@@ -107,11 +177,11 @@ async fn what_is_not_good_enough_is_refused_in_each_way() {
         format!("{good} "),
         String::new(),
     ] {
-        let (mut client, _) = open(server.address(), None).await.unwrap();
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
         client.send(Message::text(said.clone())).await;
         assert_eq!(client.next().await, Next::Closed(4001), "{said}");
     }
-    let (mut client, _) = open(server.address(), None).await.unwrap();
+    let (mut client, _) = open(server.address(), &[]).await.unwrap();
     client.send(auth(&"x".repeat(5_000))).await;
     assert_eq!(client.next().await, Next::Closed(1002), "larger than a frame may be");
     assert_eq!(connections(&server), 0);
@@ -141,23 +211,23 @@ async fn the_reason_of_a_close_is_the_code_of_the_refusal_of_a_request() {
         let headers = [("authorization", &*bearer(&credential))];
         assert_eq!(server.ask("GET", "/v1/users/ann/feed", &headers, "").json()["code"], reason, "{credential}");
         let offered = format!("tidewire, bearer.{credential}");
-        let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        let (mut client, _) = open(server.address(), &[("sec-websocket-protocol", &offered)]).await.unwrap();
         assert_eq!(close_of(&mut client).await, (4001, reason.to_owned()), "{credential}");
-        let (mut client, _) = open(server.address(), None).await.unwrap();
+        let (mut client, _) = open(server.address(), &[]).await.unwrap();
         client.send(auth(&credential)).await;
         assert_eq!(close_of(&mut client).await, (4001, reason.to_owned()), "{credential}");
     }
-    let (mut client, _) = open(server.address(), None).await.unwrap();
+    let (mut client, _) = open(server.address(), &[]).await.unwrap();
     client.send(Message::text("hello")).await;
     let (code, reason) = close_of(&mut client).await;
     assert!(code == 4001 && reason.starts_with("unauthenticated: "), "{code} {reason}");
     let (mut expiring, _) =
-        open(server.address(), Some(("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))))
+        open(server.address(), &[("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))])
             .await
             .unwrap();
     assert_eq!(close_of(&mut expiring).await, (4001, "token_expired".to_owned()));
     let old = bearer(&tokens::made("ann", 60.0, 600.0));
-    let (mut revoked, _) = open(server.address(), Some(("authorization", &old))).await.unwrap();
+    let (mut revoked, _) = open(server.address(), &[("authorization", &old)]).await.unwrap();
     is_greeted(&mut revoked).await;
     let (key, body) = (bearer(SERVER_KEY), json!({}).to_string());
     let headers = [("authorization", &*key), ("content-type", "application/json")];
@@ -171,9 +241,9 @@ async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
         EngineConfig { live_max: 1, live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() },
         access(),
     );
-    let (mut client, _) = open(server.address(), None).await.unwrap();
+    let (mut client, _) = open(server.address(), &[]).await.unwrap();
     assert_eq!(connections(&server), 0);
-    let (mut second, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    let (mut second, _) = open(server.address(), &[("authorization", &bearer(SERVER_KEY))]).await.unwrap();
     is_greeted(&mut second).await;
     drop(second);
     publish(&server);
@@ -193,10 +263,10 @@ async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
 async fn a_connection_ends_with_its_token() {
     let server = server();
     let (mut by_header, _) =
-        open(server.address(), Some(("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))))
+        open(server.address(), &[("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))])
             .await
             .unwrap();
-    let (mut by_message, _) = open(server.address(), None).await.unwrap();
+    let (mut by_message, _) = open(server.address(), &[]).await.unwrap();
     by_message.send(auth(&tokens::token_for("ann", Duration::from_secs(2)))).await;
     let events = server.url("/v1/users/ann/events");
     let token = bearer(&tokens::token_for("ann", Duration::from_secs(2)));
@@ -218,9 +288,9 @@ async fn a_connection_ends_when_its_key_goes() {
     let engine = Engine::start(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
     let server = Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);
     let by_header = bearer(&tokens::token("ann"));
-    let (mut of_token, _) = open(server.address(), Some(("authorization", &by_header))).await.unwrap();
+    let (mut of_token, _) = open(server.address(), &[("authorization", &by_header)]).await.unwrap();
     is_greeted(&mut of_token).await;
-    let (mut of_server, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    let (mut of_server, _) = open(server.address(), &[("authorization", &bearer(SERVER_KEY))]).await.unwrap();
     is_greeted(&mut of_server).await;
     let mut others = Keys::default();
     others.add_token(TokenKey::hs256(&tokens::SECRET, None));
@@ -229,7 +299,35 @@ async fn a_connection_ends_when_its_key_goes() {
     assert_eq!(of_token.message().await["type"], "beat", "its key is still there");
     access.replace(Keys::default());
     while of_token.next().await != Next::Closed(4001) {}
-    assert_eq!(open(server.address(), Some(("authorization", &by_header))).await.err(), Some(401));
+    assert_eq!(open(server.address(), &[("authorization", &by_header)]).await.err(), Some(401));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_when_its_key_would_not_accept_its_token_any_more() {
+    for changed in [
+        TokenKey::hs256(&tokens::SECRET, Some("another")),
+        TokenKey::hs256(&tokens::SECRET, None).called("2027"),
+        TokenKey::hs256(&tokens::SECRET, None).called("2027").named("of the app"),
+    ] {
+        let access = Arc::new(access());
+        let engine =
+            Engine::start(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
+        let server =
+            Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);
+        let (mut client, _) =
+            open(server.address(), &[("authorization", &bearer(&tokens::token("ann")))]).await.unwrap();
+        is_greeted(&mut client).await;
+        let mut same = Keys::default();
+        same.add_token(TokenKey::hs256(&tokens::SECRET, None).named("of the app"));
+        access.replace(same);
+        for _ in 0..2 {
+            assert_eq!(client.message().await["type"], "beat", "a name changes nothing");
+        }
+        let mut others = Keys::default();
+        others.add_token(changed);
+        access.replace(others);
+        while client.next().await != Next::Closed(4001) {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,15 +338,15 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
     let server = Server::guarding(engine, access());
     let (old, new) = (tokens::made("ann", 60.0, 600.0), tokens::made("ann", 10.0, 600.0));
     let old_header = bearer(&old);
-    let (mut by_header, _) = open(server.address(), Some(("authorization", &old_header))).await.unwrap();
+    let (mut by_header, _) = open(server.address(), &[("authorization", &old_header)]).await.unwrap();
     let offered = format!("tidewire, bearer.{old}");
-    let (mut by_protocol, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
-    let (mut by_message, _) = open(server.address(), None).await.unwrap();
+    let (mut by_protocol, _) = open(server.address(), &[("sec-websocket-protocol", &offered)]).await.unwrap();
+    let (mut by_message, _) = open(server.address(), &[]).await.unwrap();
     by_message.send(auth(&old)).await;
     let (mut without_iat, _) =
-        open(server.address(), Some(("authorization", &bearer(&tokens::token("ann"))))).await.unwrap();
-    let (mut newer, _) = open(server.address(), Some(("authorization", &bearer(&new)))).await.unwrap();
-    let (mut of_server, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+        open(server.address(), &[("authorization", &bearer(&tokens::token("ann")))]).await.unwrap();
+    let (mut newer, _) = open(server.address(), &[("authorization", &bearer(&new))]).await.unwrap();
+    let (mut of_server, _) = open(server.address(), &[("authorization", &bearer(SERVER_KEY))]).await.unwrap();
     let events = server.url("/v1/users/ann/events");
     let stream_header = old_header.clone();
     let (greeted, is_streaming) = tokio::sync::oneshot::channel();
@@ -278,10 +376,10 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
         assert_eq!(client.message().await["type"], "post", "its token was not revoked");
     }
     assert_eq!(connections(&server), 2);
-    assert_eq!(open(server.address(), Some(("authorization", &old_header))).await.err(), Some(401));
-    let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+    assert_eq!(open(server.address(), &[("authorization", &old_header)]).await.err(), Some(401));
+    let (mut client, _) = open(server.address(), &[("sec-websocket-protocol", &offered)]).await.unwrap();
     assert_eq!(client.next().await, Next::Closed(4001));
-    let (mut client, _) = open(server.address(), None).await.unwrap();
+    let (mut client, _) = open(server.address(), &[]).await.unwrap();
     client.send(auth(&old)).await;
     assert_eq!(client.next().await, Next::Closed(4001));
 }
@@ -290,9 +388,9 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
 async fn where_access_is_off_a_token_is_no_matter() {
     let server = Server::start(EngineConfig::default());
     let offered = "tidewire, bearer.whatever";
-    let (mut client, protocol) = open(server.address(), Some(("sec-websocket-protocol", offered))).await.unwrap();
+    let (mut client, protocol) = open(server.address(), &[("sec-websocket-protocol", offered)]).await.unwrap();
     assert_eq!(protocol, "tidewire");
     is_greeted(&mut client).await;
-    let (mut client, _) = open(server.address(), None).await.unwrap();
+    let (mut client, _) = open(server.address(), &[]).await.unwrap();
     is_greeted(&mut client).await;
 }

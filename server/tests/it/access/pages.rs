@@ -18,11 +18,13 @@ fn server(options: AccessOptions) -> Server {
 
 #[test]
 fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
-    let origins = "https://a.example,http://localhost:3000".parse().unwrap();
+    let origins = "https://a.example,http://localhost:3000,capacitor://localhost".parse().unwrap();
     let server = server(AccessOptions { origins, ..AccessOptions::default() });
     for (origin, is_allowed) in [
         ("https://a.example", true),
         ("http://localhost:3000", true),
+        ("capacitor://localhost", true),
+        ("ionic://localhost", false),
         ("https://b.example", false),
         ("https://a.example.evil", false),
         ("http://a.example", false),
@@ -49,8 +51,11 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
         assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (expected, "Origin"));
         let methods = if is_allowed { "PUT, DELETE" } else { "" };
         assert_eq!(answer.header("access-control-allow-methods"), methods);
-        let headers =
-            if is_allowed { "authorization, content-type, if-none-match, last-event-id, tidewire-after" } else { "" };
+        let headers = if is_allowed {
+            "authorization, cache-control, content-type, if-none-match, last-event-id, pragma, tidewire-after, x-request-id, x-requested-with"
+        } else {
+            ""
+        };
         assert_eq!(answer.header("access-control-allow-headers"), headers);
     }
     assert_eq!(server.ask("OPTIONS", "/v1/posts", &[("origin", "https://a.example")], "").status, 405, "no preflight");
@@ -102,7 +107,7 @@ fn answered(server: &Server, request: &str, body: &str) -> (u16, String) {
 
 #[test]
 fn where_there_are_no_keys_a_name_that_leads_here_is_none_of_the_servers() {
-    let hosts = "feeds.example,feeds.test:9000".parse().unwrap();
+    let hosts = "feeds.example,feeds.test:9000,feeds.net:443".parse().unwrap();
     let server = server(AccessOptions { hosts, ..AccessOptions::default() });
     for (host, is_known) in [
         ("127.0.0.1:8080", true),
@@ -115,12 +120,19 @@ fn where_there_are_no_keys_a_name_that_leads_here_is_none_of_the_servers() {
         ("ann.localhost:1", true),
         ("feeds.example", true),
         ("Feeds.Example:8443", true),
+        ("FEEDS.example.:443", true),
+        ("localhost.:8080", true),
+        ("feeds.net", true),
+        ("feeds.net:443", true),
+        ("feeds.net:80", false),
         ("feeds.test:9000", true),
         ("feeds.test:9001", false),
         ("evil.example", false),
         ("evil.example:8080", false),
         ("127.0.0.1.evil.example", false),
         ("localhost.evil.example", false),
+        ("localhost..", false),
+        ("feeds.example:port", false),
         ("evillocalhost", false),
         ("feeds.example.evil", false),
         ("[::1].evil.example", false),
@@ -172,6 +184,38 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_write() {
         }
         assert_eq!(ask("GET /v1/users/ann/feed", "").0, 200, "it cannot be read there {headers:?}");
         assert_eq!(ask("HEAD /v1/users/ann/events", "").0, if is_allowed { 200 } else { 403 }, "{headers:?}");
+    }
+}
+
+#[test]
+fn where_there_are_no_keys_the_own_origin_may_be_written_in_any_form() {
+    let hosts = "feeds.example".parse().unwrap();
+    let server = server(AccessOptions { hosts, ..AccessOptions::default() });
+    for (host, origin, is_own) in [
+        ("feeds.example:443", "https://feeds.example", true),
+        ("feeds.example:80", "http://feeds.example", true),
+        ("FEEDS.example.", "https://feeds.example", true),
+        ("feeds.example", "https://feeds.example:443", true),
+        ("feeds.example:80", "https://feeds.example", false),
+        ("feeds.example:8443", "https://feeds.example", false),
+        ("feeds.example", "https://evil.feeds.example", false),
+        ("feeds.example", "capacitor://feeds.example", false),
+    ] {
+        let request = format!("POST /v1/users/ann/feed/rebuild HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}");
+        let (status, code) = answered(&server, &request, "");
+        assert_eq!((status != 403, code != "foreign_page"), (is_own, is_own), "{host} {origin}: {status} {code}");
+    }
+}
+
+#[test]
+fn where_there_are_no_keys_pages_of_other_origins_may_not_hold_responses() {
+    let server = server(AccessOptions::default());
+    for (site, is_allowed) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
+        for path in ["/v1/users/ann/events", "/v1/changes?after=0", "/v1/cluster"] {
+            let headers = format!("Host: {}\r\nSec-Fetch-Site: {site}", server.address());
+            let (status, _) = answered(&server, &format!("HEAD {path} HTTP/1.1\r\n{headers}"), "");
+            assert_eq!(status != 403, is_allowed, "{site} {path}: {status}");
+        }
     }
 }
 

@@ -73,7 +73,7 @@ fn the_latest_instant_counts_and_none_far_ahead_is_taken() {
     let server = Server::guarded(EngineConfig::default(), access());
     let not_before = |answer: &Answer| answer.json()["not_before"].as_str().unwrap().to_owned();
     let first = revoke(&server, "ann", r#"{"not_before":"2020-01-01T00:00:00Z"}"#);
-    assert_eq!(not_before(&first), "2020-01-01T00:00:00Z");
+    assert_eq!(not_before(&first), "2020-01-01T00:00:00.000000Z");
     assert_eq!(feed(&server, "ann", &tokens::made("ann", 60.0, 600.0)).status, 200, "made later");
     assert_eq!(feed(&server, "ann", &tokens::token("ann")).status, 401, "who knows when it was made");
     let now = revoke(&server, "ann", r#"{"not_before":null}"#);

@@ -205,8 +205,8 @@ fn what_no_backup_has_is_refused_and_what_it_has_is_named() {
         for (arguments, wanted) in [
             (format!("--to-sequence {}", first - 1), format!("event {}", first - 1)),
             (format!("--to-sequence {}", last + 1), format!("event {}", last + 1)),
-            ("--to-time 2020-01-01T00:00:00Z".to_owned(), "the time 2020-01-01T00:00:00Z".to_owned()),
-            ("--to-time 2120-01-01T00:00:00Z".to_owned(), "the time 2120-01-01T00:00:00Z".to_owned()),
+            ("--to-time 2020-01-01T00:00:00Z".to_owned(), "the time 2020-01-01T00:00:00.000000Z".to_owned()),
+            ("--to-time 2120-01-01T00:00:00Z".to_owned(), "the time 2120-01-01T00:00:00.000000Z".to_owned()),
         ] {
             let refused = place.restore("none", &arguments);
             assert_eq!(refused.code, 1);

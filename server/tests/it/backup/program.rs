@@ -31,6 +31,14 @@ fn posts(program: &Program) -> usize {
 }
 
 /// Waits until everything that was written is in the store.
+fn wait_for_metric(program: &Program, name: &str, value: f64) {
+    let began = Instant::now();
+    while metric(program, name) != Some(value) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{name} is {:?}, not {value}", metric(program, name));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn wait_for_backup(program: &Program) {
     let began = Instant::now();
     // The age is in whole seconds. What was sent may be of a run that began before.
@@ -68,7 +76,33 @@ fn a_server_that_is_killed_is_restored_elsewhere() {
 }
 
 #[test]
-fn a_server_does_not_start_without_its_store() {
+fn a_server_that_has_data_serves_without_its_store_and_backs_up_as_soon_as_it_can() {
+    let place = Place::new();
+    let program = Program::start(&place.data(), &[]);
+    publish(&program, 0);
+    program.kill();
+    // A disk that is not mounted, and then a file in place of a directory.
+    let mount = place.path("mount");
+    let to = format!("file://{}", mount.join("store").display());
+    let program = Program::start(&place.data(), &["--backup-to", &to, "--backup-every", "300ms"]);
+    wait_for_metric(&program, "tidewire_backup_failing", 1.0);
+    assert!(metric(&program, "tidewire_backup_failures_total") >= Some(1.0));
+    publish(&program, 1);
+    assert!(!mount.exists(), "what is not mounted is not created");
+    std::fs::write(&mount, "a file").unwrap();
+    publish(&program, 2);
+    std::fs::remove_file(&mount).unwrap();
+    std::fs::create_dir(&mount).unwrap();
+    wait_for_backup(&program);
+    wait_for_metric(&program, "tidewire_backup_failing", 0.0);
+    program.signal("TERM");
+    let (status, log) = program.ended();
+    assert!(status.success() && log.contains("the backup failed, and is tried again in"), "{log}");
+    assert!(log.contains(&format!("cannot use the store {to}")), "{log}");
+}
+
+#[test]
+fn a_server_without_data_does_not_start_without_its_store() {
     let place = Place::new();
     std::fs::write(place.store(), "a file").unwrap();
     let to = format!("file://{}", place.store().display());

@@ -286,3 +286,63 @@ fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time
     let unseen = published(&server, "bob", &json!("unseen"));
     assert_eq!(missed(&server, 0), [has_missed("ann", &unseen, &["bob"])].into());
 }
+
+#[test]
+fn who_only_asks_for_the_number_of_unread_entries_sleeps_on_and_has_missed_what_comes() {
+    let server = with(EngineConfig::default());
+    follow(&server, "ann", "bob");
+    notify(&server, "ann", true);
+    let marker = |method: &str| match method {
+        "GET" => server.get("/v1/users/ann/marker"),
+        _ => {
+            let newest = server.get("/v1/users/bob/posts").json()["items"][0]["cursor"].clone();
+            server.json("PUT", "/v1/users/ann/marker", &json!({"cursor": newest}))
+        }
+    };
+    let mut missed_so_far = BTreeSet::new();
+    for method in ["GET", "PUT"] {
+        let answer = marker(method);
+        assert_eq!((answer.status, &answer.json()["unread"]), (200, &json!(0)), "{}", answer.text);
+        let is_awake = server.get("/v1/users/ann").json()["active"].clone();
+        assert_eq!((is_awake, server.get("/v1/stats").json()["active"].clone()), (json!(false), json!(0)), "{method}");
+        // A marker is about what has been delivered.
+        let answer = server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": method}));
+        let post = answer.json()["id"].as_str().unwrap().to_owned();
+        missed_so_far.insert(has_missed("ann", &post, &["bob"]));
+        assert_eq!(missed(&server, 0), missed_so_far, "{method}");
+    }
+    assert_eq!(marker("GET").json()["unread"], 1);
+}
+
+#[test]
+fn what_reaches_a_sleeping_reader_by_a_kept_source_or_an_earlier_repost_is_missed_too_also_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on_directory(directory.path());
+    for (reader, source) in [("keeps", "bob"), ("reposts", "cas"), ("left", "bob")] {
+        follow(&server, reader, source);
+        notify(&server, reader, true);
+    }
+    published(&server, "bob", &json!("before"));
+    assert_eq!(server.send("DELETE", "/v1/users/keeps/following/bob?keep=true", None, "").status, 204);
+    assert_eq!(server.send("DELETE", "/v1/users/left/following/bob", None, "").status, 204);
+    for repost in [77, 78] {
+        let repost = json!({"author": "cas", "body": 1, "repost_of": repost.to_string()});
+        assert_eq!(server.post("/v1/posts", &repost).status, 201);
+    }
+    let check = |server: &Server, original: u64| {
+        let after =
+            serde_json::from_str::<Value>(&server.get("/v1/changes").text).unwrap()["sequence"].as_u64().unwrap();
+        let late = json!({"author": "bob", "body": "late", "published_at": "2020-01-01T00:00:00Z"});
+        let late = server.post("/v1/posts?wait=delivered", &late).json()["id"].as_str().unwrap().to_owned();
+        let original = json!({"author": "dan", "body": 1, "id": original.to_string()});
+        let answer = server.post("/v1/posts?wait=delivered", &original);
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        let id = answer.json()["id"].as_str().unwrap().to_owned();
+        let expected = [has_missed("keeps", &late, &["bob"]), has_missed("reposts", &id, &["cas"])];
+        assert_eq!(missed(server, after), expected.into());
+    };
+    check(&server, 77);
+    assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+    drop(server);
+    check(&on_directory(directory.path()), 78);
+}

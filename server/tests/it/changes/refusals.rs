@@ -49,21 +49,27 @@ fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
     assert!(unknown.as_str().unwrap().contains("\"likes\" is no type of event; there are published,"), "{unknown}");
     assert_eq!(server.get("/v1/changes?after=1&limit=100000").status, 200);
     let long = format!("1-{}", "a".repeat(129));
-    for place in ["x", "-1", "", "-", "1-", "-ann", "1-a b", "1-..", "x-ann", "1-\u{e4}", "1 -ann", &long] {
+    for place in ["x", "-1", "-", "1-", "-ann", "1-a b", "1-..", "x-ann", "1-\u{e4}", "1 -ann", &long] {
         let mut refused = Consumer::open(server.address(), "/v1/changes?types=missed&after=0", Some(place));
         // Without a word, it would begin at the end.
         assert!(refused.head.starts_with("http/1.1 400 "), "{place}: {}", refused.head);
         assert!(refused.body().contains(r#""field":"Last-Event-ID""#), "{place}");
     }
+    let mut refused = Consumer::open(server.address(), "/v1/changes?after=0&lastEventId=x", None);
+    assert!(refused.body().contains(r#""field":"lastEventId""#), "{}", refused.head);
+    // Lines have no ids.
+    assert_eq!(server.get("/v1/changes?lastEventId=1").json()["code"], "unknown_parameter");
     let mut refused = Consumer::open(server.address(), "/v1/changes?types=published", Some("1-ann"));
     assert!(refused.head.starts_with("http/1.1 400 ") && refused.body().contains("Last-Event-ID"), "{}", refused.head);
-    // The header replaces both parameters.
+    // The header, or the parameter for clients that cannot set it, replaces the other parameters.
     let path = "/v1/changes?types=missed&after=0&after_reader=ann";
     for (place, first) in [
         ("1-bob", json!({"sequence": 1, "type": "reached", "reader": "bob"})),
         ("1", json!({"sequence": 1, "type": "reached"})),
     ] {
         assert_eq!(Consumer::open(server.address(), path, Some(place)).next(), first);
+        let path = format!("{path}&lastEventId={place}");
+        assert_eq!(Consumer::open(server.address(), &path, Some("")).next(), first, "an empty header names nothing");
     }
 }
 

@@ -62,7 +62,7 @@ impl Client {
                 Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
                 // Answered by the library with the next read.
-                Some(Ok(Message::Ping(_))) => continue,
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                 other => panic!("neither told nor closed: {other:?}"),
             };
         }

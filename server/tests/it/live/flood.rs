@@ -63,7 +63,6 @@ async fn cut_off(client: &mut Client) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_everything_in_order() {
     const STALLED_PER_READER: usize = 10;
-    const POSTS: u64 = 60;
     let server = Server::start(config(2, above(1_000_000)));
     let name = |nth: usize| format!("r{}", nth / STALLED_PER_READER);
     let healthy: Vec<String> = (0..8).map(|nth| if nth < 4 { name(nth) } else { format!("well{nth}") }).collect();
@@ -75,22 +74,43 @@ async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_ever
     }
     let mut told = join_all(healthy.iter().map(|reader| Client::watch(server.address(), reader))).await;
     let body = json!("x".repeat(60_000)).to_string();
-    for nth in 1..=POSTS {
+    let (mut posts, began) = (0, std::time::Instant::now());
+    // A client has some time to take something of a burst.
+    while posts < 60 || server.get("/v1/stats").json()["live"]["cut_off"] != stalled() {
+        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
         let post = server.engine.publish(draft("bob", &body), true).await.unwrap().post.id();
+        posts += 1;
         for message in join_all(told.iter_mut().map(Client::message)).await {
             let of = &message["item"]["post"]["id"];
-            assert_eq!((&message["seq"], of), (&json!(nth), &json!(post.to_string())));
+            assert_eq!((&message["seq"], of), (&json!(posts), &json!(post.to_string())));
         }
     }
-    let began = std::time::Instant::now();
-    while server.get("/v1/stats").json()["live"]["cut_off"] != stalled() {
-        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
-    }
     for last in join_all(stalling.iter_mut().map(cut_off)).await {
-        assert!(last < POSTS, "{last} of {POSTS} arrived");
+        assert!(last < posts, "{last} of {posts} arrived");
     }
     drop(stalling);
     while server.get("/v1/stats").json()["live"]["connections"] != told.len() {
         assert!(began.elapsed() < PATIENCE * 2, "{}", server.get("/v1/stats").text);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_that_the_server_makes_itself_ends_no_connection_of_a_client_that_reads() {
+    let server = Server::start(config(2, above(1_000)));
+    let post = |author: &str, bytes: usize| json!({"author": author, "body": "x".repeat(bytes)});
+    for _ in 0..64 {
+        assert_eq!(server.post("/v1/posts?wait=delivered", &post("cas", 17_000)).status, 201);
+    }
+    server.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    let mut ann = FeedClient::new("ann");
+    ann.come(server.address()).await;
+    // A follow that brings many large posts, and batches up to the largest that is accepted.
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/cas", &json!({})).status, 201);
+    ann.settle(server.address()).await;
+    for posts in [25, 58] {
+        let batch: Vec<_> = (0..posts).map(|_| post("bob", 60_000)).collect();
+        assert_eq!(server.post("/v1/posts/batch?wait=delivered", &json!({"posts": batch})).status, 200);
+        ann.settle(server.address()).await;
+    }
+    assert_eq!((server.get("/v1/stats").json()["live"]["cut_off"].clone(), ann.anew), (json!(0), 1));
 }

@@ -118,7 +118,24 @@ fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_
     }
     for stale in [format!("epoch={epoch}&seq=1"), "epoch=0123456789abcdef&seq=1".to_owned()] {
         let header = format!("Last-Event-ID: {epoch}:2\r\n");
-        let (_stream, hello) = events(server.address(), &format!("/v1/users/ann/events?{stale}"), &header);
-        assert_eq!((&hello["recovered"], &hello["seq"]), (&json!(true), &json!(2)), "{stale}");
+        let parameter = format!("&lastEventId={epoch}%3A2");
+        // An empty header is that of a client that has no event yet.
+        for (more, header) in [("", &*header), (&*parameter, ""), (&*parameter, "Last-Event-ID:\r\n")] {
+            let (_stream, hello) = events(server.address(), &format!("/v1/users/ann/events?{stale}{more}"), header);
+            assert_eq!((&hello["recovered"], &hello["seq"]), (&json!(true), &json!(2)), "{stale}{more} {header}");
+        }
     }
+}
+
+#[test]
+fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_the_end_of_the_connection_ends() {
+    let server = Server::start(config(2, above(5)));
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PROMPTLY)).unwrap();
+    write!(stream, "GET /v1/users/ann/events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();
+    let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
+    assert!(head.contains("200 ok") && !head.contains("transfer-encoding"), "{head}");
+    assert!(head.contains("connection: close") || !head.contains("keep-alive"), "{head}");
+    let first = read_until(&mut stream, "\n\n");
+    assert!(first.starts_with("event: hello\n"), "{first}");
 }

@@ -50,7 +50,12 @@ fn read() -> Documentation {
         .for_instance(&json!("published,deleted"))
         .header(
             "Last-Event-ID",
-            "The `id` of the last message. Replaces `after` and `after_reader`, for server-sent events.",
+            "The `id` of the last message. Replaces `after` and `after_reader`, for server-sent events. An empty one is ignored.",
+            json!({"type": "string"}),
+        )
+        .query(
+            "lastEventId",
+            "The same as the header `Last-Event-ID`, for clients of server-sent events that cannot set it.",
             json!({"type": "string"}),
         )
         .answer(

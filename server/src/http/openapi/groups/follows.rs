@@ -41,7 +41,8 @@ fn follow_many() -> Documentation {
     documented("Make and remove many follow edges at once")
         .description(format!(
             "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
-             cannot be made, nothing is done, and `errors` has those. After that the edges in `unfollows` are removed, in the same commit."
+             cannot be made, nothing is done, and `errors` has those. An edge that is named several times is what single requests \
+             in this order make of it. After that the edges in `unfollows` are removed, in the same commit."
         ))
         .waits()
         .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
@@ -71,7 +72,7 @@ fn read_user() -> Documentation {
     let user = json!({
         "id": "ann", "followers": 0, "following": 1, "posts": 0, "celebrity": false,
         "cost": {"push_us_per_hour": 0.0, "pull_us_per_hour": 0.0, "decided_by": "cost"}, "active": true,
-        "last_seen": "2026-11-20T10:00:00Z",
+        "last_seen": "2026-11-20T10:00:00.000000Z",
     });
     documented("Read what is known of a source")
         .answers(200, "Counts, and whether its reader is awake.", "User", &user)

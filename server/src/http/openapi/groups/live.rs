@@ -70,6 +70,11 @@ fn events() -> Documentation {
         .description("The same messages: the `data` of an event is a `LiveMessage`, its `event` the `type`, its `id` is `epoch:seq`.")
         .resumes()
         .header("Last-Event-ID", "Where to resume, as browsers send it: `epoch:seq`.", json!({"type": "string"}))
+        .query(
+            "lastEventId",
+            "The same as the header `Last-Event-ID`, for clients that cannot set it.",
+            json!({"type": "string"}),
+        )
         .answer(
             200,
             json!({

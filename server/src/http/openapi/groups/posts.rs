@@ -115,7 +115,7 @@ fn read() -> Documentation {
 
 fn edit() -> Documentation {
     let mut edited = post();
-    edited["edited_at"] = json!("2026-11-20T10:05:00.5Z");
+    edited["edited_at"] = json!("2026-11-20T10:05:00.500000Z");
     documented("Edit a post, hide it or show it again")
         .description("By a token, what is hidden cannot be shown again: it may be hidden by the server's owner.")
         .waits()
@@ -126,5 +126,8 @@ fn edit() -> Documentation {
 }
 
 fn delete() -> Documentation {
-    documented("Delete a post").description("Its id cannot be used again.").waits().deletes()
+    documented("Delete a post")
+        .description("Its id cannot be used again, also if there is no post with it yet. A token deletes existing posts of its user only.")
+        .waits()
+        .deletes()
 }

@@ -49,6 +49,29 @@ fn requests_go_on_one_after_the_other() {
 }
 
 #[test]
+fn an_offered_upgrade_is_hidden_wherever_its_line_is_cut() {
+    for (sent, seen) in [
+        ("Connection: Upgrade, HTTP2-Settings", "Connection: Upgrad_, HTTP2-Settings"),
+        ("CONNECTION:upgrade", "CONNECTION:upgrad_"),
+        ("connection: keep-alive, upupgrade", "connection: keep-alive, upupgrad_"),
+        ("Connection: upgrade,UPGRADE", "Connection: upgrad_,UPGRAD_"),
+        ("Connection: upgrad", "Connection: upgrad"),
+        ("Connection : upgrade", "Connection : upgrade"),
+        ("Upgrade: upgrade", "Upgrade: upgrade"),
+        ("X-Connection: upgrade", "X-Connection: upgrade"),
+    ] {
+        let long = format!("Connection: {}, upgrade", "x".repeat(500));
+        for (sent, seen) in [(sent, seen), (&long, &*long.replace("upgrade", "upgrad_"))] {
+            let request =
+                |line: &str| format!("GET / HTTP/1.1\r\n{line}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nup");
+            for piece_bytes in [1, 2, 3, 7, 64, 1 << 20] {
+                assert_eq!(passed(&request(sent), piece_bytes), request(seen), "in pieces of {piece_bytes}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_no_request_or_turns_into_something_else_goes_through() {
     for head in [
         "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
