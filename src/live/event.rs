@@ -42,6 +42,13 @@ pub enum EventKind {
     Marker(Position),
 }
 
+impl EventKind {
+    /// Returns true if the event has the content of an entry.
+    pub fn is_entry(&self) -> bool {
+        matches!(self, Self::Post(_) | Self::Update(_))
+    }
+}
+
 /// An entry with a cache for its serialized text. The first connection that needs the text writes it; for many
 /// readers it is the same.
 #[derive(Debug)]

@@ -131,20 +131,13 @@ impl Queue {
         }
     }
 
-    /// Replaces the content of queued entries by an event that makes the client read the feed again. The numbers of events have no gap, so the
-    /// other entries become removals.
+    /// Makes the client read the feed again in place of each queued entry: of each, since a client that loses its connection resumes after the
+    /// last event that it has received.
     fn shorten(&mut self) {
-        let mut is_newest = true;
-        for event in self.events.iter_mut().rev() {
-            let post = match &event.kind {
-                EventKind::Post(item) => item.entry.post.id(),
-                EventKind::Update(updated) => updated.id(),
-                _ => continue,
-            };
+        for event in self.events.iter_mut().filter(|event| event.kind.is_entry()) {
             self.bytes -= event.bytes();
-            event.kind = if is_newest { EventKind::Stale(None) } else { EventKind::Remove(post) };
+            event.kind = EventKind::Stale(None);
             self.bytes += event.bytes();
-            is_newest = false;
         }
     }
 
@@ -223,9 +216,10 @@ mod tests {
         let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
         assert!(events.iter().map(|event| event.place.last).eq(0..=burst), "numbers have no gap");
         assert!(matches!(kinds[0], EventKind::Marker(_)));
-        let stale = kinds.iter().position(|kind| matches!(kind, EventKind::Stale(None))).unwrap();
-        assert!(kinds[1..stale].iter().all(|kind| matches!(kind, EventKind::Remove(_))));
-        assert!(stale + 1 < kinds.len() && kinds[stale + 1..].iter().all(|kind| matches!(kind, EventKind::Update(_))));
+        // Wherever the connection is lost, the client has been asked to read what it lacks.
+        let stale = kinds[1..].iter().take_while(|kind| matches!(kind, EventKind::Stale(None))).count();
+        assert!(stale > 10 && 1 + stale < kinds.len(), "{kinds:?}");
+        assert!(kinds[1 + stale..].iter().all(|kind| matches!(kind, EventKind::Update(_))));
     }
 
     #[test]

@@ -392,6 +392,7 @@ impl Writer {
                 following.keep(RetainedRange { source: SourceSlot(source), from, until, since, hidden });
             }
         });
+        record.kept.iter().for_each(|kept| self.world().sources.note_kept(&follower, SourceSlot(kept.0)));
         Ok(())
     }
 

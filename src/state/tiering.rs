@@ -62,8 +62,7 @@ pub(super) struct UnwrittenChanges {
     full: FxHashSet<SourceSlot>,
     /// Archived posts that were edited. They are kept in memory until the archive has the new version.
     rewrites: FxHashSet<PostId>,
-    /// Deleted posts: their entries must be removed from the archive, and their tombstones written to it.
-    tombstoned: Vec<Arc<Post>>,
+    tombstoned: Vec<Deletion>,
     /// Tombstones in memory that the archive has too, oldest first.
     tombstones: VecDeque<PostId>,
     /// Posts that are being written to the archive.
@@ -82,6 +81,14 @@ struct Lap {
     cutoff: Position,
 }
 
+/// A deletion that the archive does not have yet: the entries of the post must be removed there, and its tombstone written.
+#[derive(Clone, Debug)]
+struct Deletion {
+    id: PostId,
+    /// None if the id was deleted before there was a post with it.
+    post: Option<Arc<Post>>,
+}
+
 /// One round of tiering.
 #[derive(Clone, Debug, Default)]
 pub struct Tiering {
@@ -90,7 +97,7 @@ pub struct Tiering {
     entries: Vec<(SourceSlot, Position, Route)>,
     posts: Vec<Arc<Post>>,
     rewrites: Vec<Arc<Post>>,
-    tombstoned: Vec<Arc<Post>>,
+    tombstoned: Vec<Deletion>,
     /// The number of tombstones in memory that the archive has once this is written.
     tombstones: usize,
 }
@@ -127,7 +134,14 @@ impl UnwrittenChanges {
     pub(super) fn note_deleted(&mut self, post: &Arc<Post>) {
         if self.limits.is_some() {
             self.rewrites.remove(&post.id());
-            self.tombstoned.push(Arc::clone(post));
+            self.tombstoned.push(Deletion { id: post.id(), post: Some(Arc::clone(post)) });
+        }
+    }
+
+    /// Notes a deleted id that had no post.
+    pub(super) fn note_deleted_id(&mut self, id: PostId) {
+        if self.limits.is_some() {
+            self.tombstoned.push(Deletion { id, post: None });
         }
     }
 }
@@ -246,9 +260,7 @@ impl Writer {
             }
         }
         let archived = tiering.tombstones + tiering.tombstoned.len();
-        for post in tiering.tombstoned {
-            self.backlog.tombstones.push_back(post.id());
-        }
+        self.backlog.tombstones.extend(tiering.tombstoned.into_iter().map(|deletion| deletion.id));
         for _ in TOMBSTONES_IN_MEMORY_MAX..self.backlog.tombstones.len().min(archived) {
             match self.backlog.tombstones.pop_front() {
                 Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
@@ -374,7 +386,7 @@ impl Tiering {
     pub fn batch(&self, world: &World) -> Batch {
         let name = |slot: SourceSlot| world.sources.at(slot).id.clone();
         let post = |post: &Arc<Post>| (post.id(), ArchivedRecord::Post(encode(world, post)));
-        let tombstone = |post: &Arc<Post>| (post.id(), ArchivedRecord::Deleted);
+        let tombstone = |deletion: &Deletion| (deletion.id, ArchivedRecord::Deleted);
         let removed = |post: &Arc<Post>| {
             let at = post.position;
             post.sources().iter().map(move |source| (source.id.clone(), at)).collect::<Vec<_>>()
@@ -385,7 +397,7 @@ impl Tiering {
                 .chain(self.tombstoned.iter().map(tombstone))
                 .collect(),
             placed: self.entries.iter().map(|(slot, position, route)| (name(*slot), *position, *route)).collect(),
-            removed: self.tombstoned.iter().flat_map(removed).collect(),
+            removed: self.tombstoned.iter().filter_map(|deletion| deletion.post.as_ref()).flat_map(removed).collect(),
         }
     }
 }

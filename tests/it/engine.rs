@@ -172,6 +172,17 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
 }
 
 #[tokio::test]
+async fn a_delete_and_the_publish_behind_it_in_one_group_leave_no_post() {
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
+    for id in 1..100 {
+        let late = Draft { id: Some(PostId(id)), ..draft("bob", "1") };
+        let (deleted, published) = tokio::join!(engine.delete(PostId(id)), engine.publish(late, false));
+        assert_eq!((deleted, published.err()), (Ok(()), Some(Error::PostDeleted(PostId(id)))));
+    }
+    engine.shutdown();
+}
+
+#[tokio::test]
 async fn a_store_is_as_full_by_edits_as_by_new_posts() {
     let limit = 200_000;
     let engine = Engine::start(EngineConfig { store_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });

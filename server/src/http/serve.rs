@@ -156,10 +156,10 @@ async fn tls_only(
     placed: io::Result<StalledSocketTimeout>,
 ) -> Result<StalledSocketTimeout, TlsError<io::Error, Infallible>> {
     let socket = placed.map_err(TlsError::Tls)?;
-    // A client that sends nothing is for the timeout of the handshake.
     match rt::time::timeout(HEAD_TIMEOUT, plain_text::is_spoken(socket.socket())).await {
         Ok(true) => Err(TlsError::Tls(plain_text::refuse(socket).await)),
-        Ok(false) | Err(_) => Ok(socket),
+        Ok(false) => Ok(socket),
+        Err(_) => Err(TlsError::Timeout),
     }
 }
 

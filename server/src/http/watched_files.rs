@@ -29,16 +29,17 @@ pub struct WatchedFiles<const N: usize> {
     read: [Stamp; N],
     /// The stamps at the last check.
     seen: [Stamp; N],
-    /// The error of the last read and the stamps at that time. None if the last read succeeded. An empty error stands for a read that was asked
-    /// for.
+    /// The error of the last read and the stamps at that time. None if the last read succeeded.
     failure: Option<([Stamp; N], String)>,
+    /// True until the files are read, after somebody has asked for it.
+    is_asked: bool,
 }
 
 impl<const N: usize> WatchedFiles<N> {
     /// Watches files that are read after this, so that a change meanwhile is detected at the next check.
     pub fn new(files: [PathBuf; N]) -> Self {
         let read = stamps(&files);
-        Self { files, read, seen: read, failure: None }
+        Self { files, read, seen: read, failure: None, is_asked: false }
     }
 
     /// Returns the paths of the files.
@@ -52,17 +53,16 @@ impl<const N: usize> WatchedFiles<N> {
     pub fn is_read_due(&mut self) -> bool {
         let now = stamps(&self.files);
         let is_still = std::mem::replace(&mut self.seen, now) == now;
-        let is_due = is_still && (self.read != now || self.failure.is_some());
+        let is_due = self.is_asked || is_still && (self.read != now || self.failure.is_some());
         if is_due {
             self.read = now;
         }
         is_due
     }
 
-    /// Makes the next check read the files, whether they have changed or not.
+    /// Makes the next check read the files, whether they have changed or not, and log a failure, whether it is known or not.
     pub fn ask(&mut self) {
-        self.seen = stamps(&self.files);
-        self.failure.get_or_insert_with(|| (self.seen, String::new()));
+        self.is_asked = true;
     }
 
     /// Returns true if the files are unchanged since [`Self::is_read_due`] returned true. If they have changed, a later call to
@@ -73,14 +73,15 @@ impl<const N: usize> WatchedFiles<N> {
 
     /// Notes that the files were read. Returns true if the read before had failed.
     pub fn note_success(&mut self) -> bool {
-        self.failure.take().is_some_and(|(_, cause)| !cause.is_empty())
+        self.is_asked = false;
+        self.failure.take().is_some()
     }
 
     /// Notes that the files could not be read. Returns true if the failure is to be logged: it is another one than that of the read before,
     /// or the files have changed in between.
     pub fn note_failure(&mut self, cause: String) -> bool {
         let failure = Some((self.read, cause));
-        let is_new = self.failure != failure;
+        let is_new = std::mem::take(&mut self.is_asked) || self.failure != failure;
         self.failure = failure;
         is_new
     }
@@ -130,6 +131,8 @@ mod tests {
         fs::write(&file, "the second").unwrap();
         watched.ask();
         assert!(watched.is_read_due() && watched.note_failure("invalid".to_owned()));
+        watched.ask();
+        assert!(watched.is_read_due() && watched.note_failure("invalid".to_owned()), "whoever asks gets an answer");
         watched.ask();
         assert!(watched.is_read_due() && watched.note_success(), "the read before had failed");
     }

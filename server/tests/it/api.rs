@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
 use tidewire::feed::celebrity::CelebrityPolicy;
 
 use crate::server::Server;
@@ -59,6 +60,31 @@ fn a_post_goes_in_and_comes_out_as_the_contract_says() {
     assert_eq!(server.get("/v1/posts/77").status, 404);
     let tombstoned = server.post("/v1/posts", &sent);
     assert_eq!((tombstoned.status, &tombstoned.json()["code"]), (409, &json!("post_deleted")));
+}
+
+#[test]
+fn a_delete_that_overtakes_its_publish_holds_also_after_a_restart() {
+    for takes_snapshot in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Server::of(Engine::open_directory(EngineConfig::default(), directory.path()).unwrap());
+        let late = json!({"id": "777", "author": "bob", "body": 1});
+        let is_refused = |server: &Server| {
+            let refused = server.post("/v1/posts", &late);
+            assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("post_deleted")));
+            assert_eq!(server.get("/v1/posts/777").status, 404);
+        };
+        let server = open();
+        for _ in 0..2 {
+            assert_eq!(server.send("DELETE", "/v1/posts/777", None, "").status, 204);
+        }
+        is_refused(&server);
+        assert_eq!(server.post("/v1/posts", &json!({"id": "778", "author": "bob", "body": 1})).status, 201);
+        if takes_snapshot {
+            assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+        }
+        drop(server);
+        is_refused(&open());
+    }
 }
 
 #[test]

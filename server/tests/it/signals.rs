@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill::{self, Program};
 use crate::live::client::{Client, Next};
 
@@ -212,20 +213,30 @@ fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
 fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (data, file) = (directory.path().join("data"), directory.path().join("access.toml"));
-    let key = |name: &str| format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{}\"\n", "0".repeat(64));
-    fs::write(&file, key("first")).unwrap();
+    let no_key = format!("[[server-key]]\nname = \"nobody\"\nsha256 = \"{}\"\n", "0".repeat(64));
+    fs::write(&file, no_key).unwrap();
     let program = Program::start(&data, &["--access", file.to_str().unwrap()]);
+    // The file is as it was.
     program.signal("HUP");
-    program.signal("HUP");
-    until("it goes on", || program.get("/healthz").is_some_and(|(status, _)| status == 200));
-    // What cannot be used changes nothing.
+    let status_with_key = || {
+        let request = program.agent.get(format!("{}/v1/stats", program.url));
+        request.header("authorization", bearer(SERVER_KEY)).call().unwrap().status().as_u16()
+    };
+    assert_eq!(status_with_key(), 401);
+    fs::write(&file, tokens::file()).unwrap();
+    until("the new key is accepted", || status_with_key() == 200);
+    // What cannot be used changes nothing, and is reported each time.
     fs::write(&file, "no keys").unwrap();
-    program.signal("HUP");
-    assert_eq!(program.get("/healthz").unwrap().0, 200);
+    for _ in 0..2 {
+        program.signal("HUP");
+        assert_eq!(status_with_key(), 200);
+    }
     program.signal("TERM");
     let (status, log) = program.ended();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(log.contains("SIGHUP: loading the access file again"), "{log}");
+    let count = |text: &str| log.matches(text).count();
+    assert_eq!(count("SIGHUP: loading the access file again"), 3, "{log}");
+    assert!(count("loaded new keys from") >= 2 && count("the previous keys remain valid") >= 1, "{log}");
 
     let program = Program::start(directory.path().join("other").as_path(), &[]);
     program.signal("HUP");

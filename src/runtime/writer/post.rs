@@ -27,7 +27,9 @@ impl<J: Journal> Scribe<J> {
         {
             return refuse(reply, archive_failed(&cause));
         }
-        let growth = self.growth(&post, body.as_ref());
+        // A post can be hidden however full the memory is.
+        let only_hides = body.is_none() && hidden == Some(true);
+        let growth = if only_hides { 0 } else { self.growth(&post, body.as_ref()) };
         if growth > 0
             && let Err(full) = self.check_store_bytes()
         {

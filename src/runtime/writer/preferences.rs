@@ -87,7 +87,8 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
         }
         self.check_sources_limit([&reader, &source].into_iter())?;
-        self.check_preference_bytes(on)?;
+        // A block protects the reader, however full the memory is.
+        self.check_preference_bytes(on && how == MuteOrBlock::Mute)?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Silenced { reader, source, how, since }))
     }

@@ -4,12 +4,14 @@ use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 
-use crate::feed::following::Following;
 use crate::id::SourceSlot;
 
 /// These readers, by source.
 #[derive(Debug, Default)]
 pub(super) struct Keepers(RwLock<FxHashMap<SourceSlot, RoaringBitmap>>);
+
+/// Bytes that are counted for a reader who keeps posts of a source. The first one of a source takes more, and most take less.
+pub(super) const KEEPER_BYTES: usize = 64;
 
 impl Keepers {
     /// Returns the readers who keep posts of a source.
@@ -17,27 +19,20 @@ impl Keepers {
         self.0.read().get(&source).cloned().unwrap_or_default()
     }
 
-    /// Returns the sources whose posts a reader keeps without following them.
-    pub(super) fn kept(following: &Following) -> Vec<SourceSlot> {
-        following.only_kept().collect()
-    }
-
-    /// Notes that a reader keeps posts of other sources than before. Only the writer calls it.
-    pub(super) fn replace(&self, reader: SourceSlot, before: &[SourceSlot], now: &[SourceSlot]) {
-        if before == now {
-            return;
+    /// Notes whether a reader keeps posts of a source. Returns true if that is new. Only the writer calls it.
+    pub(super) fn set(&self, reader: SourceSlot, source: SourceSlot, keeps: bool) -> bool {
+        if keeps {
+            return self.0.write().entry(source).or_default().insert(reader.0);
+        }
+        if !self.0.read().contains_key(&source) {
+            return false;
         }
         let mut by_source = self.0.write();
-        for source in before {
-            if let Some(readers) = by_source.get_mut(source) {
-                readers.remove(reader.0);
-                if readers.is_empty() {
-                    by_source.remove(source);
-                }
-            }
+        let Some(readers) = by_source.get_mut(&source) else { return false };
+        let was_there = readers.remove(reader.0);
+        if readers.is_empty() {
+            by_source.remove(&source);
         }
-        for source in now {
-            by_source.entry(*source).or_default().insert(reader.0);
-        }
+        was_there
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::feed::preferences::Preferences;
 use crate::id::SourceSlot;
-use crate::state::sources::keepers::Keepers;
+use crate::state::sources::keepers::KEEPER_BYTES;
 use crate::state::sources::{Edges, SOURCES_SAMPLE_MAX, Source, Sources, preferences_bytes};
 
 impl Sources {
@@ -29,11 +29,19 @@ impl Sources {
     /// Changes the edges of a source. Only the writer calls it.
     pub(in crate::state) fn change_edges<T>(&self, source: &Source, change: impl FnOnce(&mut Edges) -> T) -> T {
         let mut edges = source.edges.write();
-        let (before, kept) = (edges.bytes(), Keepers::kept(&edges.following));
+        let before = edges.bytes();
         let changed = change(&mut edges);
         self.note_graph_bytes(before, edges.bytes());
-        self.keepers.replace(source.slot, &kept, &Keepers::kept(&edges.following));
         changed
+    }
+
+    /// Notes whether a reader keeps earlier posts of a source, after an edge between them was changed. Only the writer calls it.
+    pub(in crate::state) fn note_kept(&self, reader: &Source, source: SourceSlot) {
+        let keeps = reader.following().is_only_kept(source);
+        if self.keepers.set(reader.slot, source, keeps) {
+            let bytes = [0, KEEPER_BYTES];
+            self.note_graph_bytes(bytes[usize::from(!keeps)], bytes[usize::from(keeps)]);
+        }
     }
 
     /// Returns the readers who keep earlier posts of a source that they follow no longer.

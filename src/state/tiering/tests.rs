@@ -80,6 +80,20 @@ fn what_is_edited_while_it_is_being_written_is_written_again() {
 }
 
 #[test]
+fn the_tombstone_of_an_id_that_had_no_post_is_written_to_the_archive_once() {
+    let (world, mut writer) = world(1, usize::MAX);
+    let deleted = Event::Deleted { id: PostId(7), repost_of: None, post: None };
+    (0..2).for_each(|_| drop(writer.apply(&deleted)));
+    let round = writer.collect_tiering(Sequence(1));
+    let batch = round.batch(&world);
+    assert!(matches!(batch.posts[..], [(PostId(7), ArchivedRecord::Deleted)]) && batch.removed.is_empty());
+    writer.finish_tiering(round);
+    writer.apply(&deleted);
+    assert!(writer.collect_tiering(Sequence(2)).is_empty());
+    assert_eq!(writer.backlog.tombstones, [PostId(7)], "it leaves memory some day");
+}
+
+#[test]
 fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
     let (world, mut writer) = world(1_000, 50_000);
     (0..400).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 4), None))));

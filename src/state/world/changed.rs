@@ -151,13 +151,16 @@ impl Writer {
     ) -> Applied {
         let world = Arc::clone(&self.world);
         // The second time it changes nothing.
-        let changed = changed.filter(|_| !is_deleted_there && !world.posts.is_deleted(id));
+        let is_new = !is_deleted_there && !world.posts.is_deleted(id);
+        let changed = changed.filter(|_| is_new);
         let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
         world.reposts.forget_id(id, repost_of);
         world.posts.write_tombstone(id);
         // A node of a cluster that has not judged the deletion did not look the post up.
         if is_deleted_there || world.behind_log().is_some() {
             self.backlog.note_tombstone(id);
+        } else if is_new {
+            self.backlog.note_deleted_id(id);
         }
         let Some(changed) = changed else { return Applied::Done };
         let post = self.affected(changed);

@@ -79,6 +79,7 @@ impl Writer {
             }
             following.drop_superfluous(source.slot);
         });
+        self.world.sources.note_kept(follower, source.slot);
         self.world.edges.fetch_add(1, Ordering::Relaxed);
         self.update_celebrity(source, count);
     }
@@ -142,6 +143,7 @@ impl Writer {
             Some(until) => edges.following_mut().remove_but_keep(source.slot, until),
             None => edges.following_mut().remove(source.slot),
         });
+        sources.note_kept(follower, source.slot);
         let Some(edge) = removed else { return };
         let count = sources.change_edges(source, |edges| {
             edges.followers.remove(follower.slot, edge.since, edge.hidden, sharding);

@@ -5,16 +5,18 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::http::admission::{Admission, Permit};
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
-use tidewire::engine::Unread;
+use tidewire::engine::{Engine, Unread};
 use tidewire::feed::cursor;
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::resume::Resume;
-use tidewire::id::Text;
+use tidewire::id::{SourceId, Text};
 
 /// Handles `PUT /v1/users/{user}/mutes/{source}` and `…/blocks/{source}`.
 pub(in crate::http) async fn silence(
@@ -97,6 +99,7 @@ pub(in crate::http) async fn mark(
     wait(&request)?;
     let reader = user(&request)?;
     let bytes = body.json_bytes(&request)?;
+    let _permit = permit_to_count(&request, &engine, &reader)?;
     // Two calls: the scribe commits the marker, and only then the reader's actor can count from it.
     engine.mark(reader.clone(), new_marker(bytes)?).await?;
     Ok(unread(&engine.unread(&reader).await?))
@@ -105,7 +108,14 @@ pub(in crate::http) async fn mark(
 /// Handles `GET /v1/users/{user}/marker`.
 pub(in crate::http) async fn marker(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    Ok(unread(&engine.unread(&user(&request)?).await?))
+    let reader = user(&request)?;
+    let _permit = permit_to_count(&request, &engine, &reader)?;
+    Ok(unread(&engine.unread(&reader).await?))
+}
+
+/// Admits counting the unread entries of a reader. That of a sleeping one takes as long as waking the reader does.
+fn permit_to_count(request: &HttpRequest, engine: &Engine, reader: &SourceId) -> Result<Option<Permit>, Problem> {
+    if engine.is_awake(reader) { Ok(None) } else { Admission::of(request)?.enter(WorkKind::WakeUp).map(Some) }
 }
 
 fn unread(Unread { marker, entries, capped, complete, .. }: &Unread) -> HttpResponse {

@@ -91,10 +91,15 @@ where
 
 /// Restores the header `Connection` of a WebSocket, whose offer of an upgrade was hidden from the parser.
 fn restore_upgrade(request: &mut ServiceRequest) {
-    let is_hidden =
-        |value: &HeaderValue| value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains(HIDDEN_UPGRADE));
-    if is_websocket(request.headers()) && request.headers().get_all(CONNECTION).any(is_hidden) {
-        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if !is_websocket(request.headers()) {
+        return;
+    }
+    let is_hidden = |option: &&str| option.trim().eq_ignore_ascii_case(HIDDEN_UPGRADE);
+    let values = request.headers().get_all(CONNECTION).filter_map(|value| value.to_str().ok());
+    let mut options: Vec<&str> = values.flat_map(|value| value.split(',')).collect();
+    options.iter_mut().filter(|option| is_hidden(option)).for_each(|option| *option = "upgrade");
+    if let Ok(restored) = HeaderValue::from_str(&options.join(",")) {
+        request.headers_mut().insert(CONNECTION, restored);
     }
 }
 

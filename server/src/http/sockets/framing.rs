@@ -39,15 +39,19 @@ pub(super) struct Framing {
     line_bytes: usize,
     /// Bytes of the current chunked body besides its data and the necessary size lines.
     overhead_bytes: usize,
-    /// How much of [`CONNECTION`] and then of [`UPGRADE`] the current line of a head has; `None` in lines of other headers.
+    /// Where the current line of a head is; `None` in lines of other headers than `Connection`.
     offer: Option<Offer>,
     head: RequestHead,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Offer {
+    /// After this many bytes of [`CONNECTION`].
     Name(usize),
-    Value(usize),
+    /// After this many bytes of [`UPGRADE`], at the start of an option.
+    Upgrade(usize),
+    /// In another option.
+    Other,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -200,23 +204,26 @@ impl Framing {
     }
 
     /// Replaces the last byte of each option `upgrade` of the header `Connection` in these bytes of a line. WebSockets get it back in
-    /// [`super::answering`].
+    /// [`super::answering`], so an option that has the replacement already is made another one.
     fn hide_upgrade(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
             let letter = byte.to_ascii_lowercase();
             self.offer = match self.offer {
                 None => return,
                 Some(Offer::Name(known)) if letter != CONNECTION[known] => None,
-                Some(Offer::Name(known)) if known + 1 == CONNECTION.len() => Some(Offer::Value(0)),
+                Some(Offer::Name(known)) if known + 1 == CONNECTION.len() => Some(Offer::Upgrade(0)),
                 Some(Offer::Name(known)) => Some(Offer::Name(known + 1)),
-                Some(Offer::Value(known)) if letter != UPGRADE[known] => {
-                    Some(Offer::Value(usize::from(letter == UPGRADE[0])))
+                Some(Offer::Upgrade(_) | Offer::Other) if b", \t".contains(&letter) => Some(Offer::Upgrade(0)),
+                Some(Offer::Upgrade(known)) if known + 1 == UPGRADE.len() => {
+                    match letter {
+                        b'e' => *byte = b'_',
+                        b'_' => *byte = b'-',
+                        _ => {}
+                    }
+                    Some(Offer::Other)
                 }
-                Some(Offer::Value(known)) if known + 1 == UPGRADE.len() => {
-                    *byte = b'_';
-                    Some(Offer::Value(0))
-                }
-                Some(Offer::Value(known)) => Some(Offer::Value(known + 1)),
+                Some(Offer::Upgrade(known)) if letter == UPGRADE[known] => Some(Offer::Upgrade(known + 1)),
+                Some(Offer::Upgrade(_) | Offer::Other) => Some(Offer::Other),
             };
         }
     }

@@ -287,3 +287,15 @@ fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose()
         assert_eq!(lenient.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&post("7"))).status, status);
     }
 }
+
+#[test]
+fn what_a_source_costs_is_told_to_nobody_but_itself_and_the_server() {
+    let world = World::new();
+    world.publish(&json!({"author": "ann", "id": "45", "body": 0}));
+    let cost = |credential: &str, reader: &str, id: &str| {
+        world.ask(credential, "GET", &format!("/v1/users/{reader}/feed/explain/{id}"), None).json()["cost"].clone()
+    };
+    assert!(cost(SERVER_KEY, "ann", BY_TAG).is_object());
+    assert!(cost(&tokens::token("ann"), "ann", BY_TAG).is_null());
+    assert!(cost(&tokens::token("ann"), "ann", "45").is_object());
+}

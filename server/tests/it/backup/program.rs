@@ -30,7 +30,7 @@ fn posts(program: &Program) -> usize {
     feed["items"].as_array().map_or(0, Vec::len)
 }
 
-/// Waits until everything that was written is in the store.
+/// Waits until a metric has this value.
 fn wait_for_metric(program: &Program, name: &str, value: f64) {
     let began = Instant::now();
     while metric(program, name) != Some(value) {
@@ -39,6 +39,7 @@ fn wait_for_metric(program: &Program, name: &str, value: f64) {
     }
 }
 
+/// Waits until everything that was written is in the store.
 fn wait_for_backup(program: &Program) {
     let began = Instant::now();
     // The age is in whole seconds. What was sent may be of a run that began before.

@@ -53,7 +53,9 @@ fn an_offered_upgrade_is_hidden_wherever_its_line_is_cut() {
     for (sent, seen) in [
         ("Connection: Upgrade, HTTP2-Settings", "Connection: Upgrad_, HTTP2-Settings"),
         ("CONNECTION:upgrade", "CONNECTION:upgrad_"),
-        ("connection: keep-alive, upupgrade", "connection: keep-alive, upupgrad_"),
+        ("connection: keep-alive,upgrade\t", "connection: keep-alive,upgrad_\t"),
+        ("connection: not-upgrade, upupgrade, x", "connection: not-upgrade, upupgrade, x"),
+        ("connection: upgrad_", "connection: upgrad-"),
         ("Connection: upgrade,UPGRADE", "Connection: upgrad_,UPGRAD_"),
         ("Connection: upgrad", "Connection: upgrad"),
         ("Connection : upgrade", "Connection : upgrade"),
