@@ -42,8 +42,8 @@ counts() { # NAME
         /^   Doc-tests / { documentation = 1 }
         documentation && /^test result:/ { passed += $4; failed += $6; skipped += $8; documentation = 0 }
         /^(# |ℹ )(pass|fail|skipped) [0-9]+$/ { if ($2 == "pass") passed += $3; else if ($2 == "fail") failed += $3; else skipped += $3 }
-        /^=+ .*(passed|failed|error).* in [0-9.]+s/ {
-            for (i = 2; i < NF; i++) {
+        /^(=+ )?[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s/ {
+            for (i = 1; i < NF; i++) {
                 if ($(i + 1) ~ /^passed/) passed += $i
                 if ($(i + 1) ~ /^(failed|error)/) failed += $i
                 if ($(i + 1) ~ /^skipped/) skipped += $i

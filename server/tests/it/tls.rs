@@ -34,6 +34,14 @@ pub fn read(directory: &Path) -> Result<Arc<Certificate>, CertificateError> {
     Certificate::read(directory.join("cert.pem"), directory.join("key.pem"))
 }
 
+/// A server with nothing but this certificate.
+fn serving(certificate: Arc<Certificate>) -> Server {
+    let engine = Engine::start(EngineConfig::default());
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(certificate);
+    Server::serving(state, engine)
+}
+
 /// A connection of a client that trusts nothing but this certificate, or why there is none.
 pub fn connect(
     address: SocketAddr,
@@ -68,10 +76,7 @@ pub fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str,
 fn pages_and_live_feeds_come_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(state, engine);
+    let server = serving(read(directory.path()).unwrap());
 
     let mut stream = connect(server.address(), &issued).unwrap();
     let body = json!({"author": "ann", "body": "by TLS"}).to_string();
@@ -91,10 +96,7 @@ fn pages_and_live_feeds_come_over_tls() {
 fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
     let directory = tempfile::tempdir().unwrap();
     issue(directory.path());
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(state, engine);
+    let server = serving(read(directory.path()).unwrap());
     let follows = directory.path().join("follows.txt");
     fs::write(&follows, "ann bob\n").unwrap();
     let import = |ca_file: Option<&Path>| {
@@ -120,10 +122,7 @@ fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
 fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
     let directory = tempfile::tempdir().unwrap();
     issue(directory.path());
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(state, engine);
+    let server = serving(read(directory.path()).unwrap());
     let address = format!("localhost:{}", server.address().port());
     for (scheme, words, code) in [
         ("http", "feed ann", 1),
@@ -146,10 +145,7 @@ fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
 fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(state, engine);
+    let server = serving(read(directory.path()).unwrap());
     let large =
         format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{}", "x".repeat(60_000));
     for request in ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET", &large] {
@@ -185,10 +181,7 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let first = issue(directory.path());
     let certificate = read(directory.path()).unwrap();
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(Arc::clone(&certificate));
-    let server = Server::serving(state, engine);
+    let server = serving(Arc::clone(&certificate));
     assert!(connect(server.address(), &first).is_ok());
 
     fs::write(directory.path().join("key.pem"), "nothing").unwrap();
@@ -214,10 +207,7 @@ fn a_key_that_is_repaired_without_a_new_time_or_length_is_used() {
     let key = directory.path().join("key.pem");
     issue(directory.path());
     let certificate = read(directory.path()).unwrap();
-    let engine = Engine::start(EngineConfig::default());
-    let mut state = HttpState::from(engine.clone());
-    state.certificate = Some(Arc::clone(&certificate));
-    let server = Server::serving(state, engine);
+    let server = serving(Arc::clone(&certificate));
 
     let renewed = issue(directory.path());
     let (good, bad) = (fs::read(&key).unwrap(), "x".repeat(fs::metadata(&key).unwrap().len() as usize));
