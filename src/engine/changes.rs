@@ -91,7 +91,10 @@ impl Engine {
     /// Returns the post that was accepted at this instant, if it is in memory and as it was published.
     pub fn unchanged_post(&self, id: PostId, accepted_at: UnixMicros) -> Option<Arc<Post>> {
         let post = self.inner.shared.world.posts.stored(id).and_then(Stored::live)?;
-        let is_unchanged = post.accepted_at == accepted_at && post.edited_at.is_none() && !post.hidden;
+        // The repost, or one that names it, may be redirected: then it does not have the text, or its event has more.
+        let is_redirected = post.repost_of.is_some() && self.inner.shared.world.reposts.has_redirected();
+        let is_unchanged =
+            post.accepted_at == accepted_at && post.edited_at.is_none() && !post.hidden && !is_redirected;
         is_unchanged.then_some(post)
     }
 

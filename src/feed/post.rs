@@ -85,6 +85,23 @@ pub struct Draft {
     /// The author of that post, if it was known when this one was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<SourceId>,
+    /// If this is a repost: the reposts of its id that were published before it. From now on they repeat the original post, as they would if
+    /// they had been published later. They are determined when this post is published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_reposts: Vec<EarlierRepost>,
+}
+
+/// A repost that was published before the post that it names, as it was when that post was published. A node may have it in the archive only.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlierRepost {
+    /// Its position in feeds.
+    pub at: Position,
+    /// Its author, then its tags and its topic in any order.
+    pub sources: Vec<SourceId>,
+    /// True if it is hidden.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }
 
 impl Draft {
@@ -102,6 +119,7 @@ impl Draft {
             origin: None,
             reply_to: None,
             answered: None,
+            earlier_reposts: Vec::new(),
         }
     }
 
@@ -245,6 +263,14 @@ impl Post {
             post.edited_at = Some(at);
         }
         post.encode(body.map_or(self.body(), Body::as_str));
+        post
+    }
+
+    /// Returns the same post as a repost of `origin`.
+    #[must_use]
+    pub fn repeating(&self, origin: PostId) -> Self {
+        let mut post = Self { repost_of: Some(origin), ..self.clone() };
+        post.encode(self.body());
         post
     }
 

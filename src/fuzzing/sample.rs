@@ -8,7 +8,7 @@ use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge};
 use crate::feed::followers::Sharding;
 use crate::feed::position::Position;
-use crate::feed::post::{Body, Draft};
+use crate::feed::post::{Body, Draft, EarlierRepost};
 use crate::feed::rules::{Replies, Rules};
 use crate::id::{PostId, SourceId};
 use crate::recovery::{Recovered, Recovery, RecoveryProgress};
@@ -28,10 +28,16 @@ fn source(id: &str) -> SourceId {
 fn published(id: u64, author: &str) -> Event {
     let position = Position { published_at: UnixMicros(id as i64 * 1_000), id: PostId(id) };
     let body = Body::new(&format!("{{\"text\":\"post {id}\"}}")).expect("this is JSON");
+    let earlier = |id| EarlierRepost {
+        at: Position { published_at: UnixMicros(id as i64 * 1_000), id: PostId(id) },
+        sources: vec![source("bob"), source("tag:tea")],
+        hidden: id == 4,
+    };
     let draft = Draft {
         tags: vec![source("tag:tea")],
         repost_of: id.is_multiple_of(3).then(|| PostId(id - 1)),
         reply_to: id.is_multiple_of(4).then(|| PostId(id - 3)),
+        earlier_reposts: id.is_multiple_of(3).then(|| earlier(id - 2)).into_iter().collect(),
         ..Draft::new(source(author), body)
     };
     Event::Published { position, draft, accepted_at: position.published_at }

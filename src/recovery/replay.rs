@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 
 use crate::clock::Taken;
 use crate::feed::event::Event;
-use crate::feed::post::Post;
+use crate::feed::post::{EarlierRepost, Post};
 use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
 use crate::state::tiering::changed_post;
 use crate::state::world::Applied;
@@ -62,14 +62,17 @@ pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
 /// An event that is prepared for being applied.
 enum Prepared {
     /// A published post, already encoded: the encoding is most of the work.
-    Post(Post),
+    Post(Post, Vec<EarlierRepost>),
     Other(Event),
 }
 
 impl From<Event> for Prepared {
     fn from(event: Event) -> Self {
         match event {
-            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft, accepted_at)),
+            Event::Published { position, mut draft, accepted_at } => {
+                let earlier = std::mem::take(&mut draft.earlier_reposts);
+                Self::Post(Post::new(position, &draft, accepted_at), earlier)
+            }
             other => Self::Other(other),
         }
     }
@@ -79,13 +82,13 @@ impl From<Event> for Prepared {
 fn apply(state: &mut Recovered, event: Prepared, through: Sequence) {
     let lead_us = state.last_instant.lead_us;
     let changed = match &event {
-        Prepared::Post(post) => Some(post.id()),
+        Prepared::Post(post, _) => Some(post.id()),
         Prepared::Other(event) => changed_post(event),
     };
     let (applied, taken) = match event {
-        Prepared::Post(post) => {
+        Prepared::Post(post, earlier) => {
             let instant = post.accepted_at;
-            (state.writer.publish(post), Some(Taken { instant, lead_us }))
+            (state.writer.publish(post, &earlier), Some(Taken { instant, lead_us }))
         }
         Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };

@@ -23,11 +23,16 @@ pub struct RepostIndex {
     origins: AtomicUsize,
     /// The number of reposts, each counted once for each of its sources.
     reposts: AtomicUsize,
+    /// The originals of reposts that were published before the repost that they name. The archive may have these as reposts of that one.
+    redirected: DashMap<PostId, PostId, foldhash::fast::RandomState>,
 }
 
 /// Bytes of the index itself for one original post: its entry in a table that is two thirds full, and the allocation to
 /// which that points.
 const ENTRY_BYTES: usize = size_of::<(PostId, usize)>() * 3 / 2 + size_of::<RwLock<Reposts>>() + 2 * size_of::<usize>();
+
+/// Bytes of one redirected repost, by the same rule.
+const REDIRECTED_BYTES: usize = size_of::<(PostId, PostId)>() * 3 / 2;
 
 impl RepostIndex {
     /// Returns the reposts of a post, if it has any.
@@ -96,18 +101,51 @@ impl RepostIndex {
         }
         let each = bytes as f64 / looked.max(1) as f64;
         let on_heap = each * self.reposts.load(Ordering::Relaxed) as f64;
-        on_heap as usize + self.origins.load(Ordering::Relaxed) * ENTRY_BYTES
+        let redirected = self.redirected.len() * REDIRECTED_BYTES;
+        on_heap as usize + self.origins.load(Ordering::Relaxed) * ENTRY_BYTES + redirected
     }
 
     /// Adds a repost, and whether it is hidden. Does nothing if the post is not a repost. Only the writer calls it.
     pub(super) fn note(&self, post: &Post) {
         let Some(origin) = post.repost_of else { return };
-        let reposts = self.get_or_create(origin);
         let sources = post.sources().iter().map(|source| source.slot);
+        self.insert(origin, post.position, post.author().slot, sources, post.hidden);
+    }
+
+    /// Returns the original of a redirected repost.
+    pub fn redirected_to(&self, repost: PostId) -> Option<PostId> {
+        self.redirected.get(&repost).map(|origin| *origin)
+    }
+
+    /// Returns true if any repost is redirected.
+    pub fn has_redirected(&self) -> bool {
+        !self.redirected.is_empty()
+    }
+
+    /// Marks a repost as redirected. Only the writer calls it.
+    pub(super) fn note_redirected(&self, repost: PostId, origin: PostId) {
+        self.redirected.insert(repost, origin);
+    }
+
+    /// Adds a repost of `origin`, as stored for each of its sources, and whether it is hidden. Only the writer calls it.
+    pub(super) fn insert(
+        &self,
+        origin: PostId,
+        at: Position,
+        author: SourceSlot,
+        sources: impl Iterator<Item = SourceSlot>,
+        hidden: bool,
+    ) {
+        let reposts = self.get_or_create(origin);
         let mut reposts = reposts.write();
-        let added = reposts.insert_post(post.position, post.author().slot, sources);
-        reposts.hide(post.position, post.hidden);
+        let added = reposts.insert_post(at, author, sources);
+        reposts.hide(at, hidden);
         self.reposts.fetch_add(added, Ordering::Relaxed);
+    }
+
+    /// Removes a repost of `origin`, as stored for each of its sources. Only the writer calls it.
+    pub(super) fn remove_each(&self, origin: PostId, reposts: impl Iterator<Item = Repost>) {
+        self.remove_some(Some(origin), |_| reposts.collect());
     }
 
     /// Updates whether the repost at this position is hidden. Does nothing if the post is not a repost. Only the writer calls it.
@@ -120,6 +158,7 @@ impl RepostIndex {
     /// Removes a deleted post: as a repost, and with all its own reposts. Only the writer calls it.
     pub(super) fn forget(&self, post: &Post) {
         self.remove(post.id());
+        self.redirected.remove(&post.id());
         self.remove_some(post.repost_of, |_| each(post).collect());
     }
 
@@ -127,6 +166,7 @@ impl RepostIndex {
     /// writer calls it.
     pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
         self.remove(id);
+        self.redirected.remove(&id);
         self.remove_some(origin, |reposts| reposts.iter().filter(|repost| repost.at.id == id).collect());
     }
 
@@ -146,8 +186,15 @@ impl RepostIndex {
 
     fn remove(&self, origin: PostId) {
         if let Some((_, reposts)) = self.by_origin.remove(&origin) {
+            let reposts = reposts.read();
             self.origins.fetch_sub(1, Ordering::Relaxed);
-            self.reposts.fetch_sub(reposts.read().len(), Ordering::Relaxed);
+            self.reposts.fetch_sub(reposts.len(), Ordering::Relaxed);
+            if self.has_redirected() {
+                // A snapshot has only those that are reposts of a post.
+                reposts.iter().for_each(|repost| {
+                    self.redirected.remove(&repost.at.id);
+                });
+            }
         }
     }
 

@@ -130,7 +130,7 @@ impl Resolved {
     /// Returns what is known for an id. If memory may not have it, the id must have been looked up: this function reads
     /// nothing.
     pub fn stored(&self, world: &World, id: PostId) -> Option<Stored> {
-        world.posts.stored(id).or_else(|| Some(world.with_kept_edit(id, self.find(id).cloned().flatten()?)))
+        world.posts.stored(id).or_else(|| Some(world.with_later_changes(id, self.find(id).cloned().flatten()?)))
     }
 
     /// Returns at most `max` of the newest positions of an outbox, newest first, or `None` if they must be looked up.

@@ -14,6 +14,7 @@ mod celebrities;
 mod changed;
 mod erased;
 mod follows;
+mod redirected;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
-use crate::feed::post::Post;
+use crate::feed::post::{EarlierRepost, Post};
 use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::arrivals::Arrivals;
@@ -222,7 +223,7 @@ impl Writer {
     pub fn apply_validated(&mut self, event: &Event, found: Option<&Arc<Post>>) -> Applied {
         match event {
             Event::Published { position, draft, accepted_at } => {
-                self.publish(Post::new(*position, draft, *accepted_at))
+                self.publish(Post::new(*position, draft, *accepted_at), &draft.earlier_reposts)
             }
             Event::Edited { id, body, hidden, at, post } => {
                 self.edit(*id, found, post.as_deref(), Edit { body: body.as_ref(), hidden: *hidden, at: *at })
@@ -252,12 +253,15 @@ impl Writer {
         }
     }
 
-    /// Publishes a post. Idempotent.
-    pub fn publish(&mut self, post: Post) -> Applied {
+    /// Publishes a post, and redirects the earlier reposts that name it to its original. Idempotent.
+    pub fn publish(&mut self, post: Post, earlier: &[EarlierRepost]) -> Applied {
+        // Before the post is known, since no page may show it as an original. Also if it is deleted by now.
+        self.redirect(&post, earlier);
         let mut applied = self.put_in_outboxes(post);
         if let Applied::Published { post, answers, .. } = &mut applied {
             // After it is in its outboxes, so that a reader that sees the note also finds the post there.
             *answers = self.note_arrival(post);
+            self.note_redirected(earlier, post.accepted_at);
         }
         applied
     }

@@ -18,7 +18,7 @@ pub struct NaivePost {
     pub body: String,
     pub hidden: bool,
     pub deleted: bool,
-    /// What it repeats in the end, as of when it was published.
+    /// What it repeats in the end, as of when the later of both was published.
     pub repost_of: Option<u64>,
     pub reply_to: Option<u64>,
     /// Whom it answers, as of when it was published.
@@ -219,6 +219,16 @@ impl Oracle {
         let post = self.post(id)?;
         let is_shown = author == post.author || !(post.hidden || self.has_block(author, &post.author));
         post.repost_of.filter(|_| is_shown)
+    }
+
+    /// A new repost of `origin` is known: what named it before repeats `origin` instead, but where one author blocks the other.
+    pub fn redirect(&mut self, author: &str, id: u64, origin: u64, arrived: usize) {
+        let names = |post: &NaivePost| !post.deleted && post.repost_of == Some(id) && post.id != origin;
+        let named = self.posts.iter().enumerate().filter(|(_, post)| names(post));
+        let shown = named.filter(|(_, post)| !self.has_block(author, &post.author)).map(|(nth, _)| nth);
+        for nth in shown.collect::<Vec<_>>() {
+            (self.posts[nth].repost_of, self.posts[nth].arrived) = (Some(origin), arrived);
+        }
     }
 
     pub fn change_rules(&mut self, reader: &str, patch: RulesPatch) -> Rules {

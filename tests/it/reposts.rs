@@ -1,16 +1,21 @@
 //! Reposts across pages: what one page showed no later one shows again, wherever the reposts are found.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
-use tidewire::id::PostId;
+use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::RecoveryProgress;
+use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::world::{NEWEST, above, config, draft, edge, id, some};
 
@@ -133,4 +138,99 @@ async fn a_page_built_in_the_middle_of_a_change_shows_an_entry_once() {
     }
     writer.await.unwrap();
     engine.shutdown();
+}
+
+/// Opens an engine, which keeps of each source as little in memory as it can.
+fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>, policy: CelebrityPolicy) -> Engine {
+    let config = EngineConfig { outbox_posts: some(1), ..config(1, policy) };
+    let (files, storage) = (Arc::new(files.clone()), StorageConfig::default());
+    let (clock, progress) = (Arc::new(SystemClock), RecoveryProgress::default());
+    Engine::open_on(config, files, Some(archive), None, &storage, clock, &progress).unwrap().0
+}
+
+/// The entries of ann: their posts, and who reposted each.
+async fn shown(engine: &Engine) -> Vec<(u64, Vec<String>)> {
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
+    let reposters = |entry: &Entry| entry.reposts().iter().map(|repost| repost.user.to_string()).collect();
+    page.items.iter().map(|(_, entry)| (entry.post.id().0, reposters(entry))).collect()
+}
+
+#[tokio::test]
+async fn reposts_of_reposts_repeat_the_original_in_whatever_order_they_are_published() {
+    // Each repeats the one before it. Nobody follows the author of the original.
+    let post = |number: u64| Draft {
+        id: Some(PostId(number)),
+        published_at: Some(UnixMicros(number as i64)),
+        repost_of: (number > 1).then(|| PostId(number - 1)),
+        ..draft(["zoe", "bob", "cas", "dan"][number as usize - 1], "1")
+    };
+    let in_order = [1, 2, 3, 4];
+    let mut expected = None;
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
+        for nth in 0..24 {
+            let mut left = in_order.to_vec();
+            let order = [4, 3, 2, 1].map(|choices| left.remove(nth / [1, 1, 1, 2, 6][choices] % choices));
+            let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default() as Arc<dyn Archive>);
+            let engine = open(&files, &archive, policy);
+            engine.follow(AUTHORS[..3].iter().map(|author| edge("ann", author)).collect()).await.unwrap();
+            shown(&engine).await;
+            for number in order {
+                engine.publish(post(number), true).await.unwrap();
+            }
+            let all = shown(&engine).await;
+            assert_eq!(*expected.get_or_insert(all.clone()), all, "published in the order {order:?}");
+            engine.shutdown();
+            let engine = open(&files, &archive, policy);
+            assert_eq!(shown(&engine).await, all, "restarted after {order:?}");
+            for number in 2..=4 {
+                let repost_of = engine.post(PostId(number)).await.unwrap().repost_of;
+                assert_eq!(repost_of, Some(PostId(1)), "of post {number} after {order:?}");
+            }
+            engine.shutdown();
+        }
+    }
+    assert_eq!(expected.unwrap(), [(1, ["dan", "cas", "bob"].map(str::to_owned).to_vec())]);
+}
+
+#[tokio::test]
+async fn an_archived_repost_repeats_the_original_of_what_it_named_before_that_was_published() {
+    let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default() as Arc<dyn Archive>);
+    let mut engine = open(&files, &archive, CelebrityPolicy::PushAll);
+    engine.follow(vec![edge("ann", "cas")]).await.unwrap();
+    let with_id = |number, draft| Draft { id: Some(PostId(number)), ..draft };
+    let tags = vec![SourceId::tag("tea").unwrap()];
+    let early = Draft { repost_of: Some(PostId(2)), tags, ..draft("cas", "3") };
+    engine.publish(with_id(3, early), true).await.unwrap();
+    while engine.shared().world.posts.get(PostId(3)).is_some() {
+        engine.publish(draft("cas", "0"), true).await.unwrap();
+        engine.publish(Draft { tags: vec![SourceId::tag("tea").unwrap()], ..draft("eve", "0") }, true).await.unwrap();
+    }
+    let late = Draft { repost_of: Some(PostId(1)), ..draft("bob", "2") };
+    engine.publish(with_id(2, late), true).await.unwrap();
+    engine.publish(with_id(1, draft("zoe", "1")), true).await.unwrap();
+    for step in ["at once", "after a replay", "after a snapshot"] {
+        let by_cas = original(&engine).await.unwrap();
+        assert_eq!(by_cas.reposts().iter().map(|repost| repost.user.as_str()).collect::<Vec<_>>(), ["cas"], "{step}");
+        assert_eq!(engine.post(PostId(3)).await.unwrap().repost_of, Some(PostId(1)), "{step}");
+        if step == "after a replay" {
+            engine.snapshot().await.unwrap();
+        }
+        engine.shutdown();
+        engine = open(&files, &archive, CelebrityPolicy::PushAll);
+    }
+    for hidden in [true, false] {
+        engine.edit(PostId(3), None, Some(hidden)).await.unwrap();
+        assert_eq!(original(&engine).await.is_none(), hidden);
+    }
+    engine.delete(PostId(3)).await.unwrap();
+    assert!(original(&engine).await.is_none());
+    assert_eq!(engine.shared().world.reposts.len(), 1, "that of bob");
+    engine.shutdown();
+}
+
+/// The entry of post 1 in the feed of ann.
+async fn original(engine: &Engine) -> Option<Entry> {
+    let all = PageRequest { range: Range::Newest, limit: 1_000 };
+    let page = engine.feed(&id("ann"), all).await.unwrap().page;
+    page.items.into_iter().map(|(_, entry)| entry).find(|entry| entry.post.id() == PostId(1))
 }

@@ -639,6 +639,7 @@ export interface Problem {
 }
 
 export interface PublishedChange<Body = unknown> {
+  earlier_reposts?: PostId[];
   post: Post<Body | null>;
   sequence: number;
   type: 'published';

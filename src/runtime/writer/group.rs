@@ -38,8 +38,12 @@ pub(super) struct Group {
     sent_at: Option<Instant>,
     /// The number of commands since the group was last empty.
     pushed: usize,
-    /// The posts that are published, edited or deleted.
+    /// The posts that are published, edited, deleted or redirected.
     posts: HashSet<PostId, Hasher>,
+    /// The posts that new reposts name.
+    reposted: HashSet<PostId, Hasher>,
+    /// True if a post is edited or deleted, which may be an earlier repost of any other.
+    changes_reposts: bool,
     /// The users whose edges, decisions or revocations change.
     readers: HashSet<SourceId, Hasher>,
     added: Added,
@@ -81,8 +85,9 @@ impl Group {
         }
         match command {
             Command::Publish { draft, .. } => {
-                // The original post of a repost depends on blocks, which change both users.
-                (draft.repost_of.is_some() && self.readers.contains(&draft.author))
+                // The original post of a repost, and of its earlier reposts, depends on blocks, which change both users.
+                let is_read = |id| self.changes_reposts || self.reposted.contains(&id);
+                (draft.repost_of.is_some() && (self.readers.contains(&draft.author) || draft.id.is_some_and(is_read)))
                     || [draft.id, draft.repost_of, draft.reply_to].iter().flatten().any(|id| self.changes_post(*id))
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
@@ -135,10 +140,14 @@ impl Group {
             }
         };
         match event {
-            Event::Published { position: Position { id, .. }, .. }
-            | Event::Edited { id, .. }
-            | Event::Deleted { id, .. } => {
+            Event::Published { position: Position { id, .. }, draft, .. } => {
                 self.posts.insert(*id);
+                self.posts.extend(draft.earlier_reposts.iter().map(|repost| repost.at.id));
+                self.reposted.extend(draft.origin.or(draft.repost_of));
+            }
+            Event::Edited { id, .. } | Event::Deleted { id, .. } => {
+                self.posts.insert(*id);
+                self.changes_reposts = true;
             }
             Event::Followed { edges, .. } => followers(edges).for_each(change),
             // A block removes edges in both directions.
@@ -271,9 +280,11 @@ impl Group {
         if self.accepted.is_empty() {
             // The sets keep their capacity for the next group.
             self.posts.clear();
+            self.reposted.clear();
             self.readers.clear();
             self.fanouts_of.clear();
             (self.added, self.named, self.unknown, self.pushed) = (Added::default(), 0, None, 0);
+            self.changes_reposts = false;
         }
     }
 }

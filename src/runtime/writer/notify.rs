@@ -78,6 +78,12 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         match (event, applied) {
+            // Readers of the earlier reposts may see the original by them now.
+            (Event::Published { draft, .. }, Applied::Published { post, .. }) if !draft.earlier_reposts.is_empty() => {
+                if let Some(origin) = post.repost_of {
+                    self.notify_of_reposted(origin, Invalidation::EntryChanged);
+                }
+            }
             // A repost shows only its author. An edit of its own text matters only if another repost referred to it
             // before it was known to be a repost.
             (Event::Edited { hidden, .. }, Applied::Edited(post)) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use tracing::warn;
 
 use crate::clock::UnixMicros;
@@ -9,11 +10,12 @@ use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
-use crate::feed::post::{Draft, Membership, Post};
+use crate::feed::post::{Draft, EarlierRepost, Membership, Post};
+use crate::feed::reposts::Repost;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{ARCHIVED_IDS_LISTED_MAX, FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX};
+use crate::limits::{ARCHIVED_IDS_LISTED_MAX, EARLIER_REPOSTS_MAX, FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::fanout::records::SourceReach;
@@ -32,7 +34,10 @@ impl<J: Journal> Scribe<J> {
             Ok(Some(post)) => self.answer_duplicate(&post, wait, reply),
             Ok(None) => match self.resolve(draft) {
                 Err(refused) => refuse(reply, refused),
-                Ok(draft) => self.publish_new(draft, wait, reply),
+                Ok(mut draft) => {
+                    draft.earlier_reposts = self.earlier_reposts(&draft);
+                    self.publish_new(draft, wait, reply);
+                }
             },
         }
     }
@@ -141,6 +146,38 @@ impl<J: Journal> Scribe<J> {
             draft.answered = self.find(id).map(|post| post.author().id.clone());
         }
         Ok(draft)
+    }
+
+    /// Returns the reposts of a new repost that were published before it, except those whose authors may not see it.
+    fn earlier_reposts(&self, draft: &Draft) -> Vec<EarlierRepost> {
+        let world = self.writer.world();
+        let Some(reposts) = draft.id.filter(|_| draft.repost_of.is_some()).and_then(|id| world.reposts.of(id)) else {
+            return Vec::new();
+        };
+        let reposts = reposts.read();
+        let (author, origin) = (world.sources.get(&draft.author), draft.origin.or(draft.repost_of));
+        let is_shown_to = |reposter: SourceSlot| {
+            let is_blocked = || has_block(Some(world.sources.at(reposter)), author.as_deref());
+            !world.sources.is_erased(reposter) && !is_blocked()
+        };
+        // Each repost is once in the outbox of its author, and once in that of each tag and topic.
+        let of_author = reposts.iter().filter(|repost| {
+            repost.source == repost.author && Some(repost.at.id) != origin && is_shown_to(repost.author)
+        });
+        let name = |source: SourceSlot| world.sources.at(source).id.clone();
+        let mut earlier: FxHashMap<Position, EarlierRepost> = of_author
+            .take(EARLIER_REPOSTS_MAX)
+            .map(|Repost { at, author, .. }| (at, vec![name(author)], reposts.is_hidden(at)))
+            .map(|(at, sources, hidden)| (at, EarlierRepost { at, sources, hidden }))
+            .collect();
+        for repost in reposts.iter().filter(|repost| repost.source != repost.author) {
+            if let Some(earlier) = earlier.get_mut(&repost.at) {
+                earlier.sources.push(name(repost.source));
+            }
+        }
+        let mut earlier: Vec<EarlierRepost> = earlier.into_values().collect();
+        earlier.sort_unstable_by_key(|repost| repost.at);
+        earlier
     }
 
     /// Returns true if a user may see another user's post: it is not hidden, and neither of them blocks the other.

@@ -1,7 +1,8 @@
 //! Looking up posts in the archive.
 //!
 //! Responsible for:
-//! - restoring a post from its archived bytes, with the edits that the archive of a cluster does not have yet.
+//! - restoring a post from its archived bytes, with what the archive does not have: edits in a cluster, and the originals of reposts that were
+//!   redirected.
 //!
 //! Not responsible for:
 //! - outboxes (`state::tiering::both`).
@@ -35,14 +36,16 @@ impl World {
         source: impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
         let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
-        let Some(behind) = archive.behind_log() else { return read(&**archive, id, source) };
+        let Some(behind) = archive.behind_log() else {
+            return Ok(read(&**archive, id, source)?.map(|stored| self.redirected(stored)));
+        };
         // Kept edits end when the archive has them. So the ones that count are those before and after the read.
         let mut edit = behind.edit(id);
         for _ in 0..REREADS_MAX {
             let stored = read(&**archive, id, &source)?;
             let now = behind.edit(id);
             if now == edit {
-                return Ok(stored.map(|stored| edited(stored, edit.as_ref())));
+                return Ok(stored.map(|stored| self.redirected(edited(stored, edit.as_ref()))));
             }
             edit = now;
         }
@@ -50,9 +53,20 @@ impl World {
         Err(ArchiveError::Unavailable { place: archive.place(), why })
     }
 
-    /// Returns what was read of the archive for an id, with the edits that were applied since and that the archive may not have yet.
-    pub(in crate::state) fn with_kept_edit(&self, id: PostId, stored: Stored) -> Stored {
-        edited(stored, self.behind_log().and_then(|archive| archive.edit(id)).as_ref())
+    /// Returns what was read of the archive for an id, with the changes that were applied since and that the archive may not have.
+    pub(in crate::state) fn with_later_changes(&self, id: PostId, stored: Stored) -> Stored {
+        self.redirected(edited(stored, self.behind_log().and_then(|archive| archive.edit(id)).as_ref()))
+    }
+
+    fn redirected(&self, stored: Stored) -> Stored {
+        let origin = |post: &Post| post.repost_of.and_then(|_| self.reposts.redirected_to(post.id()));
+        match stored {
+            Stored::Live(post) => match origin(&post) {
+                Some(origin) if post.repost_of != Some(origin) => Stored::Live(Arc::new(post.repeating(origin))),
+                _ => Stored::Live(post),
+            },
+            Stored::Deleted => Stored::Deleted,
+        }
     }
 
     /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.

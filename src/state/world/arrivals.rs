@@ -94,7 +94,7 @@ impl Writer {
         arrivals.note_revealed(at);
     }
 
-    fn note_late(&self, source: SourceSlot, at: UnixMicros, position: Position) {
+    pub(super) fn note_late(&self, source: SourceSlot, at: UnixMicros, position: Position) {
         self.world.sources.at(source).change_outbox(|outbox| outbox.note_late(at, position));
     }
 }

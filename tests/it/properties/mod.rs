@@ -305,6 +305,9 @@ impl Run {
         // Whether an answer shows may depend on who published what it answers.
         let answers = |other: &&mut NaivePost| other.reply_to == Some(post.id().0) && other.answered.is_none();
         self.oracle.posts.iter_mut().filter(answers).for_each(|answer| answer.arrived = arrived);
+        if let Some(origin) = repeated.or(draft.repost_of.map(|id| id.0)) {
+            self.oracle.redirect(draft.author.as_str(), post.id().0, origin, arrived);
+        }
         self.oracle.posts.push(NaivePost {
             arrived,
             id: post.id().0,

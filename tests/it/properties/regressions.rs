@@ -82,11 +82,30 @@ async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_arch
 }
 
 #[tokio::test]
-async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own() {
-    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
+async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_repeats_its_original() {
     let early = Published { author: 0, repost_of: Some(Target::Id(33)), ..Published::default() };
     let late = Published { author: 0, own_id: Some(33), repost_of: Some(Target::Known(1)), ..Published::default() };
-    check(run, vec![Op::Publish(early), post(0), post(0), Op::Publish(late), post(0)]).await;
+    let ops = || [Op::Publish(early.clone()), post(0), post(0), Op::Publish(late.clone()), post(0)];
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
+    check(run, ops().to_vec()).await;
+    // The earlier one is hidden, and comes to be shown.
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
+    let [early, original, other, late, last] = ops();
+    check(run, vec![early, original, other, Op::Hide(0, true), late, last, Op::Hide(0, false), Op::Delete(3)]).await;
+    // By when the later one comes, the archive has the earlier one.
+    for how in [Restart::InOrder, Restart::ProcessKilled, Restart::PowerLost(3)] {
+        for has_snapshot in [false, true] {
+            let run = Run::new(CelebrityPolicy::PushAll, 1, 1, false, Some(1), LIVE);
+            let [early, original, other, late, last] = ops();
+            let mut ops = vec![early, original, other];
+            ops.extend((0..200).map(|_| post(0)));
+            ops.extend([Op::Snapshot, late, last]);
+            ops.extend(has_snapshot.then_some(Op::Snapshot));
+            let restart = || Op::Restart { how, clock: 0, change: None };
+            ops.extend([restart(), Op::Hide(0, true), restart(), Op::Hide(0, false), Op::Delete(1)]);
+            check(run, ops).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -26,9 +26,10 @@ class Change(Model):
 
 @dataclass(frozen=True)
 class PublishedChange(Change):
-    """A post was published; it is as it was then."""
+    """A post was published; it is as it was then. If it is a repost, the posts `earlier_reposts` named it before, and repeat its original now."""
 
     post: Post
+    earlier_reposts: list[str] = field(default_factory=list)
     type: ClassVar[str] = "published"
 
 

@@ -21,6 +21,8 @@ enum EventLine<'a> {
     Published {
         post: PostLine<'a>,
         accepted_at: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        earlier_reposts: Vec<String>,
     },
     Edited {
         id: String,
@@ -105,7 +107,8 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
                 reply_to: draft.reply_to,
                 hidden: false,
             };
-            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: accepted_at.to_string() }
+            let earlier_reposts = draft.earlier_reposts.iter().map(|repost| repost.at.id.to_string()).collect();
+            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: accepted_at.to_string(), earlier_reposts }
         }
         Event::Edited { id, body, hidden, at, .. } => {
             let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();

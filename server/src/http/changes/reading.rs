@@ -217,7 +217,7 @@ impl Reading {
             && let Some(post) = self.readers.engine.unchanged_post(position.id, accepted_at)
         {
             // It was encoded when it was published.
-            let write = |out: &mut String| text::published(sequence, post.json(), out);
+            let write = |out: &mut String| text::published(sequence, post.json(), &[], out);
             return self.write_event(piece, sequence, Some(("published", write)));
         }
         match stored.decode() {

@@ -10,7 +10,7 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::{Missed, PublishedPost};
 use tidewire::feed::cursor;
 use tidewire::feed::event::{Event, NewEdge};
-use tidewire::feed::post::Post;
+use tidewire::feed::post::{EarlierRepost, Post};
 use tidewire::storage::journal::Sequence;
 
 /// The type of the message that says how far the stream is.
@@ -23,12 +23,18 @@ pub(super) fn reached(place: &Place, goes_on: bool, json: &mut String) {
     json.push_str(if goes_on { r#","more":true}"# } else { "}" });
 }
 
-/// Appends the event of a published post, which is encoded already.
-pub(super) fn published(sequence: Sequence, post: &str, json: &mut String) {
+/// Appends the event of a published post, which is encoded already, with the earlier reposts that it redirects.
+pub(super) fn published(sequence: Sequence, post: &str, earlier: &[EarlierRepost], json: &mut String) {
     for part in [r#"{"sequence":"#, &sequence.to_string(), r#","type":"published","post":"#] {
         json.push_str(part);
     }
     json.push_str(&on_one_line(post));
+    if !earlier.is_empty() {
+        json.push_str(r#","earlier_reposts":"#);
+        answer::push_array(json, earlier, |json, repost| {
+            let _ = write!(json, r#""{}""#, repost.at.id);
+        });
+    }
     json.push('}');
 }
 
@@ -47,7 +53,7 @@ pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: 
 // Writing to a `String` cannot fail, and ids, names and times have no character that JSON escapes.
 pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut String) {
     if let Event::Published { position, draft, accepted_at } = event {
-        return published(sequence, Post::new(*position, draft, *accepted_at).json(), json);
+        return published(sequence, Post::new(*position, draft, *accepted_at).json(), &draft.earlier_reposts, json);
     }
     let _ = write!(json, r#"{{"sequence":{sequence},"type":"{name}""#);
     match event {
@@ -128,6 +134,23 @@ mod tests {
     fn draft() -> Draft {
         let body = Body::new("{\"text\":\n\r \"a\\nb\"}").unwrap();
         Draft { tags: vec![SourceId::tag("rust").unwrap()], ..Draft::new(id("bob"), body) }
+    }
+
+    #[test]
+    fn a_repost_is_sent_with_the_earlier_reposts_that_repeat_its_original_now() {
+        let position = |nth| Position { published_at: UnixMicros(1_000_000), id: PostId(nth) };
+        let earlier = |nth| EarlierRepost { at: position(nth), sources: vec![id("cas")], hidden: true };
+        let draft = Draft {
+            repost_of: Some(PostId(1)),
+            earlier_reposts: vec![earlier(8), earlier(u64::MAX)],
+            ..Draft::new(id("bob"), Body::new("1").unwrap())
+        };
+        let mut json = String::new();
+        let published = Event::Published { position: position(7), draft, accepted_at: UnixMicros(1) };
+        event(Sequence(5), "published", &published, &mut json);
+        let post = r#"{"id":"7","author":"bob","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":1,"repost_of":"1","hidden":false}"#;
+        let start = r#"{"sequence":5,"type":"published","post":"#;
+        assert_eq!(json, format!(r#"{start}{post},"earlier_reposts":["8","18446744073709551615"]}}"#));
     }
 
     #[test]

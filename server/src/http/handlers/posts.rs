@@ -82,6 +82,7 @@ impl NewPost<'_> {
             origin: None,
             reply_to: self.reply_to,
             answered: None,
+            earlier_reposts: Vec::new(),
         })
     }
 }

@@ -21,7 +21,13 @@ pub(super) fn all() -> Named {
     let id = || json!({"id": schema("PostId")});
     let missed = object(json!({"id": schema("PostId"), "author": user, "published_at": schema("Time")}));
     let messages = vec![
-        ("PublishedChange", message(NAMES[0], json!({"post": schema("Post")}))),
+        (
+            "PublishedChange",
+            optional(
+                message(NAMES[0], json!({"post": schema("Post")})),
+                &[("earlier_reposts", array(schema("PostId")))],
+            ),
+        ),
         (
             "EditedChange",
             optional(

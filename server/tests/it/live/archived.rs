@@ -113,14 +113,14 @@ fn body(text: &str) -> Body {
 }
 
 #[tokio::test]
-async fn a_post_that_repeats_another_is_delivered_at_an_archived_repost_that_named_it_before() {
+async fn an_original_is_delivered_at_an_archived_repost_that_named_a_later_repost_of_it() {
     let engine = open(&Arc::default());
     let (first, repeated) = (publish(&engine, draft("eve", "1")).await, PostId(28));
     let repost = publish(&engine, Draft { repost_of: Some(repeated), ..draft("cas", "1") }).await;
     move_to_archive(&engine, &["cas"], &[repost]).await;
     let mut watcher = watch(&engine, "cas").await;
     publish(&engine, Draft { id: Some(repeated), repost_of: Some(first), ..draft("eve", "2") }).await;
-    assert_eq!(next(&mut watcher).await, ("post", repeated, "2".to_owned()));
+    assert_eq!(next(&mut watcher).await, ("post", first, "1".to_owned()));
     engine.shutdown();
 }
 

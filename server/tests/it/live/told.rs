@@ -209,10 +209,11 @@ async fn a_server_that_stops_says_so() {
     assert!(refused.to_string().contains("503"), "{refused}");
 }
 
-/// It is an entry of its own where a repost named its id before it was known to repeat another.
+/// It is an entry of its own where a repost named it whose author may not see it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
     let server = ann_and_bob(1);
+    assert_eq!(server.json("PUT", "/v1/users/eve/blocks/bob", &json!({})).status, 201);
     post(&server, &json!({"author": "bob", "id": "8", "body": 0, "repost_of": "28"}));
     let mut ann = Client::watch(server.address(), "ann").await;
     post(&server, &json!({"author": "eve", "id": "28", "body": "old", "repost_of": "1"}));
@@ -223,6 +224,22 @@ async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
     assert_eq!((&update["type"], &update["post"]["body"]), (&json!("update"), &json!("new")));
     assert_eq!(ann.told().await, "post 9");
     assert_eq!(server.get("/v1/users/ann/feed").json()["items"][1]["post"]["body"], "new");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_original_is_told_when_a_repost_of_it_comes_after_its_own_reposts() {
+    let server = ann_and_bob(0);
+    post(&server, &json!({"author": "bob", "id": "3", "body": 0, "repost_of": "2"}));
+    post(&server, &json!({"author": "eve", "id": "1", "body": "original"}));
+    let mut ann = Client::watch(server.address(), "ann").await;
+    post(&server, &json!({"author": "cas", "id": "2", "body": 0, "repost_of": "1"}));
+    let message = ann.message().await;
+    let page = server.get("/v1/users/ann/feed").json();
+    assert_eq!((&message["type"], &message["item"]), (&json!("post"), &page["items"][0]));
+    assert_eq!(
+        (&message["item"]["post"]["body"], &message["item"]["reposts"][0]["user"]),
+        (&json!("original"), &json!("bob"))
+    );
 }
 
 /// By the rules an answer shows if its reader follows whom it answers, which is known only once that post is.

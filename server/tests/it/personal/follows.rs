@@ -110,3 +110,46 @@ fn reposts_are_one_entry_that_lists_who_reposted() {
     assert_eq!((&entry["post"]["author"], &entry["via"]), (&json!("zoe"), &json!(["cas", "bob"])));
     assert_eq!(server.get(&format!("/v1/posts/{second}")).json()["repost_of"], origin.as_str());
 }
+
+#[test]
+fn reposts_and_what_they_repeat_may_be_published_in_any_order() {
+    let post = |number: usize| {
+        let (author, times) = (
+            ["zoe", "bob", "cas"][number - 1],
+            ["2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"],
+        );
+        let mut post =
+            json!({"author": author, "id": number.to_string(), "published_at": times[number - 1], "body": number});
+        if number > 1 {
+            post["repost_of"] = json!((number - 1).to_string());
+        }
+        post
+    };
+    let mut pages = Vec::new();
+    for order in [[1, 2, 3], [1, 3, 2], [2, 1, 3], [2, 3, 1], [3, 1, 2], [3, 2, 1]] {
+        for is_batch in [false, true] {
+            let server = server();
+            ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
+            let newest = server.get("/v1/users/ann/feed").json()["newest"].clone();
+            if is_batch {
+                assert_eq!(
+                    server.post("/v1/posts/batch?wait=delivered", &json!({"posts": order.map(post)})).status,
+                    200
+                );
+            } else {
+                order
+                    .iter()
+                    .for_each(|number| assert_eq!(server.post("/v1/posts?wait=delivered", &post(*number)).status, 201));
+            }
+            let page = server.get("/v1/users/ann/feed").json();
+            assert_eq!(server.get("/v1/posts/3").json()["repost_of"], "1", "{order:?}");
+            if let Some(newest) = newest.as_str() {
+                let polled = server.get(&format!("/v1/users/ann/feed?after={newest}")).json();
+                assert_eq!(polled["items"], page["items"], "polled after {order:?}");
+            }
+            pages.push(page["items"].clone());
+        }
+    }
+    assert_eq!((&pages[0][0]["post"]["body"], pages[0].as_array().map(Vec::len)), (&json!(1), Some(1)));
+    assert_eq!(pages, vec![pages[0].clone(); pages.len()]);
+}

@@ -105,7 +105,7 @@ pub async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_arc
 pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes(store: Store) {
     let mut town = Town::new(store).await;
     town.publish_up_to(20).await;
-    for (number, origin) in [(21, 3), (22, 3), (23, 4)] {
+    for (number, origin) in [(21, 3), (22, 3), (23, 4), (24, 99)] {
         let repost = Draft { repost_of: Some(PostId(origin)), ..post(&author(number), number) };
         town.done(async |engine| engine.publish(repost.clone(), false).await).await;
     }
@@ -135,10 +135,20 @@ pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alik
         told(watcher, "an entry that moves, since a repost is deleted", place(21)).await;
     }
     town.have_one_digest().await;
+    // What repost 24 names turns out to be a repost, which nobody sees by its author.
+    let late = Draft { repost_of: Some(PostId(5)), ..post("stranger", 99) };
+    town.done(async |engine| engine.publish(late.clone(), false).await).await;
+    for watcher in &mut watchers {
+        let moved = |event: &EventKind| matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(5) && item.at.id == PostId(24));
+        told(watcher, "an entry that moves to a repost of a repost", moved).await;
+    }
+    town.have_one_digest().await;
     for nth in 0..3 {
         town.restart(nth);
         town.all_are_members().await;
         town.have_one_digest().await;
+        let node = &town.members[nth].node;
+        assert_eq!(node.engine.post(PostId(24)).await.unwrap().repost_of, Some(PostId(5)));
     }
     town.shutdown();
 }
