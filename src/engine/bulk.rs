@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created or existed, and how
-    /// many were removed. All of it is done or nothing, except on a log that several nodes share, which may take the first changes only.
+    /// many were removed. All of it is done or nothing.
     ///
     /// # Errors
     /// The error lists every edge that cannot be created. Doing the same again is safe.
@@ -74,8 +74,7 @@ impl Engine {
         self.command(|reply| Command::Follow { edges, unfollows, reply }).await
     }
 
-    /// Removes edges, each given as its follower and its source, and returns how many there were. All are removed or none, except on a log
-    /// that several nodes share, which may take the first of them only.
+    /// Removes edges, each given as its follower and its source, and returns how many there were. All are removed or none.
     ///
     /// # Errors
     /// Fails for the same reasons as every write. Removing the same edges again is safe.

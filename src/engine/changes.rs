@@ -305,6 +305,7 @@ mod tests {
             Event::Published { position, draft, accepted_at: UnixMicros(9) },
             Event::Deleted { id: PostId(1), repost_of: None, post: None },
             Event::Followed { edges: Vec::new(), since: at },
+            Event::FollowsChanged { follows: Vec::new(), since: at, unfollows: Vec::new() },
             Event::Erased { user, at },
             Event::ErasureScrubbed { at },
             Event::ClockJumped { at, lead_us: -1 },

@@ -71,6 +71,16 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep_until: Option<Position>,
     },
+    /// Sources were followed and unfollowed, in one request. It has all of it, so that no part of a request is ever there without the rest. Key:
+    /// each follower.
+    FollowsChanged {
+        /// The new edges, in order, as in `Followed`.
+        follows: Vec<NewEdge>,
+        /// The instant of the first of them.
+        since: UnixMicros,
+        /// The edges that are removed after that, in order.
+        unfollows: Vec<OldEdge>,
+    },
     /// A reader muted, blocked, unmuted or unblocked a source. Key: the reader, and for a block the source as well.
     Silenced {
         /// The id of the reader.
@@ -200,6 +210,16 @@ pub struct NewEdge {
     pub backfill: Option<usize>,
 }
 
+/// A follow edge that is removed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OldEdge {
+    /// The source that follows.
+    pub follower: SourceId,
+    /// The source that is followed.
+    pub source: SourceId,
+}
+
 impl NewEdge {
     /// Creates a request for a visible edge that delivers everything.
     pub fn new(follower: SourceId, source: SourceId) -> Self {
@@ -220,6 +240,7 @@ impl Event {
             Self::Deleted { .. } => "deleted",
             Self::Followed { .. } => "followed",
             Self::Unfollowed { .. } => "unfollowed",
+            Self::FollowsChanged { .. } => "follows_changed",
             Self::Silenced { .. } => "silenced",
             Self::Ruled { .. } => "ruled",
             Self::Marked { .. } => "marked",
@@ -238,7 +259,10 @@ impl Event {
         let instant = match self {
             Self::Published { accepted_at, .. } => *accepted_at,
             Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(lead_us)),
-            Self::Followed { edges, since } => UnixMicros(since.0.saturating_add(edges.len() as i64 - 1)),
+            Self::FollowsChanged { follows, .. } if follows.is_empty() => return None,
+            Self::Followed { edges, since } | Self::FollowsChanged { follows: edges, since, .. } => {
+                UnixMicros(since.0.saturating_add(edges.len() as i64 - 1))
+            }
             Self::Silenced { since, .. } | Self::Listed { since, .. } => (*since)?,
             Self::Erased { at, .. } => *at,
             Self::ClockJumped { at, lead_us } => return Some(Taken { instant: *at, lead_us: *lead_us }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::UnixMicros;
 use crate::feed::celebrity::CelebrityPolicy;
-use crate::feed::event::{Event, MuteOrBlock, NewEdge};
+use crate::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use crate::feed::followers::Sharding;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, EarlierRepost};
@@ -69,6 +69,11 @@ pub(super) fn events() -> Vec<Event> {
             seen: None,
         },
         Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)), post: None },
+        Event::FollowsChanged {
+            follows: vec![NewEdge::new(bob.clone(), ann.clone())],
+            since: UnixMicros(10_500),
+            unfollows: vec![OldEdge { follower: bob.clone(), source: ann.clone() }],
+        },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
         Event::Revoked { user: source("dan"), not_before: UnixMicros(7_000), forget_before: Some(UnixMicros(6_000)) },
         Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },

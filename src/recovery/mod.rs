@@ -478,7 +478,9 @@ pub fn event(payload: &[u8]) -> Result<Event, String> {
         Event::Published { draft, .. } if draft.tags.len() > POST_TAGS_MAX => {
             Err(format!("a post with {} tags", draft.tags.len()))
         }
-        Event::Followed { edges, since } if since.0.checked_add(edges.len() as i64).is_none() => {
+        Event::Followed { edges, since } | Event::FollowsChanged { follows: edges, since, .. }
+            if since.0.checked_add(edges.len() as i64).is_none() =>
+        {
             Err("edges that are made after the end of time".to_owned())
         }
         _ => Ok(event),

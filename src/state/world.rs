@@ -231,6 +231,13 @@ impl Writer {
             Event::Deleted { id, repost_of, post } => self.delete(*id, found, post.as_deref(), *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
+            Event::FollowsChanged { follows, since, unfollows } => {
+                self.follow(follows, *since);
+                for edge in unfollows {
+                    self.unfollow(&edge.follower, &edge.source, None);
+                }
+                Applied::Done
+            }
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
             Event::Ruled { reader, rules } => {
                 self.world.notified.set(self.world.sources.intern(reader).slot, rules.notify);

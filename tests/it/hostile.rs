@@ -390,7 +390,11 @@ fn events_beyond_what_any_version_writes_are_refused() {
     let tags = (0..40).map(|tag| id(&format!("tag:{tag}"))).collect();
     let position = Position { published_at: UnixMicros(1), id: PostId(1) };
     for (event, why) in [
-        (Event::Followed { edges, since: UnixMicros(i64::MAX - 1) }, "after the end of time"),
+        (Event::Followed { edges: edges.clone(), since: UnixMicros(i64::MAX - 1) }, "after the end of time"),
+        (
+            Event::FollowsChanged { follows: edges, since: UnixMicros(i64::MAX - 1), unfollows: Vec::new() },
+            "after the end of time",
+        ),
         (
             Event::Published { position, draft: Draft { tags, ..draft("bob", "1") }, accepted_at: UnixMicros(1) },
             "40 tags",
@@ -412,7 +416,9 @@ async fn instants_at_the_very_end_of_time_do_not_stop_the_engine() {
     let edges = ["bob", "cas", "dan"].map(|source| edge("ann", source)).to_vec();
     for events in [
         vec![Event::Followed { edges: vec![], since: first }],
-        vec![Event::Followed { edges, since: first }],
+        vec![Event::Followed { edges: edges.clone(), since: first }],
+        vec![Event::FollowsChanged { follows: vec![], since: last, unfollows: Vec::new() }],
+        vec![Event::FollowsChanged { follows: edges, since: first, unfollows: Vec::new() }],
         vec![Event::Published { position: position(last), draft: draft("bob", "1"), accepted_at: last }],
         vec![Event::Published { position: position(first), draft: draft("bob", "1"), accepted_at: first }],
         vec![Event::Edited { id: PostId(0), body: None, hidden: None, at: last, post: None }],

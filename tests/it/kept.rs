@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
-use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use tidewire::feed::followers::Sharding;
 use tidewire::feed::following::{Edge, RetainedRange};
 use tidewire::feed::outbox::Part;
@@ -153,7 +153,15 @@ impl History {
                 let (id, repost_of) = self.known();
                 Event::Deleted { id, repost_of, post: None }
             }
-            13..=15 => self.follow(),
+            13..=15 => match self.follow() {
+                // The last is removed instead, and so is the first at once.
+                Event::Followed { edges, since } if edges.len() == 3 => {
+                    let old = |edge: &NewEdge| OldEdge { follower: edge.follower.clone(), source: edge.source.clone() };
+                    let unfollows = vec![old(&edges[2]), old(&edges[0])];
+                    Event::FollowsChanged { follows: edges[..2].to_vec(), since, unfollows }
+                }
+                followed => followed,
+            },
             // What is journaled of the user afterwards is of the erasure.
             16 if !self.has_erased && self.random.bool() => {
                 self.has_erased = true;

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire::clock::SystemClock;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::Event;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::segment;
 
 use crate::kept::{History, Store, journal, model, names, recovered, seeds, state, written};
+use crate::world::{config, edge, id};
 
 /// One disk through several lives, each ended by what the seed decides.
 struct Lives {
@@ -178,4 +183,31 @@ fn a_journal_cut_at_any_byte_holds_the_events_that_are_whole() {
     {
         cut_everywhere(segment_bytes, snapshots, close);
     }
+}
+
+#[tokio::test]
+async fn a_request_that_makes_and_removes_edges_is_there_as_a_whole_or_not_at_all_wherever_the_journal_is_cut() {
+    let files = MemoryFiles::default();
+    let open = |files: &MemoryFiles| {
+        let (config, files) = (config(1, CelebrityPolicy::PushAll), Arc::new(files.clone()));
+        let (storage, progress) = (StorageConfig::default(), RecoveryProgress::default());
+        Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap().0
+    };
+    let engine = open(&files);
+    let sources: Vec<String> = (0..30).map(|nth| format!("s{nth}")).collect();
+    engine.follow(sources.iter().map(|source| edge("ann", source)).collect()).await.unwrap();
+    let segment = names(&files, "journal-").pop().unwrap();
+    let before = files.content(&segment).len();
+    let removed = sources.iter().map(|source| (id("ann"), id(source))).chain([(id("ann"), id("new"))]).collect();
+    let answer = engine.change_edges(vec![edge("ann", "new"), edge("bob", "new")], removed).await.unwrap();
+    assert_eq!((answer.0.created, answer.1), (2, 31));
+    let whole = files.content(&segment).len();
+    for length in before..=whole {
+        let cut = files.copied();
+        cut.tamper(&segment, |bytes| bytes.truncate(length));
+        let engine = open(&cut);
+        assert_eq!(engine.shared().world.edges(), if length < whole { 30 } else { 1 }, "cut at {length} of {whole}");
+        engine.shutdown();
+    }
+    engine.shutdown();
 }

@@ -98,6 +98,7 @@ export type Change<Body = unknown> =
   | DeletedChange
   | FollowedChange
   | UnfollowedChange
+  | FollowsChange
   | MutedChange
   | UnmutedChange
   | BlockedChange
@@ -278,6 +279,22 @@ export interface FollowedChange {
   }[];
   sequence: number;
   type: 'followed';
+}
+
+export interface FollowsChange {
+  follows: {
+    follower: SourceId;
+    /** Followed virtually: shown nowhere. */
+    hidden?: boolean;
+    since: Time;
+    source: SourceId;
+  }[];
+  sequence: number;
+  type: 'follows_changed';
+  unfollows: {
+    follower: SourceId;
+    source: SourceId;
+  }[];
 }
 
 export interface FollowsRequest {

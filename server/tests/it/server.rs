@@ -190,13 +190,18 @@ impl Server {
         }
         answer
     }
+
+    /// Ends the live connections of all nodes.
+    pub fn stop_live(&self) {
+        #[cfg(feature = "cluster")]
+        self.clusters.iter().for_each(|cluster| cluster.stop_live());
+        self.nodes.iter().for_each(|node| node.engine.stop_live());
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        #[cfg(feature = "cluster")]
-        self.clusters.iter().for_each(|cluster| cluster.stop_live());
-        self.nodes.iter().for_each(|node| node.engine.stop_live());
+        self.stop_live();
         for node in &mut self.nodes {
             let handle = node.handle.clone();
             // On a thread of its own: this one may belong to another runtime.

@@ -69,7 +69,7 @@ impl<J: Journal> Scribe<J> {
                 for event in events {
                     self.accept(event, Then::Nothing);
                 }
-                // Either all of the events are committed, or none.
+                // If only the first are committed, the erasure goes on with the rest after the restart.
                 self.accept(last, Then::Answer(reply));
                 self.settle();
             }

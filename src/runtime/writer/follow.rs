@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, FollowRefusal};
-use crate::feed::event::{Event, NewEdge};
+use crate::feed::event::{Event, NewEdge, OldEdge};
 use crate::feed::following::Following;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
@@ -23,7 +23,7 @@ type Hasher = foldhash::fast::RandomState;
 const KEPT_AS_EDGES: usize = 8;
 
 impl<J: Journal> Scribe<J> {
-    /// Creates edges, and then removes others. All of them are checked before anything is accepted.
+    /// Creates edges, and then removes others. All of them are checked before anything is accepted, and one event has all.
     pub(super) fn follow(
         &mut self,
         edges: Vec<NewEdge>,
@@ -37,27 +37,25 @@ impl<J: Journal> Scribe<J> {
         };
         let removed = self.edges_there(unfollows, &edges);
         let answer = (Followed { created: edges.len(), existing: requested - edges.len() }, removed.len());
-        let mut events = Vec::with_capacity(removed.len() + 1);
-        if !edges.is_empty() {
-            let since = self.tick(edges.len()).instant;
-            events.push(Event::Followed { edges, since });
-        }
-        let unfollowed = |(follower, source)| Event::Unfollowed { follower, source, keep_until: None };
-        events.extend(removed.into_iter().map(unfollowed));
-        let Some(last) = events.pop() else { return drop(reply.send(Ok(answer))) };
-        for event in events {
-            self.accept(event, Then::Nothing);
-        }
-        // Either all of the events are committed, or none.
-        if self.accept(last, Then::Follow(reply, answer)) {
+        let event = match (edges.is_empty(), removed.len()) {
+            (true, 0) => return drop(reply.send(Ok(answer))),
+            (false, 0) => Event::Followed { since: self.tick(edges.len()).instant, edges },
+            (true, _) => {
+                Event::FollowsChanged { follows: edges, since: self.monotonic_clock.now(), unfollows: removed }
+            }
+            (false, _) => {
+                Event::FollowsChanged { since: self.tick(edges.len()).instant, follows: edges, unfollows: removed }
+            }
+        };
+        if self.accept(event, Then::Follow(reply, answer)) {
             self.group.add(Added { edges: new, ..Added::default() });
         }
     }
 
     /// Returns those of the edges that can be removed, each once: they exist, or are among those that are created before.
-    fn edges_there(&self, edges: Vec<(SourceId, SourceId)>, created: &[NewEdge]) -> Vec<(SourceId, SourceId)> {
+    fn edges_there(&self, edges: Vec<(SourceId, SourceId)>, created: &[NewEdge]) -> Vec<OldEdge> {
         if edges.is_empty() {
-            return edges;
+            return Vec::new();
         }
         let sources = &self.writer.world().sources;
         let created: HashSet<_> = created.iter().map(|edge| (&edge.follower, &edge.source)).collect();
@@ -70,7 +68,8 @@ impl<J: Journal> Scribe<J> {
             known || created.contains(&(follower, source))
         };
         let mut named = HashSet::new();
-        edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone())).collect()
+        let there = edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone()));
+        there.map(|(follower, source)| OldEdge { follower, source }).collect()
     }
 
     /// Returns the edges that change the state, if all of them are allowed, and the number of those that did not

@@ -150,6 +150,9 @@ impl Group {
                 self.changes_reposts = true;
             }
             Event::Followed { edges, .. } => followers(edges).for_each(change),
+            Event::FollowsChanged { follows, unfollows, .. } => {
+                followers(follows).chain(unfollows.iter().map(|edge| &edge.follower)).for_each(change);
+            }
             // A block removes edges in both directions.
             Event::Silenced { reader, source, how: MuteOrBlock::Block, .. } => {
                 change(reader);
@@ -302,7 +305,9 @@ fn followers(edges: &[NewEdge]) -> impl Iterator<Item = &SourceId> {
 fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
     match event {
         Event::Published { draft, .. } => draft.sources().for_each(name),
-        Event::Followed { edges, .. } => edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name),
+        Event::Followed { edges, .. } | Event::FollowsChanged { follows: edges, .. } => {
+            edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name)
+        }
         Event::Silenced { reader, source, .. } | Event::Listed { reader, source, .. } => {
             [reader, source].into_iter().for_each(name);
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::feed::event::{Event, MuteOrBlock};
+use crate::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use crate::feed::post::Post;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
@@ -93,11 +93,8 @@ impl<J: Journal> Scribe<J> {
             (_, Applied::Deleted { post, reposters }) => {
                 self.notify_of_changed(post, reposters.as_deref(), Invalidation::EntryChanged);
             }
-            (Event::Followed { edges, .. }, _) => {
-                let mut followers: Vec<&SourceId> = edges.iter().map(|edge| &edge.follower).collect();
-                followers.dedup();
-                self.notify_readers(followers, Invalidation::Everything);
-            }
+            (Event::Followed { edges, .. }, _) => self.notify_followers(edges, &[]),
+            (Event::FollowsChanged { follows, unfollows, .. }, _) => self.notify_followers(follows, unfollows),
             // Posts by tags, topics and reposts are handled when they are deleted.
             (Event::Erased { at, .. }, _) => {
                 let erasure = self.writer.world().sources.erasures().at(*at);
@@ -159,6 +156,15 @@ impl<J: Journal> Scribe<J> {
         if !fanout_routes.is_empty() {
             self.fanout.notify(invalidation(id), fanout_routes.into());
         }
+    }
+
+    /// Notifies the watched followers of new and of removed edges, each once.
+    fn notify_followers(&self, new: &[NewEdge], removed: &[OldEdge]) {
+        let removed = removed.iter().map(|edge| &edge.follower);
+        let mut followers: Vec<&SourceId> = new.iter().map(|edge| &edge.follower).chain(removed).collect();
+        followers.sort_unstable();
+        followers.dedup();
+        self.notify_readers(followers, Invalidation::Everything);
     }
 
     fn notify_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {

@@ -87,6 +87,23 @@ class UnfollowedChange(Change):
 
 
 @dataclass(frozen=True)
+class Unfollow(Model):
+    """A removed edge."""
+
+    follower: str
+    source: str
+
+
+@dataclass(frozen=True)
+class FollowsChange(Change):
+    """One request added the edges `follows`, and then removed the edges `unfollows`."""
+
+    follows: list[Follow]
+    unfollows: list[Unfollow]
+    type: ClassVar[str] = "follows_changed"
+
+
+@dataclass(frozen=True)
 class _OfSource(Change):
     user: str
     source: str
@@ -232,6 +249,7 @@ ChangeType: TypeAlias = Literal[
     "deleted",
     "followed",
     "unfollowed",
+    "follows_changed",
     "muted",
     "unmuted",
     "blocked",
@@ -335,6 +353,7 @@ _CHANGES: tuple[type[Change], ...] = (
     DeletedChange,
     FollowedChange,
     UnfollowedChange,
+    FollowsChange,
     MutedChange,
     UnmutedChange,
     BlockedChange,

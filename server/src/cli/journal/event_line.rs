@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::cli::post_line::{self, PostFields, PostLine};
-use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use tidewire::feed::rules::Rules;
 use tidewire::storage::journal::Sequence;
 
@@ -44,6 +44,11 @@ enum EventLine<'a> {
         source: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         keep_until: Option<String>,
+    },
+    FollowsChanged {
+        follows: &'a [NewEdge],
+        since: String,
+        unfollows: &'a [OldEdge],
     },
     Silenced {
         reader: &'a str,
@@ -122,6 +127,9 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             source: source.as_str(),
             keep_until: keep_until.map(|until| until.published_at.to_string()),
         },
+        Event::FollowsChanged { follows, since, unfollows } => {
+            EventLine::FollowsChanged { follows, since: since.to_string(), unfollows }
+        }
         Event::Revoked { user, not_before, forget_before } => EventLine::Revoked {
             user: user.as_str(),
             not_before: not_before.to_string(),

@@ -9,7 +9,7 @@ use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Missed, PublishedPost};
 use tidewire::feed::cursor;
-use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::event::{Event, NewEdge, OldEdge};
 use tidewire::feed::post::{EarlierRepost, Post};
 use tidewire::storage::journal::Sequence;
 
@@ -74,6 +74,13 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
             let _ = write!(json, r#","follower":"{follower}","source":"{source}""#);
             let keep = if keep_until.is_some() { r#","keep":true"# } else { "" };
             json.push_str(keep);
+        }
+        Event::FollowsChanged { follows: new, since, unfollows } => {
+            follows(new, *since, json);
+            json.push_str(r#","unfollows":"#);
+            answer::push_array(json, unfollows, |json, OldEdge { follower, source }| {
+                let _ = write!(json, r#"{{"follower":"{follower}","source":"{source}"}}"#);
+            });
         }
         Event::Silenced { reader, source, .. } => {
             let _ = write!(json, r#","user":"{reader}","source":"{source}""#);
@@ -194,6 +201,10 @@ mod tests {
                 Event::Unfollowed { follower: reader.clone(), source: source.clone(), keep_until: Some(position) },
                 r#","follower":"ann","source":"bob","keep":true"#.to_owned(),
             ),
+ (
+                Event::FollowsChanged { follows: vec![edge(false)], since: at, unfollows: vec![OldEdge { follower: source.clone(), source: reader.clone() }] },
+                r#","follows":[{"follower":"ann","source":"bob","since":"1970-01-01T00:00:01.000000Z"}],"unfollows":[{"follower":"bob","source":"ann"}]"#.to_owned(),
+            ),
             (silenced(MuteOrBlock::Mute, Some(at)), r#","user":"ann","source":"bob""#.to_owned()),
             (silenced(MuteOrBlock::Mute, None), r#","user":"ann","source":"bob""#.to_owned()),
             (silenced(MuteOrBlock::Block, Some(at)), r#","user":"ann","source":"bob""#.to_owned()),
@@ -209,7 +220,7 @@ mod tests {
             ),
             (Event::Erased { user: reader.clone(), at }, r#","user":"ann""#.to_owned()),
         ];
-        assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES[..16]);
+        assert_eq!(events.each_ref().map(|(event, _)| name(event).unwrap()), NAMES[..17]);
         for (accepted, expected) in &events {
             let mut stored = Vec::new();
             tidewire::storage::frame::pack(accepted, &mut stored);

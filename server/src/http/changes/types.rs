@@ -5,12 +5,13 @@ use crate::http::request::invalid_parameter;
 use tidewire::feed::event::{Event, MuteOrBlock};
 
 /// All types of accepted events, and last the type of what sleeping readers have missed.
-pub(in crate::http) const NAMES: [&str; 17] = [
+pub(in crate::http) const NAMES: [&str; 18] = [
     "published",
     "edited",
     "deleted",
     "followed",
     "unfollowed",
+    FOLLOWS_CHANGED,
     "muted",
     "unmuted",
     "blocked",
@@ -28,6 +29,9 @@ pub(in crate::http) const NAMES: [&str; 17] = [
 /// The type of what sleeping readers have missed. It is no accepted event, so it must be asked for.
 pub(super) const MISSED: &str = "missed";
 
+/// The type of a request that changed follows in both ways. Whoever asks for either way gets it too.
+const FOLLOWS_CHANGED: &str = "follows_changed";
+
 /// Returns the type of an event, or `None` for the bookkeeping of the server itself.
 pub(super) fn name(event: &Event) -> Option<&'static str> {
     Some(match event {
@@ -36,6 +40,7 @@ pub(super) fn name(event: &Event) -> Option<&'static str> {
         Event::Deleted { .. } => "deleted",
         Event::Followed { .. } => "followed",
         Event::Unfollowed { .. } => "unfollowed",
+        Event::FollowsChanged { .. } => FOLLOWS_CHANGED,
         Event::Silenced { how: MuteOrBlock::Mute, since: Some(_), .. } => "muted",
         Event::Silenced { how: MuteOrBlock::Mute, since: None, .. } => "unmuted",
         Event::Silenced { how: MuteOrBlock::Block, since: Some(_), .. } => "blocked",
@@ -69,6 +74,9 @@ impl Types {
             };
             types.0 |= 1 << nth;
         }
+        if types.has("followed") || types.has("unfollowed") {
+            types.0 |= NAMES.iter().position(|name| *name == FOLLOWS_CHANGED).map_or(0, |nth| 1 << nth);
+        }
         Ok(types)
     }
 
@@ -101,10 +109,11 @@ mod tests {
     fn types_are_named_one_by_one_and_unknown_ones_are_refused() {
         for name in NAMES {
             let only = Types::parse(name).unwrap();
-            assert!(NAMES.iter().all(|other| only.has(other) == (*other == name)), "{name}");
+            let implies = |other| other == FOLLOWS_CHANGED && ["followed", "unfollowed"].contains(&name);
+            assert!(NAMES.iter().all(|other| only.has(other) == (*other == name || implies(*other))), "{name}");
             assert_eq!(Types::ALL.has(name), name != MISSED, "{name}");
         }
-        assert_eq!(Types::parse(&NAMES[..16].join(",")).unwrap(), Types::ALL);
+        assert_eq!(Types::parse(&NAMES[..17].join(",")).unwrap(), Types::ALL);
         assert_eq!(Types::parse("deleted,deleted").unwrap(), Types::parse("deleted").unwrap());
         for unknown in ["", "Published", "published,", "published, deleted", "clock_jumped"] {
             assert!(

@@ -18,6 +18,7 @@ pub(super) fn all() -> Named {
         object(json!({"follower": user, "source": source, "since": schema("Time")})),
         &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
     );
+    let unfollow = object(json!({"follower": user, "source": source}));
     let id = || json!({"id": schema("PostId")});
     let missed = object(json!({"id": schema("PostId"), "author": user, "published_at": schema("Time")}));
     let messages = vec![
@@ -39,7 +40,7 @@ pub(super) fn all() -> Named {
             ),
         ),
         ("DeletedChange", optional(message(NAMES[2], id()), &[("repost_of", schema("PostId"))])),
-        ("FollowedChange", message(NAMES[3], json!({"follows": array(follow)}))),
+        ("FollowedChange", message(NAMES[3], json!({"follows": array(follow.clone())}))),
         (
             "UnfollowedChange",
             optional(
@@ -47,21 +48,22 @@ pub(super) fn all() -> Named {
                 &[("keep", json!({"type": "boolean", "description": "What is in the feed stays there."}))],
             ),
         ),
-        ("MutedChange", message(NAMES[5], to_source())),
-        ("UnmutedChange", message(NAMES[6], to_source())),
-        ("BlockedChange", message(NAMES[7], to_source())),
-        ("UnblockedChange", message(NAMES[8], to_source())),
-        ("RulesChange", message(NAMES[9], of_user(json!({"rules": schema("Rules")})))),
-        ("MarkedChange", message(NAMES[10], of_user(json!({"cursor": schema("Cursor")})))),
-        ("MemberAddedChange", message(NAMES[11], member())),
-        ("MemberRemovedChange", message(NAMES[12], member())),
-        ("ListDeletedChange", message(NAMES[13], of_user(json!({"list": schema("ListName")})))),
-        ("TokensRevokedChange", message(NAMES[14], of_user(json!({"not_before": schema("Time")})))),
-        ("ErasedChange", message(NAMES[15], of_user(json!({})))),
+        ("FollowsChange", message(NAMES[5], json!({"follows": array(follow), "unfollows": array(unfollow)}))),
+        ("MutedChange", message(NAMES[6], to_source())),
+        ("UnmutedChange", message(NAMES[7], to_source())),
+        ("BlockedChange", message(NAMES[8], to_source())),
+        ("UnblockedChange", message(NAMES[9], to_source())),
+        ("RulesChange", message(NAMES[10], of_user(json!({"rules": schema("Rules")})))),
+        ("MarkedChange", message(NAMES[11], of_user(json!({"cursor": schema("Cursor")})))),
+        ("MemberAddedChange", message(NAMES[12], member())),
+        ("MemberRemovedChange", message(NAMES[13], member())),
+        ("ListDeletedChange", message(NAMES[14], of_user(json!({"list": schema("ListName")})))),
+        ("TokensRevokedChange", message(NAMES[15], of_user(json!({"not_before": schema("Time")})))),
+        ("ErasedChange", message(NAMES[16], of_user(json!({})))),
         (
             "MissedMessage",
             message(
-                NAMES[16],
+                NAMES[17],
                 json!({
                     "reader": user,
                     "reason": {"const": "asleep"},

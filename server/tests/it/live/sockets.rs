@@ -138,7 +138,7 @@ fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_the_end_of_the_connect
     assert!(!head.contains("keep-alive"), "{head}");
     let first = read_until(&mut stream, "\n\n");
     assert!(first.starts_with("event: hello\n"), "{first}");
-    server.engine.stop_live();
+    server.stop_live();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("\r\n0\r\n"), "{rest}");
