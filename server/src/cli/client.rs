@@ -23,7 +23,7 @@ use crate::cli::sent_mark::{self, MarkSent};
 use crate::cli::{resolver, tls_connector};
 
 /// Maximum attempts for one request while the server answers that it is overloaded.
-const ATTEMPTS_MAX: u32 = 60;
+pub(super) const ATTEMPTS_MAX: u32 = 60;
 
 /// Longest wait between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -339,12 +339,10 @@ impl Client {
             let Some(wait) = wait.filter(|_| is_repeatable || refused.code != OUTCOME_UNKNOWN) else {
                 return Ok(ServerResponse::Refused(refused));
             };
-            let wait = wait.min(WAIT_MAX);
-            if attempts == ATTEMPTS_MAX || (self.gives_up_after.is_some() && wait >= left()) {
+            if attempts == ATTEMPTS_MAX || (self.gives_up_after.is_some() && wait.min(WAIT_MAX) >= left()) {
                 return Err(self.still_refused(attempts, refused));
             }
-            #[expect(clippy::disallowed_methods, reason = "this is a thread of a tool, not an actor")]
-            std::thread::sleep(wait);
+            pause(wait);
         }
     }
 
@@ -394,19 +392,32 @@ impl Client {
     }
 }
 
+/// Waits as long as the server wants, within the longest wait between two attempts.
+pub(super) fn pause(wait: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "this is a thread of a tool, not an actor")]
+    std::thread::sleep(wait.min(WAIT_MAX));
+}
+
 fn retry_after<T>(response: &ureq::http::Response<T>) -> Option<Duration> {
     let wait = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     wait.parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
 
-    /// Starts a server that gives the scripted answers, one for each connection. Its listener is closed before the last answer is sent.
     fn scripted(answers: &'static [&'static str]) -> Client {
+        recorded(answers).0
+    }
+
+    /// Starts a server that gives the scripted answers, one for each connection, and returns the bodies it was sent. Its listener is closed
+    /// before the last answer is sent.
+    pub(crate) fn recorded(answers: &'static [&'static str]) -> (Client, Receiver<String>) {
+        let (bodies, sent) = channel();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("http://{}/", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -427,11 +438,14 @@ mod tests {
                         break;
                     }
                 }
-                reader.read_exact(&mut vec![0; length]).unwrap();
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                // Sending fails only if the test does not look at the bodies.
+                let _ = bodies.send(String::from_utf8(body).unwrap());
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        Client::new(&server, None)
+        (Client::new(&server, None), sent)
     }
 
     #[test]

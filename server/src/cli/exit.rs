@@ -25,7 +25,7 @@ const DENIED: u8 = 5;
 pub(super) fn code_of(cause: &(dyn Error + 'static)) -> ExitCode {
     let (no_answer, refused) = match cause.downcast_ref::<Stopped>().map(|stopped| &stopped.cause) {
         Some(StopCause::NoAnswer(cause)) => (Some(cause), None),
-        Some(StopCause::Denied(refused)) => (None, Some(refused)),
+        Some(StopCause::Refused(refused)) => (None, Some(refused)),
         None => (cause.downcast_ref::<ClientError>(), cause.downcast_ref::<Refused>()),
     };
     match (no_answer, refused) {

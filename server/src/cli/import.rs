@@ -5,7 +5,7 @@
 //! - the progress bar, the report, and the exit code.
 //!
 //! Not responsible for:
-//! - the format of a line and how it is sent (`cli::import_posts`, `cli::import_follows`).
+//! - the order of what is sent (`cli::in_order`), the format of a line and its request (`cli::import_posts`, `cli::import_follows`).
 //!
 //! An import into a data directory writes it as a server does: it opens the engine, which locks the directory, and sends requests over a
 //! loopback socket.
@@ -21,7 +21,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::rt::System;
 use serde_json::json;
 
-use crate::cli::client::{Client, ClientError, Refused};
+use crate::cli::client::{Client, ClientError, OUTCOME_UNKNOWN, Refused};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::{Form, Report};
 use crate::cli::server_access::{ServerAccess, ServerUrl};
@@ -79,9 +79,9 @@ pub(crate) enum StopCause {
     /// There was no usable answer.
     #[error(transparent)]
     NoAnswer(#[from] ClientError),
-    /// The server refused the key, which it would do with every other line as well.
+    /// The server refused the key, which it would do with every other line as well, or cannot say whether it has done the request.
     #[error(transparent)]
-    Denied(#[from] Refused),
+    Refused(#[from] Refused),
 }
 
 impl From<StopCause> for Stopped {
@@ -93,17 +93,21 @@ impl From<StopCause> for Stopped {
 /// The code of a refusal with status 403 that is about one follow, and not about who asks.
 const BLOCKED: &str = "blocked";
 
-/// Returns the refusal of a line, or stops the import if the refusal is for want of a sufficient key: every other line would get the same.
-pub(crate) fn of_one_line(refused: Refused) -> Result<Refused, StopCause> {
+/// Returns why the server refused a line. The import stops instead if every other line would get the same, for want of a sufficient key, or if
+/// nobody knows whether it was done.
+pub(crate) fn reason(refused: Refused) -> Result<String, StopCause> {
     let is_denial = matches!(refused.status, 401 | 403) && refused.code != BLOCKED;
-    if is_denial { Err(refused.into()) } else { Ok(refused) }
+    if is_denial || refused.code == OUTCOME_UNKNOWN {
+        return Err(refused.into());
+    }
+    Ok(format!("{}: {}", refused.code, refused.detail))
 }
 
 /// What a part of the import has done, and why it ended before the end of the file, if it did.
 pub(crate) type Part<E> = (Report, Option<E>);
 
-/// The result of reading the file, and of each sender.
-pub(crate) type Sent = (Part<ReadError>, Vec<thread::Result<Part<Stopped>>>);
+/// The results of reading the file and of sending.
+pub(crate) type Sent = (Part<ReadError>, thread::Result<Part<Stopped>>);
 
 /// Runs an import of `what` from `file`: `send` reads the lines and sends them through the client.
 pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mut Lines, &Client) -> Sent) -> Outcome {
@@ -130,20 +134,16 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
     Ok(code)
 }
 
-/// Adds up all parts. Returns the first error of a sender, or else that of reading the file.
-fn together(read: Part<ReadError>, sent: Vec<thread::Result<Part<Stopped>>>) -> (Report, Option<Box<dyn Error>>) {
+/// Adds up both parts. Returns the error of the sender, or else that of reading the file.
+fn together(read: Part<ReadError>, sent: thread::Result<Part<Stopped>>) -> (Report, Option<Box<dyn Error>>) {
     let (mut report, unread) = read;
-    let mut stopped: Option<Box<dyn Error>> = None;
-    for sender in sent {
-        let Ok((part, cause)) = sender else {
-            stopped.get_or_insert_with(|| "a sender crashed".into());
-            continue;
-        };
-        report.add(part);
-        if let Some(cause) = cause {
-            stopped.get_or_insert_with(|| cause.into());
+    let stopped: Option<Box<dyn Error>> = match sent {
+        Ok((part, cause)) => {
+            report.add(part);
+            cause.map(Into::into)
         }
-    }
+        Err(_) => Some("the sender crashed".into()),
+    };
     (report, stopped.or(unread.map(Into::into)))
 }
 

@@ -4,25 +4,17 @@
 //! without those.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Outcome;
 use crate::cli::client::{Client, ServerResponse};
-use crate::cli::import::{self, Part, Sent, StopCause, Target};
-use crate::cli::lines::{InputLine, Lines, ReadError};
-use crate::cli::progress::Progress;
+use crate::cli::import::{self, StopCause, Stopped, Target};
+use crate::cli::in_order::{self, Item, SendBatch};
+use crate::cli::lines::InputLine;
 use crate::cli::report::Report;
 use tidewire::id::SourceId;
-use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
-
-/// Number of batches that are sent at the same time.
-const SENDERS: usize = 2;
-
-/// Maximum number of batches read ahead of the senders.
-const READ_AHEAD: usize = 4;
+use tidewire::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX};
 
 /// Arguments of `tidewire import follows`.
 #[derive(Debug, clap::Args)]
@@ -42,12 +34,6 @@ struct NumberedEdge {
     follower: SourceId,
     source: SourceId,
     hidden: bool,
-}
-
-/// Edges that are sent in one request, and the bytes of the file they came from.
-struct Batch {
-    edges: Vec<NumberedEdge>,
-    bytes: u64,
 }
 
 /// The third word of a line that marks a hidden edge, which appears in no list and no count.
@@ -74,65 +60,21 @@ struct Followed {
 impl ImportFollows {
     /// Sends the edges of the file to the target.
     pub(crate) fn run(self) -> Outcome {
-        import::run(&self.file, self.target, "edges", send_all)
+        import::run(&self.file, self.target, NumberedEdge::WHAT, |lines, client| {
+            in_order::send_all(lines, |line| parse(&line), EdgeSender { client: client.clone() })
+        })
     }
 }
 
-fn send_all(lines: &mut Lines, client: &Client) -> Sent {
-    let (batches, taken) = crossbeam_channel::bounded::<Batch>(READ_AHEAD);
-    let (progress, has_stopped) = (Progress::new(lines.bar.clone(), "edges"), AtomicBool::new(false));
-    let has_stopped = &has_stopped;
-    thread::scope(|scope| {
-        let start = || {
-            let (taken, client, progress) = (taken.clone(), client.clone(), &progress);
-            scope.spawn(move || {
-                let mut report = Report::begin();
-                for Batch { edges, bytes } in taken {
-                    let before = report.done();
-                    if let Err(cause) = send(&client, edges, &mut report) {
-                        has_stopped.store(true, Ordering::Relaxed);
-                        return (report, Some(cause.into()));
-                    }
-                    progress.add(report.done() - before, bytes);
-                }
-                (report, None)
-            })
-        };
-        let senders: Vec<_> = (0..SENDERS).map(|_| start()).collect();
-        drop(taken);
-        let read = read(lines, |batch| batches.send(batch).is_ok() && !has_stopped.load(Ordering::Relaxed));
-        drop(batches);
-        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
-    })
-}
+impl Item for NumberedEdge {
+    const WHAT: &'static str = "edges";
+    const PER_REQUEST_MAX: usize = FOLLOWS_PER_REQUEST_MAX;
+    const REQUEST_BYTES_MAX: usize = BULK_REQUEST_BYTES_MAX;
 
-/// Reads all edges and passes them to `queue` in batches until it returns false.
-fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Part<ReadError> {
-    let mut report = Report::begin();
-    let mut batch = Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX);
-    let mut unread = None;
-    while let Some(line) = lines.next() {
-        let line = match line {
-            Ok(line) => line,
-            Err(cause) => {
-                unread = Some(cause);
-                break;
-            }
-        };
-        match parse(&line) {
-            Ok(None) => {}
-            Ok(Some(edge)) => batch.push(edge),
-            Err(why) => report.refuse(line.number, why),
-        }
-        if batch.len() == FOLLOWS_PER_REQUEST_MAX {
-            let full = std::mem::replace(&mut batch, Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX));
-            if !queue(Batch { edges: full, bytes: lines.taken() }) {
-                return (report, None);
-            }
-        }
+    fn bytes(&self) -> usize {
+        // A request has space for the largest number of the longest edges.
+        BULK_REQUEST_BYTES_MAX / FOLLOWS_PER_REQUEST_MAX
     }
-    queue(Batch { edges: batch, bytes: lines.taken() });
-    (report, unread)
 }
 
 /// Parses the edge of a line. Returns `None` for an empty line or a comment.
@@ -156,8 +98,19 @@ fn parse(line: &InputLine) -> Result<Option<NumberedEdge>, String> {
     Ok(Some(NumberedEdge { line: line.number, follower, source, hidden }))
 }
 
+/// Sends edges through this client.
+struct EdgeSender {
+    client: Client,
+}
+
+impl SendBatch<NumberedEdge> for EdgeSender {
+    fn send(&mut self, batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), Stopped> {
+        Ok(follow(&self.client, batch, report)?)
+    }
+}
+
 /// Sends a batch, and sends it again without the edges that the server refused.
-fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), StopCause> {
+fn follow(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), StopCause> {
     while !batch.is_empty() {
         let follows = batch.iter().map(|edge| BulkEdge {
             follower: edge.follower.as_str(),
@@ -178,8 +131,8 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
         };
         if refused.errors.is_empty() {
             // The server refused the request as a whole.
-            let refused = import::of_one_line(refused)?;
-            batch.iter().for_each(|edge| report.refuse(edge.line, format!("{}: {}", refused.code, refused.detail)));
+            let reason = import::reason(refused)?;
+            batch.iter().for_each(|edge| report.refuse(edge.line, reason.as_str()));
             return Ok(());
         }
         let mut reasons: Vec<Option<String>> = vec![None; batch.len()];

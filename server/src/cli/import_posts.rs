@@ -1,30 +1,29 @@
 //! `tidewire import posts`: imports a file of posts into a running server or a data directory.
 //!
 //! Each line is the document of `POST /v1/posts`. It may also have the field `hidden`, as the lines of an export do: such a post is
-//! published and then hidden.
+//! published and then hidden, before the next line is sent.
+//!
+//! Lines are sent in batches, which the server publishes in their order. For a user's token, which may not send batches, posts are sent
+//! one by one.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::cli::Outcome;
-use crate::cli::client::{Client, ClientError, ServerResponse};
-use crate::cli::import::{self, Part, Sent, StopCause, Stopped, Target};
-use crate::cli::lines::{Lines, ReadError};
-use crate::cli::progress::Progress;
+use crate::cli::client::{self, ATTEMPTS_MAX, Client, ClientError, OUTCOME_UNKNOWN, Refused, ServerResponse};
+use crate::cli::import::{self, StopCause, Stopped, Target};
+use crate::cli::in_order::{self, Item, SendBatch};
+use crate::cli::lines::InputLine;
 use crate::cli::report::Report;
+use tidewire::limits::POSTS_PER_REQUEST_MAX;
 
-/// Number of posts that are sent at the same time. All posts of one author use the same sender, so their order is preserved.
-const SENDERS: usize = 8;
-
-/// Maximum number of posts read ahead for each sender.
-const READ_AHEAD: usize = 256;
+/// Maximum bytes of the posts in a request. It is less than the server permits, since proxies refuse more than 1 MiB by default.
+const BATCH_BYTES_MAX: usize = 1_000_000;
 
 /// Arguments of `tidewire import posts`.
 #[derive(Debug, clap::Args)]
@@ -36,120 +35,57 @@ pub struct ImportPosts {
     target: Target,
 }
 
-/// A line that is being sent.
-struct SentLine {
-    number: u64,
-    /// The body of the `POST /v1/posts` request.
+/// A line with a post.
+struct NumberedPost {
+    line: u64,
+    /// The body of a `POST /v1/posts` request: one JSON value, which the server validates.
     json: String,
     has_id: bool,
     hidden: bool,
-    /// Bytes of the file that were read for this line.
-    bytes: u64,
 }
 
-/// The fields that select the sender, and whether the post is to be hidden. The server validates the rest.
+/// The fields that select how a post is sent.
 #[derive(Default, Deserialize)]
-struct SenderFields {
-    author: Option<serde_json::Value>,
-    id: Option<serde_json::Value>,
+struct KnownFields {
+    id: Option<IgnoredAny>,
     hidden: Option<bool>,
 }
 
 impl ImportPosts {
     /// Sends the posts of the file to the target.
     pub(crate) fn run(self) -> Outcome {
-        import::run(&self.file, self.target, "posts", send_all)
+        import::run(&self.file, self.target, NumberedPost::WHAT, |lines, client| {
+            in_order::send_all(lines, parse, PostSender::new(client.clone()))
+        })
     }
 }
 
-fn send_all(lines: &mut Lines, client: &Client) -> Sent {
-    let (progress, reached) = (Progress::new(lines.bar.clone(), "posts"), Reached::default());
-    let (read, sent) = thread::scope(|scope| {
-        let reached = &reached;
-        let (queues, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
-            .map(|_| {
-                let (queue, lines_of_sender) = crossbeam_channel::bounded(READ_AHEAD);
-                let (client, progress) = (client.clone(), &progress);
-                (queue, scope.spawn(move || send(&client, &lines_of_sender, progress, reached)))
-            })
-            .unzip();
-        let read = read(lines, &queues, reached);
-        drop(queues);
-        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>())
-    });
-    let stopped = |cause| Stopped { cause, place: reached.advice() };
-    let sent = sent.into_iter().map(|sender| sender.map(|(report, cause)| (report, cause.map(stopped))));
-    (read, sent.collect())
-}
+impl Item for NumberedPost {
+    const WHAT: &'static str = "posts";
+    const PER_REQUEST_MAX: usize = POSTS_PER_REQUEST_MAX;
+    const REQUEST_BYTES_MAX: usize = BATCH_BYTES_MAX;
 
-/// How far all senders have come together, for an import that stops.
-struct Reached {
-    has_answers: AtomicBool,
-    /// The smallest number of a line at which a sender stopped.
-    stopped_at: AtomicU64,
-    last_sent: AtomicU64,
-}
+    fn bytes(&self) -> usize {
+        self.json.len()
+    }
 
-impl Default for Reached {
-    fn default() -> Self {
-        Self { has_answers: AtomicBool::new(false), stopped_at: AtomicU64::new(u64::MAX), last_sent: AtomicU64::new(0) }
+    fn ends_batch(&self) -> bool {
+        self.hidden
     }
 }
 
-impl Reached {
-    fn stop_at(&self, line: u64) {
-        self.stopped_at.fetch_min(line, Ordering::Relaxed);
+/// Parses a line as far as the import has to know it. Returns `None` for an empty line.
+fn parse(line: InputLine) -> Result<Option<NumberedPost>, String> {
+    let text = line.text?;
+    if text.trim().is_empty() {
+        return Ok(None);
     }
-
-    fn has_stopped(&self) -> bool {
-        self.stopped_at.load(Ordering::Relaxed) != u64::MAX
-    }
-
-    /// Returns where to go on, as the end of a sentence; nothing if no line was answered.
-    fn advice(&self) -> String {
-        if !self.has_answers.load(Ordering::Relaxed) {
-            return String::new();
-        }
-        let [first, last] = [&self.stopped_at, &self.last_sent].map(|number| number.load(Ordering::Relaxed));
-        format!(
-            "; line {first} is the first that is not done, and line {last} the last that was sent; to go on, import again from line {first} \
-             on: posts with an `id` are not published twice, but those without one that were published already are"
-        )
-    }
-}
-
-fn read(lines: &mut Lines, queues: &[Sender<SentLine>], reached: &Reached) -> Part<ReadError> {
-    let mut report = Report::begin();
-    let hash = RandomState::new();
-    while let Some(line) = lines.next() {
-        let line = match line {
-            Ok(line) => line,
-            Err(cause) => return (report, Some(cause)),
-        };
-        let text = match line.text {
-            Ok(text) if text.trim().is_empty() => continue,
-            Ok(text) => text,
-            Err(why) => {
-                report.refuse(line.number, why);
-                continue;
-            }
-        };
-        let SenderFields { author, id, hidden } = serde_json::from_str(&text).unwrap_or_default();
-        let queue = hash.hash_one(author.map(|author| author.to_string())) as usize % queues.len();
-        let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-        let line = SentLine {
-            number: line.number,
-            json,
-            has_id: id.is_some(),
-            hidden: hidden == Some(true),
-            bytes: lines.taken(),
-        };
-        if queues[queue].send(line).is_err() || reached.has_stopped() {
-            // A sender failed. Its own result has the error.
-            break;
-        }
-    }
-    (report, None)
+    // In a batch, anything else would make the posts beside it unreadable.
+    serde_json::from_str::<&RawValue>(&text)
+        .map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
+    let KnownFields { id, hidden } = serde_json::from_str(&text).unwrap_or_default();
+    let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
+    Ok(Some(NumberedPost { line: line.number, json, has_id: id.is_some(), hidden: hidden == Some(true) }))
 }
 
 /// Returns the same document without the field `hidden`, which the server does not accept. The other fields are unchanged.
@@ -159,66 +95,268 @@ fn without_hidden(json: &str) -> Option<String> {
     serde_json::to_string(&fields).ok()
 }
 
-/// Sends the lines of one queue until it ends, or until the import has to stop.
-fn send(
-    client: &Client,
-    lines_of_sender: &Receiver<SentLine>,
-    progress: &Progress,
-    reached: &Reached,
-) -> Part<StopCause> {
-    let mut report = Report::begin();
-    for line in lines_of_sender {
-        let before = report.done();
-        reached.last_sent.fetch_max(line.number, Ordering::Relaxed);
-        if let Err(cause) = send_line(client, &line, &mut report) {
-            reached.stop_at(line.number);
-            return (report, Some(cause));
+/// The answer to a request for many posts.
+#[derive(Deserialize)]
+struct Answers {
+    posts: Vec<Answer>,
+}
+
+/// The answer to one of them, which has either `post` or `problem`.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    created: bool,
+    post: Option<PublishedPost>,
+    problem: Option<Problem>,
+}
+
+#[derive(Deserialize)]
+struct PublishedPost {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(flatten)]
+    refused: Refused,
+    /// Seconds after which the server wants another attempt.
+    retry_after: Option<u64>,
+}
+
+/// Sends posts through this client.
+struct PostSender {
+    client: Client,
+    /// True if the server permits no batches.
+    is_single: bool,
+    /// True if any line was answered.
+    has_answers: bool,
+}
+
+impl SendBatch<NumberedPost> for PostSender {
+    fn send(&mut self, batch: Vec<NumberedPost>, report: &mut Report) -> Result<(), Stopped> {
+        let (mut undone, last) = (0, batch.last().map_or(0, |post| post.line));
+        let sent = self.publish(batch, report, &mut undone);
+        sent.map_err(|cause| Stopped { cause, place: self.place(undone, last) })
+    }
+}
+
+impl PostSender {
+    fn new(client: Client) -> Self {
+        Self { client, is_single: false, has_answers: false }
+    }
+
+    /// Returns where to go on, as the end of a sentence; nothing if no line was answered.
+    fn place(&self, undone: u64, last: u64) -> String {
+        if !self.has_answers {
+            return String::new();
         }
-        reached.has_answers.store(true, Ordering::Relaxed);
-        progress.add(report.done() - before, line.bytes);
+        format!(
+            "; line {undone} is the first that is not done, and line {last} the last that was sent; to go on, import again from line {undone} \
+             on: posts with an `id` are not published twice, but those without one that were published already are"
+        )
     }
-    (report, None)
-}
 
-fn send_line(client: &Client, line: &SentLine, report: &mut Report) -> Result<(), StopCause> {
-    match publish(client, line)? {
-        (ServerResponse::Done(..), true) => report.created += 1,
-        (ServerResponse::Done(..), false) => report.existing += 1,
-        (ServerResponse::Refused(refused), _) => {
-            let refused = import::of_one_line(refused)?;
-            report.refuse(line.number, format!("{}: {}", refused.code, refused.detail));
+    /// Publishes posts, and again those that the server refuses for now. `undone` is the line of the first that is not done.
+    fn publish(
+        &mut self,
+        mut posts: Vec<NumberedPost>,
+        report: &mut Report,
+        undone: &mut u64,
+    ) -> Result<(), StopCause> {
+        let mut attempts = 0;
+        while let Some(first) = posts.first() {
+            *undone = first.line;
+            if self.is_single {
+                return self.publish_singly(&posts, report, undone);
+            }
+            let answers = match self.publish_batch(&posts)? {
+                Ok(answers) => answers,
+                Err(Refused { status: 403, .. }) => {
+                    self.is_single = true;
+                    continue;
+                }
+                Err(refused) => {
+                    let reason = import::reason(refused)?;
+                    posts.iter().for_each(|post| report.refuse(post.line, reason.as_str()));
+                    return Ok(());
+                }
+            };
+            self.has_answers = true;
+            let before = posts.len();
+            let mut again: Vec<NumberedPost> = Vec::new();
+            let mut last_problem = None;
+            for (post, answer) in posts.into_iter().zip(answers) {
+                *undone = again.first().unwrap_or(&post).line;
+                if let Some(problem) = self.settle(&post, answer, report)? {
+                    last_problem = Some(problem);
+                    again.push(post);
+                }
+            }
+            posts = again;
+            if let Some(Problem { refused, retry_after }) = last_problem {
+                attempts = if posts.len() < before { 0 } else { attempts + 1 };
+                if attempts == ATTEMPTS_MAX {
+                    return Err(self.client.still_refused(attempts, refused).into());
+                }
+                client::pause(Duration::from_secs(retry_after.unwrap_or(0)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends posts in one request. Returns an answer for each, or why the server refused all.
+    fn publish_batch(&self, posts: &[NumberedPost]) -> Result<Result<Vec<Answer>, Refused>, ClientError> {
+        let texts: Vec<&str> = posts.iter().map(|post| post.json.as_str()).collect();
+        let json = format!(r#"{{"posts":[{}]}}"#, texts.join(","));
+        match self.post("/v1/posts/batch", &json, posts.iter().all(|post| post.has_id))? {
+            ServerResponse::Refused(refused) => Ok(Err(refused)),
+            ServerResponse::Done(status, text) => match serde_json::from_str(&text) {
+                Ok(Answers { posts: answers }) if answers.len() == posts.len() => Ok(Ok(answers)),
+                _ => Err(self.client.foreign(status, &text)),
+            },
         }
     }
-    Ok(())
-}
 
-/// Publishes the post of a line, and hides it if it is to be hidden. Returns the last answer, and true if the post was not there before.
-fn publish(client: &Client, line: &SentLine) -> Result<(ServerResponse, bool), ClientError> {
-    // Without an id of its own, a post that is sent twice is published twice.
-    let published = match line.has_id {
-        true => client.post("/v1/posts", &line.json),
-        false => client.post_once("/v1/posts", &line.json),
-    }?;
-    let created = matches!(published, ServerResponse::Done(201, _));
-    match &published {
-        ServerResponse::Done(status, text) if line.hidden => Ok((hide(client, *status, text)?, created)),
-        _ => Ok((published, created)),
+    /// Sends each post in a request of its own.
+    fn publish_singly(
+        &mut self,
+        posts: &[NumberedPost],
+        report: &mut Report,
+        undone: &mut u64,
+    ) -> Result<(), StopCause> {
+        for post in posts {
+            *undone = post.line;
+            let answer = match self.post("/v1/posts", &post.json, post.has_id)? {
+                ServerResponse::Refused(refused) => {
+                    Answer { created: false, post: None, problem: Some(Problem { refused, retry_after: None }) }
+                }
+                ServerResponse::Done(status, text) => match serde_json::from_str(&text) {
+                    Ok(published) => Answer { created: status == 201, post: Some(published), problem: None },
+                    Err(_) => return Err(self.client.foreign(status, &text).into()),
+                },
+            };
+            self.settle(post, answer, report)?;
+            self.has_answers = true;
+        }
+        Ok(())
     }
-}
 
-/// Hides a post that was just published. `answer` is the response to the publish request, which has the post's id.
-fn hide(client: &Client, status: u16, answer: &str) -> Result<ServerResponse, ClientError> {
-    #[derive(Deserialize)]
-    struct Published {
-        id: String,
+    /// Without an id of its own, a post that is sent twice is published twice.
+    fn post(&self, path: &str, json: &str, is_repeatable: bool) -> Result<ServerResponse, ClientError> {
+        if is_repeatable { self.client.post(path, json) } else { self.client.post_once(path, json) }
     }
-    let Ok(Published { id }) = serde_json::from_str(answer) else { return Err(client.foreign(status, answer)) };
-    client.patch(&format!("/v1/posts/{id}"), r#"{"hidden":true}"#)
+
+    /// Hides the post if it is to be hidden, and reports it. Returns the problem if the post has to be sent again.
+    fn settle(&self, post: &NumberedPost, answer: Answer, report: &mut Report) -> Result<Option<Problem>, StopCause> {
+        let refused = match answer {
+            Answer { problem: Some(problem), .. } => {
+                let may_be_done = problem.refused.code == OUTCOME_UNKNOWN && !post.has_id;
+                if problem.retry_after.is_some() && !may_be_done {
+                    return Ok(Some(problem));
+                }
+                Some(problem.refused)
+            }
+            Answer { post: Some(PublishedPost { id }), .. } if post.hidden => {
+                match self.client.patch(&format!("/v1/posts/{id}"), r#"{"hidden":true}"#)? {
+                    ServerResponse::Done(..) => None,
+                    ServerResponse::Refused(refused) => Some(refused),
+                }
+            }
+            _ => None,
+        };
+        match refused {
+            Some(refused) => report.refuse(post.line, import::reason(refused)?),
+            None if answer.created => report.created += 1,
+            None => report.existing += 1,
+        }
+        Ok(None)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Receiver;
+
     use super::*;
+    use crate::cli::client::tests::recorded;
+
+    const FORBIDDEN: &str = "HTTP/1.1 403 x\r\nConnection: close\r\n\r\n{\"code\":\"forbidden\",\"detail\":\"d\"}";
+
+    fn sent(answers: &'static [&'static str], lines: &[&str]) -> (Result<(), Stopped>, [usize; 3], Receiver<String>) {
+        let (client, bodies) = recorded(answers);
+        let parsed = (1..).zip(lines).map(|(number, text)| InputLine { number, text: Ok((*text).to_owned()) });
+        let batch = parsed.map(|line| parse(line).unwrap().unwrap()).collect();
+        let mut report = Report::begin();
+        let ended = PostSender::new(client).send(batch, &mut report);
+        (ended, [report.created, report.existing, report.refused()], bodies)
+    }
+
+    #[test]
+    fn only_the_posts_that_are_refused_for_now_are_sent_again() {
+        const PARTLY: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"posts\":[\
+            {\"created\":true,\"post\":{\"id\":\"1\"}},\
+            {\"problem\":{\"status\":503,\"code\":\"overloaded\",\"detail\":\"d\",\"retry_after\":0}},\
+            {\"problem\":{\"status\":409,\"code\":\"post_id_taken\",\"detail\":\"d\"}},\
+            {\"created\":false,\"post\":{\"id\":\"4\"}}]}";
+        const REST: &str =
+            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"posts\":[{\"created\":true,\"post\":{\"id\":\"2\"}}]}";
+        let (ended, counts, bodies) = sent(&[PARTLY, REST], &["{}", r#"{"id":"2"}"#, "[ 3 ]", "4"]);
+        assert_eq!((ended.is_ok(), counts), (true, [2, 1, 1]));
+        assert_eq!(
+            bodies.iter().collect::<Vec<_>>(),
+            [r#"{"posts":[{},{"id":"2"},[ 3 ],4]}"#, r#"{"posts":[{"id":"2"}]}"#]
+        );
+    }
+
+    #[test]
+    fn a_token_that_may_send_no_batch_sends_its_posts_one_by_one() {
+        const CREATED: &str = "HTTP/1.1 201 x\r\nConnection: close\r\n\r\n{\"id\":\"7\"}";
+        const HIDDEN: &str = "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n{\"id\":\"7\"}";
+        let (ended, counts, bodies) =
+            sent(&[FORBIDDEN, CREATED, HIDDEN, HIDDEN, HIDDEN], &["1", r#"{"hidden":true}"#, "3"]);
+        assert_eq!((ended.is_ok(), counts), (true, [1, 2, 0]));
+        assert_eq!(bodies.iter().skip(1).collect::<Vec<_>>(), ["1", "{}", r#"{"hidden":true}"#, "3"]);
+        let (ended, counts, bodies) = sent(&[FORBIDDEN, FORBIDDEN], &["1", "2"]);
+        assert!(matches!(ended, Err(Stopped { cause: StopCause::Refused(Refused { status: 403, .. }), .. })));
+        assert_eq!((counts, bodies.iter().count()), ([0; 3], 2), "every other post would be refused as well");
+    }
+
+    #[test]
+    fn an_import_stops_where_nobody_knows_whether_a_post_without_id_is_published() {
+        const UNKNOWN: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"posts\":[\
+            {\"created\":true,\"post\":{\"id\":\"1\"}},\
+            {\"problem\":{\"status\":503,\"code\":\"outcome_unknown\",\"detail\":\"d\",\"retry_after\":0}}]}";
+        const CUT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{";
+        let (ended, counts, _) = sent(&[UNKNOWN], &[r#"{"id":"1"}"#, "{}"]);
+        let stopped = ended.unwrap_err();
+        assert!(matches!(&stopped.cause, StopCause::Refused(refused) if refused.code == OUTCOME_UNKNOWN), "{stopped}");
+        assert!(stopped.place.starts_with("; line 2 is the first that is not done"), "{stopped}");
+        assert_eq!(counts, [1, 0, 0]);
+        for (lines, is_unknown) in [([r#"{"id":"1"}"#, "{}"], true), ([r#"{"id":"1"}"#, r#"{"id":"2"}"#], false)] {
+            let Err(Stopped { cause: StopCause::NoAnswer(cause), .. }) = sent(&[CUT], &lines).0 else {
+                panic!("{lines:?} has no answer")
+            };
+            assert_eq!(matches!(cause, ClientError::OutcomeUnknown { .. }), is_unknown, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_json_is_refused_before_it_spoils_a_batch() {
+        let parsed = |text: &str| parse(InputLine { number: 1, text: Ok(text.to_owned()) });
+        for text in ["{", "{} {}", "ann,hello", r#"{"author":"a"},"#, "[{},", "\u{1}"] {
+            assert!(parsed(text).is_err_and(|why| why.starts_with("expected a post as JSON on one line")), "{text:?}");
+        }
+        assert!(parsed(" \t").is_ok_and(|post| post.is_none()));
+        let known = |text: &str| parsed(text).ok().flatten().map(|post| (post.has_id, post.hidden));
+        for (text, expected) in [
+            ("{}", (false, false)),
+            (r#" {"id":7,"hidden":true} "#, (true, true)),
+            (r#"{"id":null,"hidden":false}"#, (false, false)),
+            (r#"{"id":"7","hidden":"no"}"#, (false, false)),
+        ] {
+            assert_eq!(known(text), Some(expected), "{text}");
+        }
+    }
 
     #[test]
     fn hidden_is_taken_out_and_the_rest_stays_as_it_was_written() {

@@ -24,6 +24,7 @@ pub(crate) mod health;
 pub mod import;
 pub mod import_follows;
 pub mod import_posts;
+mod in_order;
 pub(crate) mod init;
 pub(crate) mod journal;
 pub(crate) mod keys;

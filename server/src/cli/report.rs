@@ -43,7 +43,7 @@ impl Report {
     pub fn refuse(&mut self, line: u64, why: impl Into<String>) {
         self.refused += 1;
         self.listed.push((line, why.into()));
-        // Lines are answered out of order: keep those with the smallest numbers, in bounded memory.
+        // Lines are refused here and by the server, out of order: keep those with the smallest numbers, in bounded memory.
         if self.listed.len() >= 2 * LISTED_MAX {
             self.listed.sort_unstable();
             self.listed.truncate(LISTED_MAX);

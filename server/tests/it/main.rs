@@ -34,6 +34,7 @@ mod first_configuration;
 mod fixture_files;
 mod identity;
 mod idle;
+mod import_files;
 #[path = "../../../tests/it/kept.rs"]
 #[allow(dead_code, reason = "the tests of the engine use the rest")]
 mod kept;

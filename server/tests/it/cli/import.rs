@@ -1,12 +1,15 @@
-//! `tidewire import` into a server that goes away.
+//! `tidewire import` into a server that goes away, or that permits less.
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use super::program;
+use super::{program, ran};
+use crate::access::tokens::{SERVER_KEY, access, token};
 use crate::kill::Program;
+use crate::server::Server;
+use tidewire::config::EngineConfig;
 
 /// An import that reads from its standard input.
 fn import(server: &Program, options: &[&str]) -> Child {
@@ -102,4 +105,26 @@ fn an_import_that_stops_still_names_the_lines_it_refused() {
             assert!(out.starts_with("stopped early: 1 posts created, 0 existing, 1 lines refused"), "{out}");
         }
     }
+}
+
+#[test]
+fn posts_are_imported_with_a_key_of_the_server_and_own_posts_with_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("posts");
+    let server = Server::guarded(EngineConfig::default(), access());
+    let own = "{\"author\":\"ann\",\"body\":1}\n{\"author\":\"ann\",\"body\":2}\n";
+    let import = |credential: &str, lines: &str| {
+        std::fs::write(&path, lines).unwrap();
+        let mut command = program(&server.url(""));
+        ran(command.arg("import").arg("posts").arg(&path).env("TIDEWIRE_KEY", credential))
+    };
+    for credential in [SERVER_KEY, &token("ann")] {
+        let ran = import(credential, own);
+        assert!(ran.code == 0 && ran.out.starts_with("2 posts created, 0 existing"), "{}{}", ran.out, ran.err);
+    }
+    let foreign = format!("{own}{{\"author\":\"bob\",\"body\":3}}\n{own}");
+    let ran = import(&token("ann"), &foreign);
+    let place = "line 3 is the first that is not done, and line 5 the last that was sent";
+    assert!(ran.code == 5 && ran.out.starts_with("stopped early: 2 posts created"), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("another author's") && ran.err.contains(place), "{}", ran.err);
 }

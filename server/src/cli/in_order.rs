@@ -1,0 +1,180 @@
+//! The way of an import from its file to the server, in the order of the file.
+//!
+//! Responsible for:
+//! - reading lines on one thread, ahead of another one that sends them;
+//! - batches: as many lines as a request may have, but none waits for more while nothing else is to be sent.
+//!
+//! Not responsible for:
+//! - the format of a line, and what a request looks like (`cli::import_posts`, `cli::import_follows`).
+//!
+//! There is one sender, since what a line means depends on the lines before it: a repost on its original, an edge on an earlier line with
+//! the same edge. What would be gained by several, batches give.
+
+use std::thread;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::cli::import::{Part, Sent, Stopped};
+use crate::cli::lines::{InputLine, Lines, ReadError};
+use crate::cli::progress::Progress;
+use crate::cli::report::Report;
+
+/// What a line contains, as it is sent.
+pub(crate) trait Item: Send {
+    /// What the items are called in messages.
+    const WHAT: &'static str;
+    /// Maximum number of items in a request, and of those that are read ahead of the sender.
+    const PER_REQUEST_MAX: usize;
+    /// Maximum bytes of the items in a request.
+    const REQUEST_BYTES_MAX: usize;
+
+    /// Bytes of this item in a request.
+    fn bytes(&self) -> usize;
+
+    /// Returns true if the items after this one need another request.
+    fn ends_batch(&self) -> bool {
+        false
+    }
+}
+
+/// Sends the items of one request.
+pub(crate) trait SendBatch<T>: Send {
+    /// Sends a batch, which is never empty, and reports what became of each item.
+    ///
+    /// # Errors
+    /// If the import has to stop here.
+    fn send(&mut self, batch: Vec<T>, report: &mut Report) -> Result<(), Stopped>;
+}
+
+/// An item, and the bytes of the file that were read for it.
+struct Read<T> {
+    item: T,
+    bytes: u64,
+}
+
+/// Reads all lines with `parse`, and sends what they contain. A line without an item is skipped, and one with an error is refused.
+pub(crate) fn send_all<T: Item>(
+    lines: &mut Lines,
+    parse: impl FnMut(InputLine) -> Result<Option<T>, String>,
+    sender: impl SendBatch<T>,
+) -> Sent {
+    let mut progress = Progress::new(lines.bar.clone(), T::WHAT);
+    let (queue, taken) = bounded(T::PER_REQUEST_MAX);
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || send(Batches { taken, held: None }, sender, &mut progress));
+        let read = read(lines, parse, |item| queue.send(item).is_ok());
+        drop(queue);
+        (read, sent.join())
+    })
+}
+
+/// Reads until the end of the file, or until `queue` returns false, since the sender has stopped.
+fn read<T: Item>(
+    lines: &mut Lines,
+    mut parse: impl FnMut(InputLine) -> Result<Option<T>, String>,
+    queue: impl Fn(Read<T>) -> bool,
+) -> Part<ReadError> {
+    let mut report = Report::begin();
+    while let Some(line) = lines.next() {
+        let line = match line {
+            Ok(line) => line,
+            Err(cause) => return (report, Some(cause)),
+        };
+        let number = line.number;
+        match parse(line) {
+            Ok(None) => {}
+            Ok(Some(item)) => {
+                if !queue(Read { item, bytes: lines.taken() }) {
+                    // The result of the sender has the error.
+                    break;
+                }
+            }
+            Err(why) => report.refuse(number, why),
+        }
+    }
+    (report, None)
+}
+
+/// Sends batches until there are no more, or until the import has to stop.
+fn send<T: Item>(batches: Batches<T>, mut sender: impl SendBatch<T>, progress: &mut Progress) -> Part<Stopped> {
+    let mut report = Report::begin();
+    for (batch, bytes) in batches {
+        let before = report.done();
+        if let Err(stopped) = sender.send(batch, &mut report) {
+            return (report, Some(stopped));
+        }
+        progress.add(report.done() - before, bytes);
+    }
+    (report, None)
+}
+
+/// The items that were read, in batches.
+struct Batches<T> {
+    taken: Receiver<Read<T>>,
+    /// An item that the last batch had no space for.
+    held: Option<Read<T>>,
+}
+
+impl<T: Item> Iterator for Batches<T> {
+    type Item = (Vec<T>, u64);
+
+    /// Waits for an item, and adds those that were read already.
+    fn next(&mut self) -> Option<Self::Item> {
+        let Read { item, bytes: mut file_bytes } = self.held.take().or_else(|| self.taken.recv().ok())?;
+        let (mut bytes, mut batch) = (item.bytes(), vec![item]);
+        while batch.len() < T::PER_REQUEST_MAX && !batch.last().is_some_and(T::ends_batch) {
+            let Ok(next) = self.taken.try_recv() else { break };
+            bytes += next.item.bytes();
+            if bytes > T::REQUEST_BYTES_MAX {
+                self.held = Some(next);
+                break;
+            }
+            file_bytes += next.bytes;
+            batch.push(next.item);
+        }
+        Some((batch, file_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An item of some bytes, after which a batch ends if it is odd.
+    impl Item for usize {
+        const WHAT: &'static str = "numbers";
+        const PER_REQUEST_MAX: usize = 4;
+        const REQUEST_BYTES_MAX: usize = 20;
+
+        fn bytes(&self) -> usize {
+            *self
+        }
+
+        fn ends_batch(&self) -> bool {
+            self % 2 == 1
+        }
+    }
+
+    #[test]
+    fn a_batch_ends_where_it_is_full_and_where_nothing_was_read() {
+        for (items, expected) in [
+            (&[2, 4, 2, 4, 2][..], &[&[2, 4, 2, 4][..], &[2]][..]),
+            (&[8, 12, 2], &[&[8, 12], &[2]]),
+            (&[8, 14, 2], &[&[8], &[14, 2]]),
+            (&[2, 3, 5, 2], &[&[2, 3], &[5], &[2]]),
+            (&[90, 90], &[&[90], &[90]]),
+            (&[], &[]),
+        ] {
+            let (queue, taken) = bounded(9);
+            items.iter().for_each(|item| queue.send(Read { item: *item, bytes: 1 }).unwrap());
+            drop(queue);
+            let batches: Vec<_> = Batches { taken, held: None }.collect();
+            assert_eq!(batches.iter().map(|(batch, _)| &batch[..]).collect::<Vec<_>>(), expected, "{items:?}");
+            assert!(batches.iter().all(|(batch, bytes)| batch.len() as u64 == *bytes), "{items:?}");
+        }
+        let (queue, taken) = bounded(9);
+        let mut batches = Batches { taken, held: None };
+        queue.send(Read { item: 2, bytes: 1 }).unwrap();
+        assert_eq!(batches.next(), Some((vec![2], 1)), "it does not wait for a second");
+    }
+}
