@@ -5,7 +5,8 @@
 //! - the progress bar, the report, and the exit code.
 //!
 //! Not responsible for:
-//! - the order of what is sent (`cli::in_order`), the format of a line and its request (`cli::import_posts`, `cli::import_follows`).
+//! - the order of what is sent (`cli::in_order`), the format of a line and its request (`cli::import_posts`, `cli::import_follows`), what
+//!   would be sent (`cli::dry_run`).
 //!
 //! An import into a data directory writes it as a server does: it opens the engine, which locks the directory, and sends requests over a
 //! loopback socket.
@@ -22,11 +23,12 @@ use actix_web::rt::System;
 use serde_json::json;
 
 use crate::cli::client::{Client, ClientError, OUTCOME_UNKNOWN, Refused};
+use crate::cli::in_order::{self, Format, Item as _};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::{Form, Report};
 use crate::cli::server_access::{ServerAccess, ServerUrl};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, opening, terminal};
+use crate::cli::{Outcome, dry_run, opening, terminal};
 use crate::http::serve;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
@@ -53,6 +55,10 @@ pub struct Target {
     /// TOML file with the options of the data directory's server, for its limits
     #[arg(long, value_name = "FILE", requires = "data_dir")]
     config: Option<PathBuf>,
+
+    /// Check the file only, and print what would be sent and refused: send no request, and open no directory
+    #[arg(long)]
+    dry_run: bool,
 
     /// Exit with 1 if any line was refused [default: only if all were]
     #[arg(long)]
@@ -109,9 +115,21 @@ pub(crate) type Part<E> = (Report, Option<E>);
 /// The results of reading the file and of sending.
 pub(crate) type Sent = (Part<ReadError>, thread::Result<Part<Stopped>>);
 
-/// Runs an import of `what` from `file`: `send` reads the lines and sends them through the client.
-pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mut Lines, &Client) -> Sent) -> Outcome {
+/// Runs an import of a file.
+pub(crate) fn run<F: Format>(file: &Path, target: Target, format: F) -> Outcome {
     let mut lines = Lines::open(file)?;
+    let mut form = Form { is_strict: target.strict, is_json: target.json, is_whole: true, is_dry_run: target.dry_run };
+    let mut report = |(report, stopped): (Report, Option<Box<dyn Error>>)| {
+        form.is_whole = stopped.is_none();
+        let code = report.print(F::Item::WHAT, file, &form);
+        stopped.map_or(Ok(code), Err)
+    };
+    let bar = lines.bar.clone();
+    if target.dry_run {
+        let (checked, unread) = dry_run::check_all(&mut lines, format);
+        bar.finish_and_clear();
+        return report((checked, unread.map(Into::into)));
+    }
     let local = match target.data_dir {
         Some(directory) => Some(Local::open(directory, target.config.as_deref())?),
         None => None,
@@ -120,18 +138,11 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
         Some(local) => Client::within(local.address),
         None => target.access.client(target.server)?,
     };
-    let bar = lines.bar.clone();
-    let (read, sent) = send(&mut lines, &client);
+    let (read, sent) = in_order::send_all(&mut lines, format, client);
     bar.finish_and_clear();
-    let (report, stopped) = together(read, sent);
-    let code =
-        report.print(what, file, &Form { is_strict: target.strict, is_json: target.json, is_whole: stopped.is_none() });
+    let ended = report(together(read, sent));
     let closed = local.map_or(Ok(()), |local| local.close(target.json));
-    if let Some(cause) = stopped {
-        return Err(cause);
-    }
-    closed?;
-    Ok(code)
+    ended.and_then(|code| closed.map(|()| code))
 }
 
 /// Adds up both parts. Returns the error of the sender, or else that of reading the file.

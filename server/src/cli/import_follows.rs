@@ -3,24 +3,26 @@
 //! The server accepts a bulk of edges completely or not at all. It names every edge it refuses, so a refused batch is sent once more
 //! without those.
 
+use std::hash::Hash;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Outcome;
 use crate::cli::client::{Client, ServerResponse};
+use crate::cli::follow_line::{Edge, EdgeLines};
 use crate::cli::import::{self, StopCause, Stopped, Target};
-use crate::cli::in_order::{self, Item, SendBatch};
+use crate::cli::in_order::{Format, Item, SendBatch, Unusable};
 use crate::cli::lines::InputLine;
 use crate::cli::report::Report;
-use tidewire::id::SourceId;
+use tidewire::error::FollowRefusal;
 use tidewire::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX};
 
 /// Arguments of `tidewire import follows`.
 #[derive(Debug, clap::Args)]
 pub struct ImportFollows {
     /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a hidden follow; # begins a
-    /// comment; .gz too; - is the standard input
+    /// comment; CSV may begin with names of columns; .gz too; - is the standard input
     file: PathBuf,
 
     #[command(flatten)]
@@ -28,16 +30,10 @@ pub struct ImportFollows {
 }
 
 /// An edge and the number of the line it came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct NumberedEdge {
+pub(crate) struct NumberedEdge {
     line: u64,
-    follower: SourceId,
-    source: SourceId,
-    hidden: bool,
+    edge: Edge,
 }
-
-/// The third word of a line that marks a hidden edge, which appears in no list and no count.
-const HIDDEN: &str = "hidden";
 
 #[derive(Serialize)]
 struct Bulk<'a> {
@@ -60,9 +56,21 @@ struct Followed {
 impl ImportFollows {
     /// Sends the edges of the file to the target.
     pub(crate) fn run(self) -> Outcome {
-        import::run(&self.file, self.target, NumberedEdge::WHAT, |lines, client| {
-            in_order::send_all(lines, |line| parse(&line), EdgeSender { client: client.clone() })
-        })
+        import::run(&self.file, self.target, EdgeLines::default())
+    }
+}
+
+impl Format for EdgeLines {
+    type Item = NumberedEdge;
+
+    fn parse(&mut self, line: InputLine, report: &mut Report) -> Result<Option<NumberedEdge>, Unusable> {
+        let text = line.text.map_err(str::to_owned)?;
+        let edge = EdgeLines::parse(self, &text, report)?;
+        Ok(edge.map(|edge| NumberedEdge { line: line.number, edge }))
+    }
+
+    fn sender(client: Client) -> impl SendBatch<NumberedEdge> {
+        EdgeSender { client }
     }
 }
 
@@ -70,32 +78,24 @@ impl Item for NumberedEdge {
     const WHAT: &'static str = "edges";
     const PER_REQUEST_MAX: usize = FOLLOWS_PER_REQUEST_MAX;
     const REQUEST_BYTES_MAX: usize = BULK_REQUEST_BYTES_MAX;
+    const REPEATED: &'static str = "with the same edge as an earlier line, of which the last counts";
+
+    fn line(&self) -> u64 {
+        self.line
+    }
 
     fn bytes(&self) -> usize {
         // A request has space for the largest number of the longest edges.
         BULK_REQUEST_BYTES_MAX / FOLLOWS_PER_REQUEST_MAX
     }
-}
 
-/// Parses the edge of a line. Returns `None` for an empty line or a comment.
-fn parse(line: &InputLine) -> Result<Option<NumberedEdge>, String> {
-    let text = line.text.as_ref().map_err(|why| (*why).to_owned())?;
-    let text = text.split('#').next().unwrap_or("").trim();
-    if text.is_empty() {
-        return Ok(None);
+    fn check(&self) -> Result<Option<impl Hash + use<>>, String> {
+        let Edge { follower, source, .. } = self.edge.clone();
+        if !follower.is_user() {
+            return Err(FollowRefusal::NotAUser(follower).to_string());
+        }
+        Ok(Some((follower, source)))
     }
-    let words: Vec<&str> = text.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
-    let (follower, source, hidden) = match words[..] {
-        [follower, source] => (follower, source, false),
-        [follower, source, HIDDEN] => (follower, source, true),
-        _ => return Err(format!("expected `follower source`, found {} words", words.len())),
-    };
-    let id = |text: &str| SourceId::new(text).map_err(|cause| format!("{text:?}: {cause}"));
-    let (follower, source) = (id(follower)?, id(source)?);
-    if follower == source {
-        return Err(format!("{follower} cannot follow itself"));
-    }
-    Ok(Some(NumberedEdge { line: line.number, follower, source, hidden }))
 }
 
 /// Sends edges through this client.
@@ -112,7 +112,7 @@ impl SendBatch<NumberedEdge> for EdgeSender {
 /// Sends a batch, and sends it again without the edges that the server refused.
 fn follow(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), StopCause> {
     while !batch.is_empty() {
-        let follows = batch.iter().map(|edge| BulkEdge {
+        let follows = batch.iter().map(|NumberedEdge { edge, .. }| BulkEdge {
             follower: edge.follower.as_str(),
             source: edge.source.as_str(),
             hidden: edge.hidden,
@@ -151,28 +151,4 @@ fn follow(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) ->
         batch = kept;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(text: &str) -> Result<Option<(String, String, bool)>, String> {
-        let edge = parse(&InputLine { number: 7, text: Ok(text.to_owned()) })?;
-        Ok(edge.map(|edge| (edge.follower.to_string(), edge.source.to_string(), edge.hidden)))
-    }
-
-    #[test]
-    fn edges_are_read_whatever_separates_them() {
-        for text in ["a b", "a\tb", "a,b", " a ,  b # c", "a b#"] {
-            assert_eq!(parsed(text), Ok(Some(("a".to_owned(), "b".to_owned(), false))), "{text:?}");
-        }
-        assert_eq!(parsed("a\tb\thidden"), Ok(Some(("a".to_owned(), "b".to_owned(), true))));
-        for text in ["", "  ", "# a b", "#"] {
-            assert_eq!(parsed(text), Ok(None), "{text:?}");
-        }
-        for text in ["a", "a b c", "a a", "a b/c", "é b"] {
-            assert!(parsed(text).is_err(), "{text:?}");
-        }
-    }
 }

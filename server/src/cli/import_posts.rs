@@ -7,6 +7,7 @@
 //! one by one.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ use serde_json::value::RawValue;
 use crate::cli::Outcome;
 use crate::cli::client::{self, ATTEMPTS_MAX, Client, ClientError, OUTCOME_UNKNOWN, Refused, ServerResponse};
 use crate::cli::import::{self, StopCause, Stopped, Target};
-use crate::cli::in_order::{self, Item, SendBatch};
+use crate::cli::in_order::{Format, Item, SendBatch, Unusable};
 use crate::cli::lines::InputLine;
 use crate::cli::report::Report;
+use crate::http;
 use tidewire::limits::POSTS_PER_REQUEST_MAX;
 
 /// Maximum bytes of the posts in a request. It is less than the server permits, since proxies refuse more than 1 MiB by default.
@@ -36,7 +38,7 @@ pub struct ImportPosts {
 }
 
 /// A line with a post.
-struct NumberedPost {
+pub(crate) struct NumberedPost {
     line: u64,
     /// The body of a `POST /v1/posts` request: one JSON value, which the server validates.
     json: String,
@@ -51,12 +53,16 @@ struct KnownFields {
     hidden: Option<bool>,
 }
 
+/// Reads the lines of a file.
+#[derive(Default)]
+pub(crate) struct PostLines {
+    has_begun: bool,
+}
+
 impl ImportPosts {
     /// Sends the posts of the file to the target.
     pub(crate) fn run(self) -> Outcome {
-        import::run(&self.file, self.target, NumberedPost::WHAT, |lines, client| {
-            in_order::send_all(lines, parse, PostSender::new(client.clone()))
-        })
+        import::run(&self.file, self.target, PostLines::default())
     }
 }
 
@@ -64,6 +70,11 @@ impl Item for NumberedPost {
     const WHAT: &'static str = "posts";
     const PER_REQUEST_MAX: usize = POSTS_PER_REQUEST_MAX;
     const REQUEST_BYTES_MAX: usize = BATCH_BYTES_MAX;
+    const REPEATED: &'static str = "with the same id as an earlier line, whose post is the one to exist";
+
+    fn line(&self) -> u64 {
+        self.line
+    }
 
     fn bytes(&self) -> usize {
         self.json.len()
@@ -72,20 +83,38 @@ impl Item for NumberedPost {
     fn ends_batch(&self) -> bool {
         self.hidden
     }
+
+    fn check(&self) -> Result<Option<impl Hash + use<>>, String> {
+        http::check_post(self.json.as_bytes()).map_err(|problem| format!("{}: {}", problem.code(), problem.detail()))
+    }
 }
 
-/// Parses a line as far as the import has to know it. Returns `None` for an empty line.
-fn parse(line: InputLine) -> Result<Option<NumberedPost>, String> {
-    let text = line.text?;
-    if text.trim().is_empty() {
-        return Ok(None);
+impl Format for PostLines {
+    type Item = NumberedPost;
+
+    /// Parses a line as far as the import has to know it.
+    fn parse(&mut self, line: InputLine, _: &mut Report) -> Result<Option<NumberedPost>, Unusable> {
+        let text = line.text.map_err(str::to_owned)?;
+        let begins = text.trim_start();
+        if begins.is_empty() {
+            return Ok(None);
+        }
+        let has_begun = std::mem::replace(&mut self.has_begun, true);
+        if !has_begun && begins.starts_with('[') {
+            let why = "expected one post a line (NDJSON), found an array; `jq -c '.[]'` makes lines of it";
+            return Err(Unusable::File(why.to_owned()));
+        }
+        // In a batch, anything else would make the posts beside it unreadable.
+        let checked = serde_json::from_str::<&RawValue>(&text);
+        checked.map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
+        let KnownFields { id, hidden } = serde_json::from_str(&text).unwrap_or_default();
+        let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
+        Ok(Some(NumberedPost { line: line.number, json, has_id: id.is_some(), hidden: hidden == Some(true) }))
     }
-    // In a batch, anything else would make the posts beside it unreadable.
-    serde_json::from_str::<&RawValue>(&text)
-        .map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
-    let KnownFields { id, hidden } = serde_json::from_str(&text).unwrap_or_default();
-    let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-    Ok(Some(NumberedPost { line: line.number, json, has_id: id.is_some(), hidden: hidden == Some(true) }))
+
+    fn sender(client: Client) -> impl SendBatch<NumberedPost> {
+        PostSender::new(client)
+    }
 }
 
 /// Returns the same document without the field `hidden`, which the server does not accept. The other fields are unchanged.
@@ -285,8 +314,8 @@ mod tests {
     fn sent(answers: &'static [&'static str], lines: &[&str]) -> (Result<(), Stopped>, [usize; 3], Receiver<String>) {
         let (client, bodies) = recorded(answers);
         let parsed = (1..).zip(lines).map(|(number, text)| InputLine { number, text: Ok((*text).to_owned()) });
-        let batch = parsed.map(|line| parse(line).unwrap().unwrap()).collect();
-        let mut report = Report::begin();
+        let (mut file, mut report) = (PostLines::default(), Report::begin());
+        let batch = parsed.map(|line| file.parse(line, &mut report).unwrap().unwrap()).collect();
         let ended = PostSender::new(client).send(batch, &mut report);
         (ended, [report.created, report.existing, report.refused()], bodies)
     }
@@ -342,9 +371,13 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_json_is_refused_before_it_spoils_a_batch() {
-        let parsed = |text: &str| parse(InputLine { number: 1, text: Ok(text.to_owned()) });
+        let parsed = |text: &str| {
+            let line = InputLine { number: 1, text: Ok(text.to_owned()) };
+            PostLines { has_begun: true }.parse(line, &mut Report::begin())
+        };
         for text in ["{", "{} {}", "ann,hello", r#"{"author":"a"},"#, "[{},", "\u{1}"] {
-            assert!(parsed(text).is_err_and(|why| why.starts_with("expected a post as JSON on one line")), "{text:?}");
+            let Err(Unusable::Line(why)) = parsed(text) else { panic!("{text:?} is sent") };
+            assert!(why.starts_with("expected a post as JSON on one line"), "{text:?}: {why}");
         }
         assert!(parsed(" \t").is_ok_and(|post| post.is_none()));
         let known = |text: &str| parsed(text).ok().flatten().map(|post| (post.has_id, post.hidden));

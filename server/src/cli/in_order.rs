@@ -10,10 +10,12 @@
 //! There is one sender, since what a line means depends on the lines before it: a repost on its original, an edge on an earlier line with
 //! the same edge. What would be gained by several, batches give.
 
+use std::hash::Hash;
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::cli::client::Client;
 use crate::cli::import::{Part, Sent, Stopped};
 use crate::cli::lines::{InputLine, Lines, ReadError};
 use crate::cli::progress::Progress;
@@ -27,6 +29,11 @@ pub(crate) trait Item: Send {
     const PER_REQUEST_MAX: usize;
     /// Maximum bytes of the items in a request.
     const REQUEST_BYTES_MAX: usize;
+    /// A note about an item that was in the file before.
+    const REPEATED: &'static str;
+
+    /// The number of the line.
+    fn line(&self) -> u64;
 
     /// Bytes of this item in a request.
     fn bytes(&self) -> usize;
@@ -35,6 +42,42 @@ pub(crate) trait Item: Send {
     fn ends_batch(&self) -> bool {
         false
     }
+
+    /// Checks what a server would check without its state. Returns what the item has in common with one that says the same again.
+    ///
+    /// # Errors
+    /// Why a server would refuse it.
+    fn check(&self) -> Result<Option<impl Hash + use<Self>>, String>;
+}
+
+/// Why a line cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// This line is refused.
+    Line(String),
+    /// All of the file is refused, since it is of another format.
+    File(String),
+}
+
+impl From<String> for Unusable {
+    fn from(why: String) -> Self {
+        Self::Line(why)
+    }
+}
+
+/// A format of files.
+pub(crate) trait Format {
+    /// The content of a line.
+    type Item: Item;
+
+    /// Parses a line. Returns `None` if there is nothing to import in it.
+    ///
+    /// # Errors
+    /// If the line, or all of the file, cannot be used.
+    fn parse(&mut self, line: InputLine, report: &mut Report) -> Result<Option<Self::Item>, Unusable>;
+
+    /// Returns the sender of what the lines contain.
+    fn sender(client: Client) -> impl SendBatch<Self::Item>;
 }
 
 /// Sends the items of one request.
@@ -52,27 +95,24 @@ struct Read<T> {
     bytes: u64,
 }
 
-/// Reads all lines with `parse`, and sends what they contain. A line without an item is skipped, and one with an error is refused.
-pub(crate) fn send_all<T: Item>(
-    lines: &mut Lines,
-    parse: impl FnMut(InputLine) -> Result<Option<T>, String>,
-    sender: impl SendBatch<T>,
-) -> Sent {
-    let mut progress = Progress::new(lines.bar.clone(), T::WHAT);
-    let (queue, taken) = bounded(T::PER_REQUEST_MAX);
+/// Reads all lines, and sends what they contain.
+pub(crate) fn send_all<F: Format>(lines: &mut Lines, format: F, client: Client) -> Sent {
+    let mut progress = Progress::new(lines.bar.clone(), F::Item::WHAT);
+    let (queue, taken) = bounded(F::Item::PER_REQUEST_MAX);
     thread::scope(|scope| {
+        let sender = F::sender(client);
         let sent = scope.spawn(move || send(Batches { taken, held: None }, sender, &mut progress));
-        let read = read(lines, parse, |item| queue.send(item).is_ok());
+        let read = read(lines, format, |item, bytes, _| queue.send(Read { item, bytes }).is_ok());
         drop(queue);
         (read, sent.join())
     })
 }
 
-/// Reads until the end of the file, or until `queue` returns false, since the sender has stopped.
-fn read<T: Item>(
+/// Reads until the end of the file, or until `take` returns false. It gets each item with the bytes of the file that were read for it.
+pub(crate) fn read<F: Format>(
     lines: &mut Lines,
-    mut parse: impl FnMut(InputLine) -> Result<Option<T>, String>,
-    queue: impl Fn(Read<T>) -> bool,
+    mut format: F,
+    mut take: impl FnMut(F::Item, u64, &mut Report) -> bool,
 ) -> Part<ReadError> {
     let mut report = Report::begin();
     while let Some(line) = lines.next() {
@@ -81,15 +121,15 @@ fn read<T: Item>(
             Err(cause) => return (report, Some(cause)),
         };
         let number = line.number;
-        match parse(line) {
+        match format.parse(line, &mut report) {
             Ok(None) => {}
             Ok(Some(item)) => {
-                if !queue(Read { item, bytes: lines.taken() }) {
-                    // The result of the sender has the error.
+                if !take(item, lines.taken(), &mut report) {
                     break;
                 }
             }
-            Err(why) => report.refuse(number, why),
+            Err(Unusable::Line(why)) => report.refuse(number, why),
+            Err(Unusable::File(why)) => return (report, Some(lines.refused(&why))),
         }
     }
     (report, None)
@@ -145,6 +185,15 @@ mod tests {
         const WHAT: &'static str = "numbers";
         const PER_REQUEST_MAX: usize = 4;
         const REQUEST_BYTES_MAX: usize = 20;
+        const REPEATED: &'static str = "";
+
+        fn line(&self) -> u64 {
+            0
+        }
+
+        fn check(&self) -> Result<Option<impl Hash + use<>>, String> {
+            Ok(Some(*self))
+        }
 
         fn bytes(&self) -> usize {
             *self

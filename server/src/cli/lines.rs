@@ -101,6 +101,10 @@ impl Lines {
         if bytes.is_empty() {
             return Ok(None);
         }
+        if self.number == 0 && is_wide(&bytes) {
+            let why = "the file is UTF-16 or UTF-32: convert it to UTF-8";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         } else if bytes.len() as u64 == limit {
@@ -110,8 +114,27 @@ impl Lines {
         if bytes.last() == Some(&b'\r') {
             bytes.pop();
         }
+        if bytes.starts_with(BYTE_ORDER_MARK) {
+            // It is also within a file that was joined from several.
+            bytes.drain(..BYTE_ORDER_MARK.len());
+        }
         Ok(Some(String::from_utf8(bytes).map_err(|_| "the line is not UTF-8")))
     }
+
+    /// Creates the error for a file that is of another format, as its last line shows.
+    pub(crate) fn refused(&self, why: &str) -> ReadError {
+        let why = format!("line {}: {why}", self.number);
+        ReadError { file: self.file.clone(), line: 0, cause: io::Error::new(io::ErrorKind::InvalidData, why) }
+    }
+}
+
+/// What Windows programs write at the beginning of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Returns true if a file that begins like this has characters of two or four bytes: it begins with their byte order mark, or a letter has a
+/// zero beside it.
+fn is_wide(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") || bytes.iter().take(2).any(|byte| *byte == 0)
 }
 
 fn decompressed(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
@@ -154,6 +177,28 @@ mod tests {
             let (read_bytes, bar) = (Arc::default(), ProgressBar::hidden());
             Self { file: "test".into(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar }
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_line_and_other_encodings_are_named() {
+        let expected = [(1, Ok("a".to_owned())), (2, Ok("b".to_owned())), (3, Ok("c\u{feff}".to_owned()))];
+        assert_eq!(texts(Lines::of("\u{feff}a\r\n\u{feff}b\nc\u{feff}".as_bytes())), expected);
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        packed.write_all("\u{feff}a\n".as_bytes()).unwrap();
+        assert_eq!(texts(Lines::of(packed.finish().unwrap().leak()))[0].1, Ok("a".to_owned()));
+        for bytes in [
+            &b"\xff\xfea\0\n\0"[..],
+            b"\xfe\xff\0a\0\n",
+            b"a\0\n\0b\0",
+            b"\0a\0\n",
+            b"\xff\xfe\0\0a\0\0\0",
+            b"\0\0\xfe\xff",
+        ] {
+            let read: Vec<_> = Lines::of(bytes).collect();
+            let [Err(cause)] = &read[..] else { panic!("{bytes:?} is read: {read:?}") };
+            assert_eq!(cause.to_string(), "cannot read test: the file is UTF-16 or UTF-32: convert it to UTF-8");
+        }
+        assert_eq!(texts(Lines::of(b"a\nb\0\n"))[1], (2, Ok("b\0".to_owned())), "only the beginning of a file tells");
     }
 
     fn texts(lines: Lines) -> Vec<(u64, Result<String, &'static str>)> {

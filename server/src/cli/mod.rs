@@ -17,7 +17,9 @@ mod config;
 pub mod demo;
 mod demo_load;
 pub mod demo_world;
+mod dry_run;
 mod exit;
+mod follow_line;
 #[cfg(feature = "cluster")]
 mod founded_state;
 pub(crate) mod health;

@@ -19,24 +19,28 @@ pub(crate) struct Form {
     pub(crate) is_json: bool,
     /// False if the import stopped before the end of the file.
     pub(crate) is_whole: bool,
+    /// True if nothing was sent.
+    pub(crate) is_dry_run: bool,
 }
 
 /// The counters of an import and its refused lines.
 #[derive(Debug)]
 pub struct Report {
     began: Instant,
-    /// Number of items that were created.
+    /// Number of items that were created, or that would be sent.
     pub created: usize,
     /// Number of items that existed before.
     pub existing: usize,
     refused: usize,
     listed: Vec<(u64, String)>,
+    /// What was noticed, and in how many lines.
+    notes: Vec<(&'static str, usize)>,
 }
 
 impl Report {
     /// Starts the report and its timer.
     pub fn begin() -> Self {
-        Self { began: Instant::now(), created: 0, existing: 0, refused: 0, listed: Vec::new() }
+        Self { began: Instant::now(), created: 0, existing: 0, refused: 0, listed: Vec::new(), notes: Vec::new() }
     }
 
     /// Records a refused line.
@@ -48,6 +52,23 @@ impl Report {
             self.listed.sort_unstable();
             self.listed.truncate(LISTED_MAX);
         }
+    }
+
+    /// Counts a line in which something was noticed that is not an error.
+    pub fn note(&mut self, what: &'static str) {
+        self.add_note(what, 1);
+    }
+
+    fn add_note(&mut self, what: &'static str, lines: usize) {
+        match self.notes.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, count)) => *count += lines,
+            None => self.notes.push((what, lines)),
+        }
+    }
+
+    /// Returns what was noticed, each with its number of lines.
+    pub fn notes(&self) -> &[(&'static str, usize)] {
+        &self.notes
     }
 
     /// Returns the number of items that exist now, created by this import or before.
@@ -69,6 +90,7 @@ impl Report {
             self.refuse(line, why);
         }
         self.refused += unlisted;
+        other.notes.into_iter().for_each(|(what, lines)| self.add_note(what, lines));
     }
 
     /// Prints the refused lines and the summary. The exit code is a failure if all lines were refused, if the form is strict and any was, or
@@ -81,42 +103,52 @@ impl Report {
             terminal::warn(&format!("{} has no {what}", file.display()));
         }
         if form.is_json {
-            self.print_json(what, form.is_whole);
+            self.print_json(what, form);
         } else if done + self.refused > 0 {
-            self.print_text(what, form.is_whole);
+            self.print_text(what, form);
         }
         let is_failure = done == 0 || (form.is_strict && self.refused > 0);
         if is_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    fn print_text(&self, what: &str, is_whole: bool) {
+    fn print_text(&self, what: &str, form: &Form) {
         for (line, why) in &self.listed {
             terminal::warn(&format!("line {line}: {why}"));
         }
         if self.refused > self.listed.len() {
             terminal::warn(&format!("… and {} more refused lines", self.refused - self.listed.len()));
         }
+        for (note, lines) in &self.notes {
+            terminal::warn(&format!("{lines} {}: {note}", if *lines == 1 { "line" } else { "lines" }));
+        }
+        let (created, existing, refused) = (self.created, self.existing, self.refused);
         let seconds = self.began.elapsed().as_secs_f64();
-        terminal::print_line(&format!(
-            "{}{} {what} created, {} existing, {} lines refused, in {seconds:.1} s ({:.0}/s)",
-            if is_whole { "" } else { "stopped early: " },
-            self.created,
-            self.existing,
-            self.refused,
-            self.done() as f64 / seconds.max(0.001),
-        ));
+        let rate = self.done() as f64 / seconds.max(0.001);
+        let stopped = if form.is_whole { "" } else { "stopped early: " };
+        terminal::print_line(&match form.is_dry_run {
+            true => format!("{stopped}would send {created} {what}, {refused} lines refused; nothing was sent"),
+            false => format!(
+                "{stopped}{created} {what} created, {existing} existing, {refused} lines refused, in {seconds:.1} s ({rate:.0}/s)"
+            ),
+        });
     }
 
-    fn print_json(&self, what: &str, is_whole: bool) {
+    fn print_json(&self, what: &str, form: &Form) {
         self.listed.iter().for_each(|(line, why)| terminal::print_json(&json!({"line": line, "refused": why})));
-        terminal::print_json(&json!({
-            "imported": what,
-            "complete": is_whole,
-            "created": self.created,
-            "existing": self.existing,
-            "refused": self.refused,
-            "seconds": (self.began.elapsed().as_secs_f64() * 1_000.0).round() / 1_000.0,
-        }));
+        self.notes.iter().for_each(|(note, lines)| terminal::print_json(&json!({"note": note, "lines": lines})));
+        let (created, existing, refused, complete) = (self.created, self.existing, self.refused, form.is_whole);
+        let seconds = (self.began.elapsed().as_secs_f64() * 1_000.0).round() / 1_000.0;
+        terminal::print_json(&match form.is_dry_run {
+            true => json!({"checked": what, "complete": complete, "would_send": created, "refused": refused}),
+            false => json!({
+                "imported": what,
+                "complete": complete,
+                "created": created,
+                "existing": existing,
+                "refused": refused,
+                "seconds": seconds,
+            }),
+        });
     }
 }
 

@@ -43,9 +43,26 @@ pub mod tls;
 mod upgrade;
 pub mod watched_files;
 
+use problem::Problem;
+use tidewire::error::Error;
+use tidewire::id::PostId;
+
 /// Returns the OpenAPI description, as served at `/openapi.json`.
 pub fn description() -> serde_json::Value {
     openapi::document(routes::OPERATIONS)
+}
+
+/// Checks the body of a `POST /v1/posts` request as far as that needs no state, and returns the post's id, if it names one.
+///
+/// # Errors
+/// Returns how the request would be refused.
+pub(crate) fn check_post(json: &[u8]) -> Result<Option<PostId>, Problem> {
+    let draft = handlers::posts::new_post(json)?;
+    if !draft.author.is_user() {
+        return Err(Error::NotAUser { id: draft.author, action: "publish" }.into());
+    }
+    draft.check().map_err(|what| Error::InvalidDraft { what })?;
+    Ok(draft.id)
 }
 
 /// Returns the name, the method and the path of every operation.

@@ -170,6 +170,11 @@ impl Problem {
         self.0.code
     }
 
+    /// Returns the description of the problem, for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
     /// Sets the `Retry-After` header, in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {

@@ -1,0 +1,385 @@
+//! A follow edge as a line of text: what `tidewire import follows` reads.
+//!
+//! Responsible for:
+//! - words apart by tabs, commas, semicolons or spaces;
+//! - CSV files of other systems: a first line with names of columns, which says their order, and quoted fields.
+//!
+//! Not responsible for:
+//! - line ends, character encoding and compression (`cli::lines`), sending (`cli::import_follows`).
+
+use crate::cli::in_order::Unusable;
+use crate::cli::report::Report;
+use tidewire::id::SourceId;
+
+/// An edge of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Edge {
+    pub(crate) follower: SourceId,
+    pub(crate) source: SourceId,
+    pub(crate) hidden: bool,
+}
+
+/// The third word of a line that marks a hidden edge, which appears in no list and no count.
+const HIDDEN: &str = "hidden";
+
+const HEADER: &str = "names of columns, skipped";
+const TIME: &str = "with the time of the follow, which is not imported";
+const LIKE_A_HEADER: &str =
+    "used as an edge, though it is like names of columns: those are `follower` and `source`, apart by a comma or a tab";
+
+/// The content of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Follower,
+    Source,
+    /// A follower beside a column of sources, and a source beside a column of followers.
+    User,
+    Hidden,
+    Time,
+}
+
+/// Names of columns, in small letters and without all other characters.
+const NAMES: &[(Column, &[&str])] = &[
+    (Column::Follower, &["follower", "followerid", "followeruserid", "from", "fromid", "fromuser", "fromuserid"]),
+    (
+        Column::Source,
+        &[
+            "source",
+            "sourceid",
+            "followee",
+            "followeeid",
+            "followed",
+            "followedid",
+            "followeduserid",
+            "following",
+            "followingid",
+            "to",
+            "toid",
+            "touser",
+            "touserid",
+            "target",
+            "targetid",
+        ],
+    ),
+    (Column::User, &["user", "userid", "username"]),
+    (Column::Hidden, &["hidden", "ishidden"]),
+    (Column::Time, &["since", "createdat", "followedat", "time", "timestamp", "date"]),
+];
+
+/// The words of the column `hidden`.
+const TRUTHS: &[(&str, bool)] = &[
+    ("", false),
+    ("false", false),
+    ("no", false),
+    ("0", false),
+    (HIDDEN, true),
+    ("true", true),
+    ("yes", true),
+    ("1", true),
+];
+
+/// Reads the lines of a file, of which the first may be a header.
+#[derive(Default)]
+pub(crate) struct EdgeLines {
+    has_begun: bool,
+    header: Option<Header>,
+}
+
+/// A line with names of columns.
+struct Header {
+    text: String,
+    delimiter: char,
+    columns: Vec<Column>,
+}
+
+impl EdgeLines {
+    /// Parses the edge of a line. Returns `None` for an empty line, a comment or a header.
+    ///
+    /// # Errors
+    /// If there is no edge in the line, or if the header has a column that is not known.
+    pub(crate) fn parse(&mut self, line: &str, report: &mut Report) -> Result<Option<Edge>, Unusable> {
+        let text = line.split('#').next().unwrap_or("");
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.header = Header::read(text)?;
+            if self.header.is_none() && text.split(is_separator).any(|word| side(word).is_some()) {
+                report.note(LIKE_A_HEADER);
+            }
+        }
+        match &self.header {
+            // Files that were joined have one each.
+            Some(header) if header.text == text => {
+                report.note(HEADER);
+                Ok(None)
+            }
+            Some(header) => header.edge(text, report).map(Some),
+            None => plain_edge(text, report).map(Some),
+        }
+    }
+}
+
+/// Parses a line of a file without names of columns.
+fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
+    let words: Vec<&str> = text.split(is_separator).map(unquoted).filter(|word| !word.is_empty()).collect();
+    let unknown = || format!("expected `follower source`, found {} words", words.len());
+    let [follower, source, rest @ ..] = &words[..] else { return Err(unknown().into()) };
+    let (hidden, rest) = match rest {
+        [HIDDEN, rest @ ..] => (true, rest),
+        _ => (false, rest),
+    };
+    if !rest.is_empty() {
+        if !is_time(unquoted(&rest.join(" "))) {
+            return Err(unknown().into());
+        }
+        report.note(TIME);
+    }
+    edge(follower, source, hidden)
+}
+
+fn is_separator(character: char) -> bool {
+    matches!(character, ' ' | '\t' | ',' | ';')
+}
+
+fn unquoted(word: &str) -> &str {
+    word.strip_prefix('"').and_then(|word| word.strip_suffix('"')).unwrap_or(word)
+}
+
+/// Returns true for a date with or without a time of day, as RFC 3339 and databases write it, and for seconds, milliseconds or microseconds
+/// since 1970.
+fn is_time(text: &str) -> bool {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return matches!(text.len(), 10 | 13 | 16);
+    }
+    let Some((date, rest)) = text.split_at_checked("2026-01-01".len()) else { return false };
+    let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    let rest = rest.trim_end_matches("UTC");
+    is_date && rest.bytes().all(|byte| byte.is_ascii_digit() || b"Tt Zz:.+-".contains(&byte))
+}
+
+fn edge(follower: &str, source: &str, hidden: bool) -> Result<Edge, Unusable> {
+    let id = |text: &str| SourceId::new(text).map_err(|cause| format!("{text:?}: {cause}"));
+    let (follower, source) = (id(follower)?, id(source)?);
+    if follower == source {
+        return Err(format!("{follower} cannot follow itself").into());
+    }
+    Ok(Edge { follower, source, hidden })
+}
+
+/// Returns the content of the column with this name.
+fn column(name: &str) -> Option<Column> {
+    let letters = name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase());
+    let letters: String = letters.collect();
+    NAMES.iter().find(|(_, names)| names.contains(&letters.as_str())).map(|(column, _)| *column)
+}
+
+/// The same, if it is one side of an edge.
+fn side(name: &str) -> Option<Column> {
+    column(name).filter(|column| matches!(column, Column::Follower | Column::Source | Column::User))
+}
+
+impl Header {
+    /// Parses the first line of a file. It is a header if it names both sides of an edge, and is apart by other characters than spaces: two
+    /// words may be an edge between users who are called so.
+    fn read(text: &str) -> Result<Option<Self>, Unusable> {
+        let Some(delimiter) = ['\t', ',', ';'].into_iter().find(|character| text.contains(*character)) else {
+            return Ok(None);
+        };
+        let names = fields(text, delimiter).unwrap_or_default();
+        if names.iter().filter_map(|name| side(name)).count() < 2 {
+            return Ok(None);
+        }
+        let mut columns = Vec::with_capacity(names.len());
+        for name in &names {
+            let why =
+                || format!("column {name:?} is not known: remove it; known are follower, source, hidden and since");
+            columns.push(column(name).ok_or_else(|| Unusable::File(why()))?);
+        }
+        let count = |wanted| columns.iter().filter(|column| **column == wanted).count();
+        let user = match [Column::Follower, Column::Source, Column::User].map(count) {
+            [1, 1, 0] => None,
+            [0, 1, 1] => Some(Column::Follower),
+            [1, 0, 1] => Some(Column::Source),
+            _ => {
+                let why = format!("the columns {names:?} do not say who follows whom: name them follower and source");
+                return Err(Unusable::File(why));
+            }
+        };
+        for column in &mut columns {
+            if *column == Column::User {
+                *column = user.unwrap_or(Column::User);
+            }
+        }
+        Ok(Some(Self { text: text.to_owned(), delimiter, columns }))
+    }
+
+    /// Parses a line below the header.
+    fn edge(&self, text: &str, report: &mut Report) -> Result<Edge, Unusable> {
+        let fields = fields(text, self.delimiter).ok_or_else(|| "a quoted field has no end".to_owned())?;
+        if fields.len() > self.columns.len() {
+            let (found, named) = (fields.len(), self.text.trim());
+            return Err(format!("expected the columns {named}, found {found} fields").into());
+        }
+        let (mut follower, mut source, mut hidden) = ("", "", false);
+        for (column, field) in self.columns.iter().zip(&fields) {
+            match column {
+                Column::Follower => follower = field,
+                Column::Source | Column::User => source = field,
+                Column::Hidden => hidden = truth(field)?,
+                Column::Time if field.is_empty() => {}
+                Column::Time => report.note(TIME),
+            }
+        }
+        edge(follower, source, hidden)
+    }
+}
+
+fn truth(word: &str) -> Result<bool, String> {
+    let known = TRUTHS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+    known.map(|(_, hidden)| *hidden).ok_or_else(|| format!("hidden: expected true or false, found {word:?}"))
+}
+
+/// Splits a line of CSV. Returns `None` if a quoted field does not end in it.
+fn fields(text: &str, delimiter: char) -> Option<Vec<String>> {
+    let mut fields = vec![String::new()];
+    let (mut characters, mut is_quoted) = (text.chars().peekable(), false);
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => fields.last_mut()?.extend(characters.next()),
+            '"' => is_quoted = !is_quoted,
+            other if other == delimiter && !is_quoted => fields.push(String::new()),
+            other => fields.last_mut()?.push(other),
+        }
+    }
+    (!is_quoted).then(|| fields.iter().map(|field| field.trim().to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The edges and refusals of a file, each a text, and its notes.
+    fn read(lines: &[&str]) -> (Vec<String>, Vec<(&'static str, usize)>) {
+        let (mut file, mut report) = (EdgeLines::default(), Report::begin());
+        let mut read = Vec::new();
+        for line in lines {
+            match file.parse(line, &mut report) {
+                Ok(None) => {}
+                Ok(Some(Edge { follower, source, hidden })) => {
+                    read.push(format!("{follower}>{source}{}", if hidden { "?" } else { "" }));
+                }
+                Err(Unusable::Line(why)) => read.push(format!("line: {why}")),
+                Err(Unusable::File(why)) => read.push(format!("file: {why}")),
+            }
+        }
+        (read, report.notes().to_vec())
+    }
+
+    #[test]
+    fn edges_are_read_whatever_separates_them() {
+        for text in ["a b", "a\tb", "a,b", "a;b", " a ,  b # c", "a b#", "\"a\",\"b\"", "a,b,"] {
+            assert_eq!(read(&[text]), (vec!["a>b".to_owned()], vec![]), "{text:?}");
+        }
+        for text in ["a\tb\thidden", "a, b hidden", "a;b;\"hidden\""] {
+            assert_eq!(read(&[text]).0, ["a>b?"], "{text:?}");
+        }
+        for text in ["", "  ", "# a b", "#"] {
+            assert_eq!(read(&[text]).0, [""; 0], "{text:?}");
+        }
+        for text in ["a", "a b c", "a a", "a b/c", "é b", "\"a,b\"", "\"a,b\",c", "a b true", "a b 5", "a b hidden c"]
+        {
+            assert!(read(&[text]).0[0].starts_with("line: "), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_follow_is_skipped_and_counted() {
+        for time in [
+            "2024-01-01T10:00:00Z",
+            "2024-01-01T10:00:00.123456+02:00",
+            "2024-01-01 10:00:00",
+            "2024-01-01 10:00:00 UTC",
+            "\"2024-01-01 10:00:00\"",
+            "2024-01-01",
+            "1704103200",
+            "1704103200000",
+            "1704103200000000",
+        ] {
+            for delimiter in ["\t", ",", " "] {
+                let line = ["a", "b", time].join(delimiter);
+                assert_eq!(read(&[&line]), (vec!["a>b".to_owned()], vec![(TIME, 1)]), "{line:?}");
+            }
+        }
+        assert_eq!(
+            read(&["a b hidden 2024-01-01", "a b 2024-01-01"]),
+            (vec!["a>b?".into(), "a>b".into()], vec![(TIME, 2)])
+        );
+        for other in ["2024-1-1", "12345", "01/02/2024", "2024-01-01 at noon", "été-01-01x"] {
+            assert!(read(&[&format!("a,b,{other}")]).0[0].starts_with("line: expected `follower source`"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_columns_say_their_order() {
+        for (header, line) in [
+            ("follower,source", "a,b"),
+            ("source,follower", "b,a"),
+            ("\"Follower ID\";\"Followee-ID\"", "\"a\";\"b\""),
+            ("user_id\tfollowee_id", "a\tb"),
+            ("user_id,follower_id", "b,a"),
+            ("from,to", " a , b "),
+            ("followerId,followedId,hidden", "a,b"),
+            ("hidden,source,follower", ",b,a"),
+            ("hidden,source,follower", "No,b,a"),
+            ("hidden\tsource\tfollower", "\tb\ta"),
+        ] {
+            assert_eq!(
+                read(&["# a comment", "", header, line]),
+                (vec!["a>b".to_owned()], vec![(HEADER, 1)]),
+                "{header}"
+            );
+        }
+        for hidden in ["true", "1", "hidden", "YES"] {
+            assert_eq!(read(&["follower,hidden,source", &format!("a,{hidden},b")]).0, ["a>b?"], "{hidden}");
+        }
+        let joined =
+            ["created_at,source,follower", "\"1 May, noon\",b,a", ",c,a", "created_at,source,follower", "x,d,a"];
+        assert_eq!(read(&joined), (vec!["a>b".into(), "a>c".into(), "a>d".into()], vec![(HEADER, 2), (TIME, 2)]));
+        for (line, why) in [
+            ("a", "\"\": an id must have"),
+            ("a,b,c", "expected the columns follower,source, found 3 fields"),
+            ("\"a\"\"\",b", "\"a\\\"\": an id may contain only"),
+            ("\"a,b", "a quoted field has no end"),
+            ("a,a", "a cannot follow itself"),
+        ] {
+            let read = read(&["follower,source", line]).0;
+            assert!(read[0].starts_with(&format!("line: {why}")), "{line:?}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_not_understood_refuses_the_file() {
+        for (header, why) in [
+            ("follower,source,weight", "column \"weight\" is not known"),
+            ("id,follower_id,followee_id", "column \"id\" is not known"),
+            ("source,target", "the columns [\"source\", \"target\"] do not say who follows whom"),
+            ("user,user_id", "the columns [\"user\", \"user_id\"] do not say who follows whom"),
+        ] {
+            assert!(read(&[header]).0[0].starts_with(&format!("file: {why}")), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn users_may_be_called_as_columns_are() {
+        assert_eq!(
+            read(&["follower source", "a b"]),
+            (vec!["follower>source".into(), "a>b".into()], vec![(LIKE_A_HEADER, 1)])
+        );
+        assert_eq!(read(&["user,bob"]), (vec!["user>bob".to_owned()], vec![(LIKE_A_HEADER, 1)]));
+        assert_eq!(read(&["a,b", "follower,source"]), (vec!["a>b".into(), "follower>source".into()], vec![]));
+    }
+}
