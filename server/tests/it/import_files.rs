@@ -34,9 +34,9 @@ async fn an_import_publishes_posts_in_the_order_of_its_file() {
             writeln!(lines, "{post}").unwrap();
         }
     }
-    // The repost of a post that is hidden by then counts as a repost of an unknown one.
-    writeln!(lines, r#"{{"id":"901","author":"ann","body":1,"hidden":true}}"#).unwrap();
-    writeln!(lines, r#"{{"id":"902","author":"bob","body":2,"repost_of":"901"}}"#).unwrap();
+    // A hidden post is unknown to the author of the next line, so nobody learns what it repeats.
+    writeln!(lines, r#"{{"id":"901","author":"bob","body":1,"repost_of":"1","hidden":true}}"#).unwrap();
+    writeln!(lines, r#"{{"id":"902","author":"cas","body":2,"repost_of":"901"}}"#).unwrap();
     writeln!(lines, r#"{{"id":"903","author":"dan","body":3}}"#).unwrap();
     writeln!(lines, r#"{{"id":"903","author":"eve","body":3}}"#).unwrap();
     let ran = import(directory.path(), "posts", &lines);
@@ -53,6 +53,7 @@ async fn an_import_publishes_posts_in_the_order_of_its_file() {
         }
     }
     assert!(engine.post(PostId(901)).await.unwrap().hidden);
+    assert_eq!(engine.post(PostId(902)).await.unwrap().repost_of, Some(PostId(901)));
     engine.shutdown();
 }
 
