@@ -186,8 +186,8 @@ where
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
-        // A client that has closed its side of an event stream is disconnected.
-        .h1_allow_half_closed(false)
+        // A client that has closed its sending side gets its answers (`http::sockets::request_order`).
+        .h1_allow_half_closed(true)
         .local_addr(address)
         .on_connect_ext(|socket: &RequestOrder<T>, connection| drop(connection.insert(Arc::clone(socket.state()))))
         .graceful_shutdown_signal(move || {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use socket2::SockRef;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -155,12 +156,14 @@ fn writes_past_their_limit_are_refused_while_reads_go_on() {
 }
 
 #[test]
-fn a_client_that_goes_away_unanswered_is_counted_as_gone() {
+fn a_client_that_resets_its_connection_before_the_answer_is_counted_as_gone() {
     let (server, let_go) = stuck(AdmissionLimits::default());
     let waiting = begun_publish(&server);
     wait_for(&server, "writes", 1);
     let gone = "tidewire_http_requests_total{operation=\"publish\",status=\"client_gone\"} 1\n";
     assert!(!server.get("/metrics").text.contains(gone));
+    // Without this, the system says only that nothing more is sent.
+    SockRef::from(&waiting).set_linger(Some(Duration::ZERO)).unwrap();
     drop(waiting);
     wait_for(&server, "writes", 0);
     let metrics = server.get("/metrics").text;

@@ -311,6 +311,59 @@ fn a_client_that_goes_while_more_of_its_requests_wait_is_noticed() {
     }
 }
 
+/// All that is answered to a client that sends this and then closes its sending side.
+fn answers_after_the_end(server: &Server, sent: &str) -> String {
+    let mut socket = connect(server);
+    socket.write_all(sent.as_bytes()).unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut answers = String::new();
+    socket.read_to_string(&mut answers).unwrap();
+    answers
+}
+
+#[test]
+fn a_client_that_closes_its_sending_side_gets_its_answers() {
+    const REQUESTS: usize = 40;
+    let server = server();
+    for nth in 0..REQUESTS {
+        let answer = answers_after_the_end(&server, &whole_post());
+        assert!(answer.starts_with("HTTP/1.1 201 "), "the {nth}th: {answer}");
+    }
+    // Larger than what the systems of both ends take at once.
+    let large = json!({"author": "bob", "body": "x".repeat(60_000)}).to_string();
+    let large = post(&format!("Content-Length: {}\r\n", large.len()), &large);
+    let answers = answers_after_the_end(&server, &large.repeat(REQUESTS));
+    assert_eq!(answers.matches("HTTP/1.1 201 ").count(), REQUESTS, "requests that wait for others are answered too");
+    let page = "GET /v1/users/bob/feed?limit=100 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answer = answers_after_the_end(&server, page);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
+    assert_eq!(body.matches(&"x".repeat(60_000)).count(), REQUESTS);
+    let upgrade =
+        "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    for (sent, answered) in [
+        (post("Content-Length: 9\r\nExpect: 100-continue\r\n", "{}"), "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 "),
+        (post("Content-Length: 9\r\n", "{}"), "HTTP/1.1 400 "),
+        (post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n"), "HTTP/1.1 400 "),
+        (upgrade.to_owned(), "HTTP/1.1 426 "),
+        (GET.replace("HTTP/1.1", "HTTP/1.0"), "HTTP/1.0 200 "),
+        ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 "),
+    ] {
+        let answer = answers_after_the_end(&server, &sent);
+        assert!(answer.starts_with(answered), "{sent}: {answer}");
+    }
+    assert_eq!(answers_after_the_end(&server, "GET / HTTP/1.1\r\nHos"), "", "no request");
+}
+
+#[test]
+fn an_event_stream_whose_client_closes_its_sending_side_ends_after_what_is_there() {
+    let events = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answers = answers_after_the_end(&server(), &format!("{events}{GET}"));
+    let (stream, next) = answers.split_once("\r\n0\r\n\r\n").unwrap();
+    assert!(stream.starts_with("HTTP/1.1 200 ") && stream.contains("\"recovered\""), "{stream}");
+    assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
+}
+
 #[test]
 fn a_line_of_a_head_without_a_carriage_return_is_refused() {
     let server = server();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -90,6 +90,21 @@ fn pages_and_live_feeds_come_over_tls() {
     let hello = ask(&mut stream, upgrade, "\"hello\"");
     assert!(hello.starts_with("HTTP/1.1 101 "), "{hello}");
     assert!(ask(&mut connect(server.address(), &issued).unwrap(), "nonsense\r\n\r\n", "HTTP").contains(" 400 "));
+}
+
+#[test]
+fn a_client_that_closes_its_sending_side_gets_its_answer_over_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let server = serving(read(directory.path()).unwrap());
+    let mut stream = connect(server.address(), &issued).unwrap();
+    stream.write_all(b"GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    stream.conn.send_close_notify();
+    stream.flush().unwrap();
+    stream.sock.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"items\":[]"), "{answer}");
 }
 
 #[test]

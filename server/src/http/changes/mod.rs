@@ -21,7 +21,7 @@ use std::sync::Arc;
 use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, VARY};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, Data};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use serde_json::json;
 
 use crate::http::auth::{Access, Caller, SessionExpiry};
@@ -36,6 +36,7 @@ use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id};
+use crate::http::sockets::answering::Endless;
 use crate::http::sockets::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
 use tidewire::cluster::placement::Place as Owner;
@@ -85,6 +86,9 @@ pub(in crate::http) async fn changes(
         .insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
     if request.method() == Method::HEAD {
         return Ok(response.finish());
+    }
+    if limit.is_none() {
+        request.extensions_mut().insert(Endless);
     }
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
     let readers = Readers { engine: (*engine).clone(), is_here: readers_here(&request) };

@@ -31,6 +31,7 @@ use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{HandledBy, Operation, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
+use crate::http::sockets::answering::Endless;
 
 /// The header with the sequence up to which a write is applied.
 const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
@@ -278,6 +279,7 @@ impl Peers {
                 Problem::unavailable("owner_unavailable", detail).retry_soon()
             });
         }
+        request.extensions_mut().insert(Endless);
         Ok(relay::live_response(response, life))
     }
 

@@ -40,7 +40,7 @@ use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
 use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id, user};
-use crate::http::sockets::answering::Open;
+use crate::http::sockets::answering::{Endless, Open};
 use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::engine::Engine;
@@ -116,6 +116,7 @@ pub(super) async fn events(
         }
         other => other.into(),
     })?;
+    request.extensions_mut().insert(Endless);
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);
     let permits = Admission::of(&request)?.unread_counts();
     let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));

@@ -4,6 +4,7 @@
 //! - marking a request as in progress until its response is passed to the connection, so that the connection is not closed as idle;
 //! - keeping the unread rest of a chunked body until the response is sent. The dispatcher then closes the connection; without this it
 //!   would keep reading for as long as the client sends;
+//! - ending an endless response whose client has closed its sending side, which is how a client that leaves looks;
 //! - the headers `X-Content-Type-Options` and `Cache-Control`, and the name of this node in a cluster.
 //!
 //! Not responsible for:
@@ -65,7 +66,8 @@ where
         {
             response.headers_mut().insert(NODE, node);
         }
-        if !has_chunks && response.response().body().size() == BodySize::Stream {
+        let is_stream = response.response().body().size() == BodySize::Stream;
+        if !has_chunks && is_stream {
             // The end of the connection is the end of the body.
             let head = response.response_mut().head_mut();
             head.no_chunking(true);
@@ -75,6 +77,7 @@ where
             // A client that slowly receives a response which needs no credentials does not protect its connection from being closed.
             under_way.iter_mut().for_each(UnderWay::give_way);
         }
+        let is_endless = is_stream && response.request().extensions().contains::<Endless>();
         let unread = unread.filter(|unread| !unread.0.borrow().is_read);
         // A small response is passed to the connection at once, so it needs no tracking.
         let is_whole = match response.response().body().size() {
@@ -85,7 +88,7 @@ where
         if is_whole && unread.is_none() {
             return Ok(response);
         }
-        Ok(response.map_body(|_, body| BoxBody::new(TrackedBody { body, _under_way: under_way, _unread: unread })))
+        Ok(response.map_body(|_, body| BoxBody::new(TrackedBody { body, is_endless, under_way, _unread: unread })))
     }
 }
 
@@ -106,11 +109,23 @@ fn restore_upgrade(request: &mut ServiceRequest) {
 /// Marks a request that needs no credentials.
 pub(in crate::http) struct Open;
 
+/// Marks a request whose response goes on until the client or the server ends it.
+pub(in crate::http) struct Endless;
+
 /// A response body with the values that must be dropped when it is sent.
 struct TrackedBody {
     body: BoxBody,
-    _under_way: Option<UnderWay>,
+    is_endless: bool,
+    under_way: Option<UnderWay>,
     _unread: Option<Unread>,
+}
+
+impl TrackedBody {
+    /// Returns true if the response ends because its client has closed its sending side. A closed sending side wakes the connection's task,
+    /// which reads before it asks the body for more.
+    fn is_abandoned(&self) -> bool {
+        self.is_endless && self.under_way.as_ref().is_some_and(UnderWay::is_half_closed)
+    }
 }
 
 impl MessageBody for TrackedBody {
@@ -121,7 +136,10 @@ impl MessageBody for TrackedBody {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(task)
+        match Pin::new(&mut self.body).poll_next(task) {
+            Poll::Pending if self.is_abandoned() => Poll::Ready(None),
+            next => next,
+        }
     }
 }
 

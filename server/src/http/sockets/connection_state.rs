@@ -32,6 +32,8 @@ pub(in crate::http) struct ConnectionState {
     is_ended: AtomicBool,
     /// True if the client took too little of what was sent for too long, which ends the connection.
     is_stalled: AtomicBool,
+    /// True if the client has closed its sending side. It may still read, or may be gone.
+    is_half_closed: AtomicBool,
     /// True if reading is paused until a request is answered.
     is_waiting: AtomicBool,
     /// Bytes of later requests that are buffered.
@@ -54,6 +56,7 @@ impl ConnectionState {
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
+            is_half_closed: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             buffered_bytes: AtomicUsize::new(0),
             wants_body: AtomicBool::new(false),
@@ -75,6 +78,16 @@ impl ConnectionState {
     /// Returns true if the connection ends for that reason.
     pub(in crate::http) fn is_stalled(&self) -> bool {
         self.is_stalled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the client has closed its sending side.
+    pub(super) fn note_half_closed(&self) {
+        self.is_half_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the client has closed its sending side.
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.is_half_closed.load(Ordering::Relaxed)
     }
 
     /// Counts one more request in progress. Returns true if it is the only one.
@@ -195,6 +208,11 @@ pub(in crate::http) struct UnderWay {
 }
 
 impl UnderWay {
+    /// Returns true if the client has closed its sending side.
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.connection.is_half_closed()
+    }
+
     /// Allows the connection to be closed as idle, although the client has not received all of the response.
     pub(super) fn give_way(&mut self) {
         if std::mem::take(&mut self.keeps) {

@@ -4,6 +4,7 @@
 //! - deferring later requests of a connection. When the dispatcher answers an earlier request while the body of a later one is still
 //!   arriving, it treats that body as unread and closes the connection;
 //! - limiting the bytes that are read of a body whose request is already answered;
+//! - deferring the end of what a client sends until its requests are answered. The dispatcher reads nothing after it;
 //! - sending `100 Continue` to a client that waits with its body, when the application wants the body.
 //!
 //! Not responsible for:
@@ -37,6 +38,8 @@ pub(in crate::http) struct RequestOrder<T> {
     is_flushed: bool,
     /// True if reading is paused until the request in progress is answered.
     is_waiting: bool,
+    /// True if the client has closed its sending side: nothing follows the buffered bytes.
+    is_half_closed: bool,
 }
 
 impl<T> RequestOrder<T> {
@@ -51,6 +54,7 @@ impl<T> RequestOrder<T> {
             asking: &[],
             is_flushed: true,
             is_waiting: false,
+            is_half_closed: false,
         }
     }
 
@@ -64,8 +68,16 @@ impl<T> RequestOrder<T> {
         self.is_flushed && self.connection.answered() >= self.framing.heads()
     }
 
+    /// Returns true if the parser may see now that the client sends nothing more: all its requests are answered, or one is incomplete.
+    fn may_end(&self) -> bool {
+        self.is_half_closed && self.buffered.is_empty() && (self.may_begin() || !self.framing.is_between())
+    }
+
     /// Returns true if more may be read from the socket now.
     fn may_read(&self) -> bool {
+        if self.is_half_closed {
+            return false;
+        }
         let is_later = !self.buffered.is_empty() || (self.framing.is_between() && !self.may_begin());
         // The rest of a body is read for a moment, so that its client sees the response before the dispatcher closes the connection.
         (!is_later || self.connection.may_buffer()) && self.unread_bytes < UNREAD_BYTES_MAX
@@ -123,6 +135,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
                     return Poll::Ready(Ok(()));
                 }
             }
+            if this.may_end() {
+                this.note_buffered(false);
+                return Poll::Ready(Ok(()));
+            }
             let may_read = this.may_read();
             this.note_buffered(!may_read || !this.buffered.is_empty());
             if !may_read {
@@ -144,7 +160,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
                 Poll::Ready(read) => read?,
             }
             if into.filled().len() == before {
-                return Poll::Ready(Ok(()));
+                this.is_half_closed = true;
+                this.connection.note_half_closed();
+                continue;
             }
             let may_begin = this.buffered.is_empty() && this.may_begin();
             let is_unread = this.framing.is_in_body() && this.connection.answered() >= this.framing.heads();

@@ -10,6 +10,8 @@ mod nodes;
 mod refusals;
 mod slow;
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -116,6 +118,23 @@ fn short(event: &Value) -> String {
         _ => vec![text(&event["id"])],
     };
     format!("{} {}", event["type"].as_str().unwrap(), parts.join(" "))
+}
+
+#[test]
+fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for() {
+    const POSTS: u64 = 100;
+    let server = server();
+    for nth in 0..POSTS {
+        published(&server, "bob", &json!(format!("{nth} {}", "x".repeat(20_000))));
+    }
+    let mut socket = TcpStream::connect(server.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(socket, "GET /v1/changes?after=0&limit={POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer.matches("\"published\"").count() as u64, POSTS);
+    assert!(answer.ends_with("\r\n0\r\n\r\n"), "it is complete");
 }
 
 #[test]
