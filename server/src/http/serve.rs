@@ -38,7 +38,7 @@ use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::request_order::RequestOrder;
 use crate::http::state::HttpState;
 use crate::http::tls::Certificate;
-use crate::http::upgrade::{LINGER, SEND_TIMEOUT, upgrades};
+use crate::http::upgrade::{LINGER, upgrades};
 use crate::peer_error_log;
 use tidewire::engine::Engine;
 
@@ -118,7 +118,7 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
             let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
             let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
             fn_service(move |socket: TcpStream| {
-                let peer = bound_sending(&socket);
+                let peer = bound_sending(&socket, pace);
                 ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
                     let connection = Arc::clone(socket.state());
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
@@ -134,8 +134,8 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
             fn_service(move |socket: TcpStream| tls_only(placed(socket, pace, &connections)))
                 .and_then(tls)
                 .map_err(TlsError::into_service_error)
-                .map(|socket: TlsStream<StalledSocketTimeout>| {
-                    let peer = bound_sending(socket.get_ref().0.socket());
+                .map(move |socket: TlsStream<StalledSocketTimeout>| {
+                    let peer = bound_sending(socket.get_ref().0.socket(), pace);
                     let connection = Arc::clone(socket.get_ref().0.state());
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
                 })
@@ -197,13 +197,13 @@ where
 }
 
 /// Sets the send buffer size and the send timeout of a socket. Returns the peer address.
-fn bound_sending(socket: &TcpStream) -> Option<SocketAddr> {
+fn bound_sending(socket: &TcpStream, pace: Pace) -> Option<SocketAddr> {
     let peer = socket.peer_addr().ok();
     let socket = SockRef::from(socket);
     // A system without this option works without it.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT));
+    let _ = socket.set_tcp_user_timeout(Some(pace.unacknowledged_max));
     let _ = socket.set_tcp_nodelay(true);
     peer
 }

@@ -30,9 +30,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHa
 
 use tidewire::limits::UNREAD_BYTES_MAX;
 
-/// Maximum time that sent data stays unacknowledged before the system closes the connection (`TCP_USER_TIMEOUT`). Only the system can
-/// detect this for data in its send buffer; `http::middleware::stalled_socket` handles data that the send buffer does not accept.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for a write to a WebSocket or to the client of a declined upgrade.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the server reads from a client after the last response, before it closes the socket. Without this, unread data could make the
 /// system discard the response.

@@ -16,7 +16,7 @@ pub(super) enum Ended {
     Complete,
     /// The client closed the connection.
     Client,
-    /// The client took nothing of what was sent for too long.
+    /// The client took too little of what was sent for too long, or has vanished.
     Slow,
     /// The server stops.
     Stopping,

@@ -18,6 +18,9 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 /// Slower clients would hold the reserved bytes for too long.
 const RESPONSE_BYTES_PER_SECOND_MIN: usize = 64 * 1024;
 
+/// The same as [`RESPONSE_STALL_MAX`] for data that the system has taken, and the client has not.
+const UNACKNOWLEDGED_MAX: Duration = RESPONSE_STALL_MAX;
+
 /// The minimum transfer rates and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -31,6 +34,8 @@ pub struct Pace {
     pub stall_max: Duration,
     /// Bytes that a client must take within `stall_max`. Default 256 KiB.
     pub stall_bytes: usize,
+    /// Maximum time that sent data stays unacknowledged before the system closes the connection (`TCP_USER_TIMEOUT`). Default 30 s.
+    pub unacknowledged_max: Duration,
     /// Bytes of a response taken that extend the time for sending by one second beyond `stall_max`. Default 64 KiB.
     pub response_bytes_per_second: usize,
 }
@@ -43,6 +48,7 @@ impl Default for Pace {
             body_time_max: BODY_TIME_MAX,
             stall_max: RESPONSE_STALL_MAX,
             stall_bytes: RESPONSE_STALL_BYTES_MIN,
+            unacknowledged_max: UNACKNOWLEDGED_MAX,
             response_bytes_per_second: RESPONSE_BYTES_PER_SECOND_MIN,
         }
     }

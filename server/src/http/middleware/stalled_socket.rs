@@ -2,6 +2,8 @@
 //!
 //! Responsible for:
 //! - closing a connection whose client takes too little in `stall_max`. This layer is below TLS, so it covers TLS connections as well;
+//! - noting that the system has closed a connection for the same reason. It counts from the last acknowledgement of data in its send buffer,
+//!   so usually it is first;
 //! - closing a connection whose slot is given to another one (`http::sockets`).
 //!
 //! Not responsible for:
@@ -50,6 +52,13 @@ impl<T> StalledSocketTimeout<T> {
         if self.state().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
+    /// Notes if the system has ended the connection because its client has taken nothing for too long. One that has vanished looks the same.
+    fn note_timeout(&self, cause: &io::Error) {
+        if cause.kind() == io::ErrorKind::TimedOut {
+            self.state().note_stalled();
+        }
+    }
+
     /// Returns the inner socket.
     pub(in crate::http) fn socket(&self) -> &T {
         &self.socket
@@ -64,8 +73,7 @@ impl<T> StalledSocketTimeout<T> {
                 }
                 self.behind.take_if(|behind| behind.taken_bytes >= self.pace.stall_bytes);
             }
-            // Also if the system ends the connection of a client that confirms nothing: that one has vanished, and is not slow.
-            Poll::Ready(Err(_)) => {}
+            Poll::Ready(Err(cause)) => self.note_timeout(cause),
             Poll::Pending => {
                 let begin = || Behind { deadline: Box::pin(sleep(self.pace.stall_max)), taken_bytes: 0 };
                 ready!(self.behind.get_or_insert_with(begin).deadline.as_mut().poll(task));
@@ -81,6 +89,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for StalledSocketTimeout<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check()?;
         let read = Pin::new(&mut self.socket).poll_read(task, into);
+        if let Poll::Ready(Err(cause)) = &read {
+            self.note_timeout(cause);
+        }
         if read.is_pending() {
             self.state().register(task.waker());
             // The connection may have been ended before the waker was registered.
