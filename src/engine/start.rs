@@ -25,6 +25,7 @@ use crate::limits::{
     ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
     WAKE_QUEUE_MAX,
 };
+use crate::recovery::progress::WAKING;
 use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archive_copier::ArchiveCopier;
@@ -250,7 +251,7 @@ impl Engine {
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
         let (engine, fanout) =
             start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
-        progress.enter("waking readers");
+        progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);
         engine.resume_fanouts(&fanout, under_way);
         engine.start_snapshotter(files, storage.snapshots, figures, report.journal_bytes, lock);

@@ -14,17 +14,17 @@
 mod batch;
 mod fetch;
 pub mod node;
+pub(crate) mod progress;
 pub mod rebuilt;
 mod replay;
 mod shared_archive;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
-use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::clock::Taken;
@@ -47,35 +47,8 @@ use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 use replay::{ReadEvents, replayed};
 
 pub use batch::{RecordBatch, decode};
+pub use progress::RecoveryProgress;
 pub use write::{Records, write_world};
-
-/// The progress of a recovery. Other threads may read it at any time.
-#[derive(Debug, Default)]
-pub struct RecoveryProgress {
-    phase: Mutex<&'static str>,
-    /// Bytes of the snapshot that were loaded.
-    pub snapshot_bytes: AtomicU64,
-    /// Total bytes of the snapshot.
-    pub snapshot_bytes_total: AtomicU64,
-    /// The number of events that were replayed.
-    pub events: AtomicU64,
-}
-
-impl RecoveryProgress {
-    /// The name of the current phase.
-    pub fn phase(&self) -> &'static str {
-        *self.phase.lock()
-    }
-
-    /// Starts another phase.
-    pub fn enter(&self, phase: &'static str) {
-        *self.phase.lock() = phase;
-    }
-
-    pub(crate) fn finish(&self) {
-        self.enter("done");
-    }
-}
 
 /// The findings of a recovery.
 #[derive(Debug, Default)]
@@ -189,7 +162,7 @@ impl Recovery<'_> {
     /// # Errors
     /// Fails if acknowledged data is missing or damaged and `repair` is not set.
     pub fn run(self) -> Result<Recovered, StorageError> {
-        self.progress.enter("loading the snapshot");
+        self.progress.enter(progress::LOADING);
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
         if let Some(followed) = &loaded.state.followed {
@@ -201,7 +174,7 @@ impl Recovery<'_> {
         // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
         // were known then.
         loaded.state.writer.update_celebrities();
-        self.progress.enter("replaying the journal");
+        self.progress.enter(progress::REPLAYING);
         loaded.state.writer.set_replaying(true);
         self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;
         let Loaded { mut state, under_way, .. } = loaded;

@@ -10,7 +10,7 @@ use crate::cluster::membership::{Counted, ReadError};
 use crate::cluster::record::{ClusterId, FirstState};
 use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
-use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, replayed, shared_archive};
+use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, progress, replayed, shared_archive};
 use crate::state::world::{World, Writer};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -176,7 +176,7 @@ impl NodeRecovery<'_> {
 
     /// Loads the newest snapshot that is not damaged, or the founding record. Returns none if the log cannot be followed from there.
     fn load(&self, founding: Option<&Founding>) -> Result<Option<Start>, JoinError> {
-        self.progress.enter("loading the snapshot");
+        self.progress.enter(progress::LOADING);
         let empty = MemoryFiles::default();
         let files = self.files.as_deref().unwrap_or(&empty);
         let recovery = Recovery { files, make_world: self.make_world, repair: false, progress: self.progress };
@@ -226,7 +226,7 @@ impl NodeRecovery<'_> {
     }
 
     fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
-        self.progress.enter("reading the log");
+        self.progress.enter(progress::READING_LOG);
         if let Some(archive) = state.world.behind_log() {
             shared_archive::admit(archive, &from.membership, self.log)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;

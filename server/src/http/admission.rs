@@ -45,6 +45,9 @@ const BULK_READS_PER_READ: usize = 4;
 /// Maximum bytes of responses that clients have not received yet: some forty of the largest pages.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
+/// Maximum number of event streams that wait until the state is recovered. They do nothing meanwhile.
+const STREAMS_WAITING_MAX: usize = 1_024;
+
 /// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
 const WRITE_BYTES_MAX: usize = 256 << 20;
 
@@ -95,6 +98,7 @@ pub struct Admission {
     operations: Gate,
     metrics: Gate,
     response_bytes: SharedGate,
+    starting: SharedGate,
     unread_counts: Arc<Semaphore>,
 }
 
@@ -125,7 +129,7 @@ impl Admission {
             ),
             wakes: Gate::of_count("wake_ups", "reads of sleeping readers", limits.wake_ups),
             writes: Gate::of_count("writes", "writes", limits.writes),
-            write_bytes: SharedGate::new("write_bytes", "bytes of request bodies", limits.write_bytes),
+            write_bytes: SharedGate::of_bytes("write_bytes", "bytes of request bodies", limits.write_bytes),
             bulk_writes: Gate::of_count("bulk_writes", "writes of many changes", BULK_WRITES_MAX),
             joins: Gate::of_count("live_joins", "admissions of live connections", JOINS_MAX),
             unauthenticated: Gate::of_count(
@@ -135,7 +139,12 @@ impl Admission {
             ),
             operations: Gate::of_count("operations", "operator requests", OPERATIONS_MAX),
             metrics: Gate::of_count("metrics", "metrics requests", METRICS_MAX),
-            response_bytes: SharedGate::new("response_bytes", "bytes of responses", limits.response_bytes),
+            response_bytes: SharedGate::of_bytes("response_bytes", "bytes of responses", limits.response_bytes),
+            starting: SharedGate::of_count(
+                "live_starting",
+                "event streams that wait for the recovery",
+                STREAMS_WAITING_MAX,
+            ),
             unread_counts: Arc::new(Semaphore::new(UNREAD_COUNTS_MAX)),
         })
     }
@@ -146,7 +155,7 @@ impl Admission {
     }
 
     /// Returns all gates, for metrics and statistics.
-    pub(in crate::http) fn gates(&self) -> [&Gate; 11] {
+    pub(in crate::http) fn gates(&self) -> [&Gate; 12] {
         [
             &self.reads,
             &self.bulk_reads,
@@ -159,13 +168,24 @@ impl Admission {
             &self.operations,
             &self.metrics,
             &self.response_bytes.gate,
+            &self.starting.gate,
         ]
     }
 
     /// Reserves bytes for a request body, before it is read.
-    pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<ByteReservation, Problem> {
+    pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<Reservation, Problem> {
         self.write_bytes.enter(client, bytes)?;
-        Ok(ByteReservation { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
+        Ok(self.reserved(|admission| &admission.write_bytes, client, bytes))
+    }
+
+    /// Reserves a place for an event stream that waits until the state is recovered.
+    pub(in crate::http) fn wait_for_recovery(self: &Arc<Self>, client: Client) -> Result<Reservation, Problem> {
+        self.starting.enter(client, 1)?;
+        Ok(self.reserved(|admission| &admission.starting, client, 1))
+    }
+
+    fn reserved(self: &Arc<Self>, of: fn(&Self) -> &SharedGate, client: Client, much: usize) -> Reservation {
+        Reservation { admission: Arc::clone(self), of, client, much }
     }
 
     /// Checks that work of this kind would be admitted now.
@@ -203,7 +223,7 @@ impl Admission {
         work: WorkKind,
         client: Client,
         bytes: usize,
-    ) -> Result<Option<ByteReservation>, Problem> {
+    ) -> Result<Option<Reservation>, Problem> {
         match work {
             WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Unauthenticated => return Ok(None),
             WorkKind::Read | WorkKind::BulkRead | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
@@ -211,12 +231,7 @@ impl Admission {
                 self.response_bytes.enter_anyway(client, bytes);
             }
         }
-        Ok(Some(ByteReservation {
-            admission: Arc::clone(self),
-            of: |admission| &admission.response_bytes,
-            client,
-            bytes,
-        }))
+        Ok(Some(self.reserved(|admission| &admission.response_bytes, client, bytes)))
     }
 
     fn gate(&self, work: WorkKind) -> Option<&Gate> {
@@ -251,18 +266,18 @@ impl Drop for Permit {
     }
 }
 
-/// A reservation of body bytes, released on drop.
+/// A reservation of the bytes of a body, or of a place to wait, released on drop.
 #[derive(Debug)]
-pub(in crate::http) struct ByteReservation {
+pub(in crate::http) struct Reservation {
     admission: Arc<Admission>,
     of: fn(&Admission) -> &SharedGate,
     client: Client,
-    bytes: usize,
+    much: usize,
 }
 
-impl Drop for ByteReservation {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        (self.of)(&self.admission).leave(self.client, self.bytes);
+        (self.of)(&self.admission).leave(self.client, self.much);
     }
 }
 
@@ -285,7 +300,7 @@ mod tests {
         assert!(admission.enter(WorkKind::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -324,6 +339,21 @@ mod tests {
         drop(bodies);
         assert!(admission.receive(Client::One(7), share).is_ok());
         assert!(admission.write_bytes.by_client.lock().is_empty(), "who holds nothing is forgotten");
+    }
+
+    #[test]
+    fn event_streams_that_wait_for_the_recovery_are_bounded_and_each_address_has_a_share() {
+        let admission = Admission::new(LIMITS);
+        let share = STREAMS_WAITING_MAX / CLIENTS_PER_GATE;
+        let of_one: Vec<_> = (0..share).map(|_| admission.wait_for_recovery(Client::One(7)).unwrap()).collect();
+        assert!(admission.wait_for_recovery(Client::One(7)).is_err());
+        let wait = |_| admission.wait_for_recovery(Client::Trusted).unwrap();
+        let others: Vec<_> = (share..STREAMS_WAITING_MAX).map(wait).collect();
+        assert!(admission.wait_for_recovery(Client::Trusted).is_err());
+        drop(others);
+        assert!(admission.wait_for_recovery(Client::One(8)).is_ok());
+        drop(of_one);
+        assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
     }
 
     #[test]

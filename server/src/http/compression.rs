@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 use tokio::sync::Semaphore;
 
-use crate::http::admission::ByteReservation;
+use crate::http::admission::Reservation;
 use crate::http::caching;
 
 /// The level for responses: the usual level, 6, takes up to three times as long and saves a fifth.
@@ -74,9 +74,9 @@ pub(super) fn varying(mut response: ServiceResponse, from_bytes: Option<NonZeroU
 /// of the response as it was.
 pub(super) async fn compressed(
     response: ServiceResponse,
-    reservation: Option<ByteReservation>,
+    reservation: Option<Reservation>,
     from_bytes: Option<NonZeroUsize>,
-) -> (ServiceResponse, Option<ByteReservation>) {
+) -> (ServiceResponse, Option<Reservation>) {
     let Some(from_bytes) = from_bytes.filter(|_| is_text(response.headers())) else { return (response, reservation) };
     if response.headers().contains_key(CONTENT_ENCODING) {
         return (response, reservation);
@@ -102,7 +102,7 @@ pub(super) async fn compressed(
 }
 
 /// Returns the compressed form of a body. Returns `None` for a large one if as many as there are cores are being compressed: it is sent as it is.
-async fn packed_body(body: &Bytes, reservation: Option<ByteReservation>) -> (Option<Bytes>, Option<ByteReservation>) {
+async fn packed_body(body: &Bytes, reservation: Option<Reservation>) -> (Option<Bytes>, Option<Reservation>) {
     static LARGE: LazyLock<Semaphore> = LazyLock::new(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Semaphore::new(cores)

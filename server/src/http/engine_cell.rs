@@ -2,11 +2,14 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
+use actix_web::rt::time::timeout;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
+use tokio::sync::Notify;
 
 use crate::http::problem::Problem;
 use tidewire::engine::Engine;
@@ -29,6 +32,8 @@ impl WeakEngineCell {
 #[derive(Default)]
 struct Inner {
     engine: OnceLock<Engine>,
+    /// Notified when the engine is stored.
+    stored: Notify,
     report: OnceLock<RecoveryReport>,
     progress: RecoveryProgress,
 }
@@ -47,6 +52,16 @@ impl EngineCell {
     /// Stores the engine. Does nothing if the cell already has one.
     pub fn set(&self, engine: Engine) {
         let _ = self.0.engine.set(engine);
+        self.0.stored.notify_waiters();
+    }
+
+    /// Waits until there is an engine, but not longer than this.
+    pub(super) async fn ready_within(&self, at_most: Duration) {
+        // It gets the notification from here on, whether it is polled or not.
+        let stored = self.0.stored.notified();
+        if self.engine().is_none() {
+            let _ = timeout(at_most, stored).await;
+        }
     }
 
     /// Stores a recovered engine with its recovery report. Does nothing if the cell already has one.
@@ -74,10 +89,13 @@ impl From<Engine> for EngineCell {
     }
 }
 
+/// The code of the refusal of requests during recovery.
+pub(super) const RECOVERING: &str = "recovering";
+
 /// Creates the problem for requests during recovery, with status 503.
 pub(super) fn recovering() -> Problem {
     let detail = "the state is being recovered; GET /readyz says how far it is";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_soon()
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, RECOVERING, detail).retry_soon()
 }
 
 /// The engine as an argument of handlers. The request is refused with 503 while there is no engine.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 use serde::de::value::MapAccessDeserializer;
@@ -42,6 +42,12 @@ fn parse_part<T: FromStr<Err: Display>>(part: &str, text: &str) -> Result<T, Pro
 /// The query parameters of a request. All names are known and none occurs twice.
 pub(super) struct Parameters<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+/// Returns true if a client accepts server-sent events, as `EventSource` and its polyfills say.
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/event-stream"))
 }
 
 /// The parameter with which clients of server-sent events resume if they cannot set the header `Last-Event-ID`.

@@ -37,6 +37,9 @@ use tidewire::engine::Engine;
 /// Default duration above which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// Default time that a request for an event stream waits for the end of the recovery: less than clients and proxies wait for an answer.
+const RECOVERY_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// The state that all workers share. Clones refer to the same state.
 #[derive(Clone)]
 pub struct HttpState {
@@ -46,6 +49,8 @@ pub struct HttpState {
     pub admission: Arc<Admission>,
     /// The minimum transfer rates of clients.
     pub pace: Pace,
+    /// Maximum time that a request for an event stream waits for the end of the recovery.
+    pub recovery_wait_max: Duration,
     /// The request counters and latencies.
     pub requests: Arc<RequestMetrics>,
     /// The TLS certificate; without it the server does not use TLS.
@@ -85,6 +90,7 @@ impl HttpState {
             engine_cell,
             admission: Admission::new(limits),
             pace: Pace::default(),
+            recovery_wait_max: RECOVERY_WAIT_MAX,
             requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
             certificate: None,
             slow: SLOW,
@@ -138,6 +144,7 @@ impl HttpState {
             open_paths: Arc::clone(&self.open_paths),
             admission: Arc::clone(&self.admission),
             pace: self.pace,
+            recovery_wait_max: self.recovery_wait_max,
             requests: Arc::clone(&self.requests),
             slow: self.slow,
             slow_requests: Arc::clone(&self.slow_requests),

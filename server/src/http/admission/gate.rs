@@ -1,7 +1,7 @@
 //! One limit of admission control, and the refusal when it is reached.
 //!
 //! Responsible for:
-//! - counting what is in progress, and what was refused; the share of one client in a limit on bytes.
+//! - counting what is in progress, and what was refused; the share of one client in a limit.
 //!
 //! Not responsible for:
 //! - which work has which limit (`http::admission`).
@@ -76,24 +76,29 @@ impl Gate {
     }
 }
 
-/// Number of clients that can fill a byte limit together: one client may reserve at most this fraction of the limit. It is small, so that a
+/// Number of clients that can fill a shared limit together: one client may reserve at most this fraction of the limit. It is small, so that a
 /// single client is not slowed down.
 pub(super) const CLIENTS_PER_GATE: usize = 16;
 
-/// A limit on bytes, of which one client may use no more than a share.
+/// A limit of which one client may use no more than a share.
 #[derive(Debug)]
 pub(super) struct SharedGate {
     pub(super) gate: Gate,
     share: usize,
-    /// The bytes in use by client. Clients that use none have no entry.
+    /// How much is in use by client. Clients that use nothing have no entry.
     pub(super) by_client: Mutex<FxHashMap<u64, usize>>,
 }
 
 impl SharedGate {
-    pub(super) fn new(name: &'static str, noun: &'static str, limit: usize) -> Self {
+    pub(super) fn of_bytes(name: &'static str, noun: &'static str, limit: usize) -> Self {
         // The share is at least the largest request body allowed.
         let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
         Self { gate: Gate::new(name, noun, limit, shown_bytes), share, by_client: Mutex::default() }
+    }
+
+    pub(super) fn of_count(name: &'static str, noun: &'static str, limit: usize) -> Self {
+        let share = (limit / CLIENTS_PER_GATE).max(1);
+        Self { gate: Gate::of_count(name, noun, limit), share, by_client: Mutex::default() }
     }
 
     /// Checks that the limit and the client's share are not used up.
@@ -104,39 +109,39 @@ impl SharedGate {
         if is_over { Err(self.refuse_share()) } else { Ok(()) }
     }
 
-    pub(super) fn enter(&self, client: Client, bytes: usize) -> Result<(), Problem> {
-        if bytes == 0 {
+    pub(super) fn enter(&self, client: Client, much: usize) -> Result<(), Problem> {
+        if much == 0 {
             return Ok(());
         }
-        let Client::One(name) = client else { return self.gate.enter(bytes) };
+        let Client::One(name) = client else { return self.gate.enter(much) };
         let mut by_client = self.by_client.lock();
-        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(bytes);
+        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(much);
         if of_client > self.share {
             drop(by_client);
             return Err(self.refuse_share());
         }
-        self.gate.enter(bytes)?;
+        self.gate.enter(much)?;
         by_client.insert(name, of_client);
         Ok(())
     }
 
-    /// Takes the bytes even above the limit, for responses to completed work, which must be sent.
-    pub(super) fn enter_anyway(&self, client: Client, bytes: usize) {
-        self.gate.taken.fetch_add(bytes, Ordering::Relaxed);
+    /// Takes as much even above the limit, for responses to completed work, which must be sent.
+    pub(super) fn enter_anyway(&self, client: Client, much: usize) {
+        self.gate.taken.fetch_add(much, Ordering::Relaxed);
         if let Client::One(name) = client {
-            *self.by_client.lock().entry(name).or_default() += bytes;
+            *self.by_client.lock().entry(name).or_default() += much;
         }
     }
 
-    pub(super) fn leave(&self, client: Client, bytes: usize) {
-        if bytes == 0 {
+    pub(super) fn leave(&self, client: Client, much: usize) {
+        if much == 0 {
             return;
         }
-        self.gate.leave(bytes);
+        self.gate.leave(much);
         let Client::One(name) = client else { return };
         let mut by_client = self.by_client.lock();
         if let Some(taken) = by_client.get_mut(&name) {
-            *taken -= bytes;
+            *taken -= much;
             if *taken == 0 {
                 by_client.remove(&name);
             }

@@ -35,7 +35,7 @@ use crate::http::changes::types::{MISSED, Types};
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id};
+use crate::http::request::{LAST_EVENT_ID, Parameters, accepts_events, last_event_id};
 use crate::http::sockets::answering::Endless;
 use crate::http::sockets::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
@@ -116,8 +116,7 @@ fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
 }
 
 fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
-    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let format = if accept.contains("text/event-stream") { Format::EventStream } else { Format::Lines };
+    let format = if accepts_events(request.headers()) { Format::EventStream } else { Format::Lines };
     let known = ["after", "after_reader", "limit", "types", LAST_EVENT_ID];
     // Only server-sent events have ids.
     let parameters =

@@ -8,3 +8,4 @@ pub(super) mod response_guard;
 #[cfg(feature = "otel")]
 pub mod spans;
 pub(super) mod stalled_socket;
+mod starting;

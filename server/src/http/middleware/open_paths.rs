@@ -13,6 +13,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 
 use crate::http::auth::Denial;
 use crate::http::auth::rate::Rates;
+use crate::http::client::Client;
 use crate::http::middleware::pipeline::{self, PipelineState};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
@@ -29,6 +30,11 @@ impl OpenPaths {
     /// Creates the rate limits. The addresses of `proxies` have no limit.
     pub fn new(proxies: Proxies) -> Self {
         Self { rates: Rates::new(OPEN_REQUESTS_PER_SECOND), proxies }
+    }
+
+    /// Returns the client as whom limits count an address.
+    pub(super) fn client_at(&self, peer: Option<SocketAddr>) -> Client {
+        self.proxies.counted(peer).map_or(Client::Trusted, Client::named)
     }
 
     /// Counts a request against the rate of its address, or refuses it.

@@ -25,7 +25,7 @@ use tracing::warn;
 
 #[cfg(feature = "cluster")]
 use crate::http::admission::OtherLimits;
-use crate::http::admission::{Admission, ByteReservation, Permit};
+use crate::http::admission::{Admission, Permit, Reservation};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::caching;
@@ -38,7 +38,7 @@ use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
-use crate::http::middleware::{body, response_guard};
+use crate::http::middleware::{body, response_guard, starting};
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
@@ -63,6 +63,7 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) open_paths: Arc<OpenPaths>,
     pub(in crate::http) admission: Arc<Admission>,
     pub(in crate::http) pace: Pace,
+    pub(in crate::http) recovery_wait_max: Duration,
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
@@ -280,7 +281,7 @@ struct Admitted<'a> {
     client: Client,
     /// True if the caller may see the internal details of failures.
     shows_failures: bool,
-    _body: Option<ByteReservation>,
+    _body: Option<Reservation>,
     _permit: Permit,
 }
 
@@ -300,7 +301,13 @@ async fn admit<'a>(
         request.extensions_mut().insert(Open);
         state.open_paths.enter(request.peer_addr())?;
     }
-    let (caller, admission) = enter(state, operation, request)?;
+    let mut entered = enter(state, operation, request);
+    if starting::should_wait(&state.engine_cell, operation, request, entered.as_ref().err()) {
+        // In a box, so that the futures of other requests are not larger.
+        Box::pin(starting::wait(state, request.peer_addr())).await?;
+        entered = enter(state, operation, request);
+    }
+    let (caller, admission) = entered?;
     if caller.as_ref().is_some_and(Caller::is_known) {
         request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
     }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::web::Bytes;
 
-use crate::http::admission::ByteReservation;
+use crate::http::admission::Reservation;
 use crate::http::middleware::pace::Pace;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
@@ -26,11 +26,11 @@ struct ResponseGuard {
     /// The time when the first piece was requested.
     began: Option<Instant>,
     pace: Pace,
-    _reservation: Option<ByteReservation>,
+    _reservation: Option<Reservation>,
 }
 
 /// Wraps a body so that the reservation is kept until the body is sent.
-pub(in crate::http) fn body(body: BoxBody, reservation: Option<ByteReservation>, pace: Pace) -> BoxBody {
+pub(in crate::http) fn body(body: BoxBody, reservation: Option<Reservation>, pace: Pace) -> BoxBody {
     match body.try_into_bytes() {
         Ok(rest) => ResponseGuard { rest, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
         // It comes from another node while the client takes it.
@@ -45,7 +45,7 @@ struct StreamGuard {
     /// The time when the first piece was requested.
     began: Option<Instant>,
     pace: Pace,
-    _reservation: Option<ByteReservation>,
+    _reservation: Option<Reservation>,
 }
 
 impl MessageBody for StreamGuard {

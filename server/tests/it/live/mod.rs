@@ -10,6 +10,7 @@ mod limits;
 mod races;
 mod slow;
 mod sockets;
+mod starting;
 mod storm;
 mod told;
 mod unread;

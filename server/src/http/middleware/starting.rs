@@ -1,0 +1,45 @@
+//! Event streams that are requested shortly before the state is recovered. `EventSource` does not try again after a refusal.
+//!
+//! Responsible for:
+//! - holding such a request for a moment, in a place that takes nothing from other work.
+//!
+//! Not responsible for:
+//! - its credentials, which are checked before, and again after the recovery, when revocations are known.
+
+use std::net::SocketAddr;
+
+use actix_web::dev::ServiceRequest;
+
+use crate::http::engine_cell::{EngineCell, RECOVERING, recovering};
+use crate::http::middleware::pipeline::PipelineState;
+use crate::http::operation::Operation;
+use crate::http::problem::Problem;
+use crate::http::request::accepts_events;
+
+/// Returns true if this is a request for an event stream that only the recovery keeps from being answered, and the recovery is nearly done.
+/// `refused` is the refusal of its credentials.
+pub(super) fn should_wait(
+    engine_cell: &EngineCell,
+    operation: &Operation,
+    request: &ServiceRequest,
+    refused: Option<&Problem>,
+) -> bool {
+    let is_let_in = match refused {
+        None => engine_cell.engine().is_none(),
+        // There may be an engine by now.
+        Some(problem) => problem.code() == RECOVERING,
+    };
+    let is_soon = || engine_cell.engine().is_some() || engine_cell.progress().is_nearly_done();
+    is_let_in && operation.lasts && accepts_events(request.headers()) && is_soon()
+}
+
+/// Waits until the state is recovered, or for as long as a request waits at most.
+///
+/// # Errors
+/// Fails if too many requests wait, or too many from this address.
+pub(super) async fn wait(state: &PipelineState, peer: Option<SocketAddr>) -> Result<(), Problem> {
+    let client = state.open_paths.client_at(peer);
+    let _place = state.admission.wait_for_recovery(client).map_err(|_| recovering())?;
+    state.engine_cell.ready_within(state.recovery_wait_max).await;
+    Ok(())
+}
