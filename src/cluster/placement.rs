@@ -34,6 +34,8 @@ pub enum Readiness {
     Ready,
     /// It has read the log, and gets readers next.
     Joining,
+    /// It owned readers when it last heard from the log, which is too long ago to answer for them.
+    CutOff,
     /// It hands over to the others.
     Leaving,
 }

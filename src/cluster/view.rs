@@ -186,8 +186,9 @@ impl Placement for ClusterView {
     fn readiness(&self) -> Readiness {
         match self.is_ending.load(Ordering::Relaxed) {
             true => Readiness::Leaving,
-            false if self.membership().is_member(&self.me) => Readiness::Ready,
-            false => Readiness::Joining,
+            false if !self.membership().is_member(&self.me) => Readiness::Joining,
+            false if self.is_leased() => Readiness::Ready,
+            false => Readiness::CutOff,
         }
     }
 

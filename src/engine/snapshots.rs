@@ -93,4 +93,10 @@ impl Engine {
     pub fn journal(&self) -> Option<Arc<JournalFigures>> {
         self.inner.snapshotter.lock().as_ref().map(|snapshotter| Arc::clone(&snapshotter.figures))
     }
+
+    /// Returns the free bytes of the disk with the data directory, as of about a second ago. None without a data directory, or if the system
+    /// does not say.
+    pub fn disk_free_bytes(&self) -> Option<u64> {
+        self.inner.snapshotter.lock().as_ref().and_then(|snapshotter| snapshotter.free_space.bytes())
+    }
 }

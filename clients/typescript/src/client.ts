@@ -421,10 +421,15 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', '/v1/snapshots', options, { isRepeatable: false });
   }
 
-  /** Whether the server is ready for requests. */
-  async isReady(options: RequestOptions = {}): Promise<boolean> {
+  /** Whether the server is ready for reads. */
+  async isReady(
+    options: RequestOptions & {
+      /** Whether it also accepts writes, which a server with a full disk does not. */ writes?: boolean;
+    } = {},
+  ): Promise<boolean> {
+    const { writes, ...rest } = options;
     try {
-      await this.#send('GET', '/readyz', { retries: 0, ...options });
+      await this.#send('GET', '/readyz', { retries: 0, ...rest }, { query: { for: writes ? 'writes' : undefined } });
       return true;
     } catch (error) {
       if (error instanceof TidewireError) return false;

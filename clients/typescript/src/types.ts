@@ -684,6 +684,8 @@ export interface Readiness {
 }
 
 export interface RefusedFeed {
+  refused?: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable';
+  writes: boolean;
   problem: Problem;
   user: SourceId;
 }
@@ -794,6 +796,7 @@ export interface Stats {
   duplicate_deliveries: number;
   edges: number;
   erasures: {
+  disk_free_bytes: number | null;
     oldest_seconds: number | null;
     under_way: number;
   };
@@ -871,6 +874,7 @@ export interface Stats {
 }
 
 /** The name of a tag. */
+  writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 export type TagName = string;
 
 /** RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times. */

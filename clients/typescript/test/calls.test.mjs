@@ -240,6 +240,8 @@ test('changes up to now, and a live feed', async () => {
 
 test('operators read and act', async () => {
   assert.equal(await tidewire.isReady(), true);
+  assert.equal(await tidewire.isReady({ writes: true }), true);
+  assert.equal((await tidewire.stats()).writes_refused, null);
   assert.ok((await tidewire.stats()).published > 0);
   assert.ok('inboxes' in (await tidewire.stats({ inboxes: true })));
   assert.match(await tidewire.metrics(), /tidewire_/);

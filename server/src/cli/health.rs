@@ -48,14 +48,15 @@ pub(crate) struct Health {
     #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE", hide = true)]
     tls_cert: Option<PathBuf>,
 
-    /// Ask only whether the process answers, which it also does during recovery and after a failure of the disk
+    /// Ask only whether the process answers, which it also does during recovery, and with a disk that is full or failed
     #[arg(long)]
     live: bool,
 }
 
 impl Health {
     pub(crate) fn run(self) -> Outcome {
-        let path = if self.live { "/healthz" } else { "/readyz" };
+        // A server that refuses all writes is not well, though it is ready for reads.
+        let path = if self.live { "/healthz" } else { "/readyz?for=writes" };
         let is_named = self.server.is_some() || self.config.is_some() || self.listen.is_some();
         let (server, tls, trusted) = match self.server {
             Some(ServerUrl(server)) => {

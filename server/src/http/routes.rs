@@ -16,7 +16,7 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
     all_posts, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences,
-    server, users,
+    readiness, server, users,
 };
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -110,8 +110,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("add_member", PUT, "/v1/users/{user}/lists/{name}/members/{source}", OWN_WRITE, || web::to(lists::add)),
     operation("remove_member", DELETE, "/v1/users/{user}/lists/{name}/members/{source}", OWN_WRITE, || web::to(lists::remove)),
 
-    operation("check_alive", GET, "/healthz", OPEN, || web::to(server::alive)),
-    operation("check_ready", GET, "/readyz", OPEN, || web::to(server::ready)),
+    operation("check_alive", GET, "/healthz", OPEN, || web::to(readiness::alive)),
+    operation("check_ready", GET, "/readyz", OPEN, || web::to(readiness::ready)),
     operation("read_metrics", GET, "/metrics", METRICS, || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
     operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),

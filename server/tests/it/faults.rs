@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix_web::ResponseError;
+use serde_json::json;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::post::Body;
@@ -18,6 +19,7 @@ use tidewire::storage::snapshot::UNFINISHED;
 use tidewire_server::http::problem::Problem;
 
 use crate::kept::{History, Store, journal, model, open, recovered, state, storage};
+use crate::server::Server;
 use crate::world::{NEWEST, draft, edge, id, whole_feed};
 
 const SEGMENT_BYTES: u64 = 700;
@@ -263,6 +265,72 @@ async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_th
     }
     for room in (0..450).step_by(75) {
         full_disk(room, Durability::Never).await;
+    }
+}
+
+/// Waits until something holds that nobody does by a request.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Why a server says that it refuses writes, in all the places that say so.
+fn refused_by(server: &Server) -> Option<String> {
+    let ready = server.get("/readyz");
+    assert_eq!((ready.status, &ready.json()["ready"]), (200, &json!(true)), "reads go on: {ready:?}");
+    let refused = ready.json()["refused"].as_str().map(str::to_owned);
+    assert_eq!(ready.json()["writes"], json!(refused.is_none()));
+    refused
+}
+
+#[test]
+fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also_if_nobody_writes() {
+    let many = Durability::Never;
+    for (reason, durability) in [("disk_full", Durability::Always), ("disk_full", many), ("out_of_files", many)] {
+        let disk = MemoryFiles::default();
+        // The identity and the first segment are created at the start. Then nothing, and not by the first probe either.
+        let fail_creates = (reason == "out_of_files").then_some((3, 4, NO_ROOM_FOR_A_FILE[0]));
+        let files = FaultyFiles::new(disk.clone(), Plan { fail_creates, ..Plan::default() });
+        let engine = open(files, &storage(durability, SEGMENT_BYTES)).unwrap().0;
+        let server = Server::of(engine.clone());
+        let body = json!({"author": "ann", "body": "x".repeat(600)});
+        assert_eq!(refused_by(&server), None);
+        assert_eq!(server.post("/v1/posts", &body).status, 201);
+        let shown = |refused: u8, reason: &str| {
+            let line = format!("tidewire_writes_refused{{reason=\"{reason}\"}} {refused}");
+            server.get("/metrics").text.lines().any(|shown| shown == line)
+        };
+        for code in ["disk_full", "out_of_files", "journal_failed", "sequencer_unavailable"] {
+            assert!(shown(0, code), "{code} is counted from the start");
+        }
+        if reason == "disk_full" {
+            disk.limit(Some(disk.bytes() + 9));
+            let free = || server.get("/metrics").text.contains("tidewire_disk_free_bytes 9\n");
+            until("the space that is left is shown", free);
+            assert_eq!(server.get("/v1/stats").json()["disk_free_bytes"], 9);
+        }
+        assert_eq!(server.post("/v1/posts", &body).json()["code"], reason);
+        if reason == "disk_full" {
+            // While there is no space it stays so.
+            assert_eq!(refused_by(&server).as_deref(), Some(reason));
+            assert_eq!(server.get("/v1/stats").json()["writes_refused"], reason);
+            assert!(shown(1, reason));
+            let refused = server.get("/readyz?for=writes");
+            assert_eq!((refused.status, &refused.json()["code"]), (503, &json!(reason)));
+            assert_eq!(server.get("/v1/users/ann/feed").json()["items"].as_array().unwrap().len(), 1);
+            disk.limit(None);
+        }
+        until("a probe finds out, without a write", || refused_by(&server).is_none());
+        assert_eq!(server.get("/readyz?for=writes").status, 200);
+        assert!(shown(0, reason));
+        assert_eq!(disk.list().unwrap().iter().filter(|name| name.contains("probe")).count(), 0);
+        assert_eq!(server.post("/v1/posts", &body).status, 201);
+        let kept = state(&engine.shared().world);
+        drop(server);
+        assert_eq!(recovered(&disk).unwrap().0, kept);
     }
 }
 

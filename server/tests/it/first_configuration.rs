@@ -162,7 +162,9 @@ fn a_server_that_says_it_is_not_ready_is_not_healthy() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let answers = thread::spawn(move || {
-        for (asked, answer) in [("GET /readyz ", "503 x"), ("GET /healthz ", "200 x"), ("GET /readyz ", "")] {
+        // One that refuses all writes is not healthy either.
+        let ready = "GET /readyz?for=writes ";
+        for (asked, answer) in [(ready, "503 x"), ("GET /healthz ", "200 x"), (ready, "")] {
             let (mut socket, _) = listener.accept().unwrap();
             let mut request = [0; 1_024];
             let read = socket.read(&mut request).unwrap();

@@ -51,6 +51,10 @@ fn queries() -> Vec<(String, String)> {
 
 /// The labels that a query looks at or shows, with each of its metrics; not those that Prometheus adds.
 fn labels(query: &str) -> Vec<(String, String)> {
+    query.split(" or ").flat_map(labels_of_one).collect()
+}
+
+fn labels_of_one(query: &str) -> Vec<(String, String)> {
     let between = |from: &str, to: char| {
         query.split(from).skip(1).map(move |rest| rest.split(to).next().unwrap()).collect::<Vec<_>>()
     };
@@ -180,34 +184,53 @@ fn what_alerts_count_is_counted_before_it_happens() {
     assert!(checked > 8, "{checked} series");
 }
 
+/// What an alert says of the instance `a`.
+fn fired(alert: &str, severity: &str) -> Value {
+    let text = file("ops/alerts.yml");
+    let text = text.split(&format!("- alert: {alert}\n")).nth(1).unwrap();
+    let annotation = |name: &str| {
+        let quoted = text.split(&format!("{name}: \"")).nth(1).unwrap().split('"').next().unwrap();
+        quoted.replace("{{ $labels.instance }}", "a")
+    };
+    json!({
+        "exp_labels": {"severity": severity, "instance": "a", "job": "tidewire"},
+        "exp_annotations": {"summary": annotation("summary"), "action": annotation("action")},
+    })
+}
+
 #[test]
-fn the_alert_of_a_full_disk_fires_at_the_first_refusals() {
+fn the_alert_of_a_full_disk_fires_at_the_first_refusals_and_while_nobody_writes() {
     if !has_program("promtool") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("alerts.yml"), file("ops/alerts.yml")).unwrap();
-    let expected = json!({
-        "alertname": "TidewireDiskFull",
-        "eval_time": "3m",
-        "exp_alerts": [{
-            "exp_labels": {"severity": "page", "instance": "a", "job": "tidewire", "code": "disk_full"},
-            "exp_annotations": {
-                "summary": "a: the disk is full, and writes are refused",
-                "action": file("ops/alerts.yml").split("- alert: TidewireDiskFull").nth(1).unwrap().split("action: \"").nth(1).unwrap()
-                    .split('"').next().unwrap(),
-            },
-        }],
-    });
-    let series = r#"tidewire_http_refusals_total{code="disk_full",instance="a",job="tidewire"}"#;
+    let of_a = |series: &str| series.replace('{', r#"{instance="a",job="tidewire","#);
+    let refusals = of_a(r#"tidewire_http_refusals_total{code="disk_full"}"#);
+    let refused = of_a(r#"tidewire_writes_refused{reason="disk_full"}"#);
+    let [free, posts, graph] = ["disk_free", "posts", "graph"].map(|name| of_a(&format!("tidewire_{name}_bytes{{}}")));
+    let full = fired("TidewireDiskFull", "page");
+    let case = |series: &[(&str, &str)], alert: &str, minutes: u32, expected: &[Value]| {
+        let series: Vec<_> =
+            series.iter().map(|(series, values)| json!({"series": series, "values": values})).collect();
+        let test = json!({"alertname": alert, "eval_time": format!("{minutes}m"), "exp_alerts": expected});
+        json!({"interval": "1m", "input_series": series, "alert_rule_test": [test]})
+    };
+    let (both, fills) = ([(&*refusals, "0 0 7 7 7x9"), (&*refused, "0 0 1 1x9 0x5")], "TidewireDiskFills");
+    let left = |free_bytes| [(&*free, free_bytes), (&*posts, "2000000000x9"), (&*graph, "1000000000x9")];
     let tests = json!({
         "rule_files": ["alerts.yml"],
         "evaluation_interval": "1m",
-        "tests": [{
-            "interval": "1m",
-            "input_series": [{"series": series, "values": "0 0 7 7"}],
-            "alert_rule_test": [expected],
-        }],
+        "tests": [
+            // Refusals that begin and end between two readings of the gauge.
+            case(&[(&refusals, "0 0 7 7"), (&refused, "0x9")], "TidewireDiskFull", 3, std::slice::from_ref(&full)),
+            case(&both, "TidewireDiskFull", 3, std::slice::from_ref(&full)),
+            // Nobody has written for longer than the rate looks back.
+            case(&both, "TidewireDiskFull", 10, std::slice::from_ref(&full)),
+            case(&both, "TidewireDiskFull", 15, &[]),
+            case(&left("3900000000x9"), fills, 7, &[fired(fills, "warn")]),
+            case(&left("4100000000x9"), fills, 7, &[]),
+        ],
     });
     fs::write(directory.path().join("tests.yml"), tests.to_string()).unwrap();
     let mut promtool = Command::new("promtool");

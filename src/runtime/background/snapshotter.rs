@@ -3,7 +3,8 @@
 //! Responsible for:
 //! - taking a snapshot on request, and when one is due (`due`);
 //! - traversing the state while it changes, and collecting the inboxes of active readers from the shards;
-//! - storing two snapshots, and the journal back to the older one.
+//! - storing two snapshots, and the journal back to the older one;
+//! - measuring the free space of the disk.
 //!
 //! Not responsible for:
 //! - the file format of a snapshot (`storage::snapshot`), its records (`state::records`).
@@ -36,6 +37,7 @@ use crate::runtime::writer::queue::CommandSender;
 use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_positions};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
+use crate::storage::files::space::FreeSpace;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
@@ -76,6 +78,8 @@ pub struct Snapshotter {
     pub(crate) commands: CommandSender,
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
+    /// The free space of the disk, which this thread measures, since it may wait for the disk.
+    pub(crate) free_space: Arc<FreeSpace>,
     pub(crate) requests: Receiver<Reply<CompletedSnapshot>>,
     /// The places at which a shared log can be read, to which each snapshot adds one.
     pub(crate) start_points: Option<Arc<StartPoints>>,
@@ -87,7 +91,7 @@ pub struct Snapshotter {
     pub(crate) without_pauses: Arc<AtomicBool>,
 }
 
-/// The period between checks whether a snapshot is due.
+/// The period between checks whether a snapshot is due, and between measurements of the free space.
 const DUE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The period between checks whether the scribe has answered.
@@ -97,20 +101,25 @@ const MARK_POLL_PERIOD: Duration = Duration::from_millis(2);
 struct Paced<'a, 'b> {
     writer: &'a mut SnapshotWriter<'b>,
     since: Instant,
-    stopping: &'a AtomicBool,
-    without_pauses: &'a AtomicBool,
+    snapshotter: &'a Snapshotter,
+    measured: Instant,
 }
 
 impl Records for Paced<'_, '_> {
     fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
         self.writer.record(section, record)?;
         let worked = self.since.elapsed();
-        if self.stopping.load(Ordering::Relaxed) {
+        if self.snapshotter.stopping.load(Ordering::Relaxed) {
             return Err(StorageError::Stopping);
         }
-        if worked >= SNAPSHOT_STRETCH && !self.without_pauses.load(Ordering::Relaxed) {
+        if worked >= SNAPSHOT_STRETCH && !self.snapshotter.without_pauses.load(Ordering::Relaxed) {
             std::thread::park_timeout(worked * SNAPSHOT_RESTS);
             self.since = Instant::now();
+            // A snapshot is what fills a disk, and it may take minutes.
+            if self.since.duration_since(self.measured) >= DUE_CHECK_PERIOD {
+                self.snapshotter.measure_space();
+                self.measured = self.since;
+            }
         }
         Ok(())
     }
@@ -129,6 +138,7 @@ impl Snapshotter {
     pub fn run(self) {
         let mut last = self.before();
         loop {
+            self.measure_space();
             // One snapshot answers all waiting requests, since it begins after each of them was sent.
             let asked: Vec<_> = match self.requests.recv_timeout(DUE_CHECK_PERIOD) {
                 Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
@@ -181,6 +191,10 @@ impl Snapshotter {
         let now = Instant::now();
         let snapshot_bytes = newest.map_or(0, |(_, bytes)| bytes);
         Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
+    }
+
+    pub(crate) fn measure_space(&self) {
+        self.free_space.measure(&*self.files);
     }
 
     /// Returns the bytes of journal since the snapshot from which the start recovered.
@@ -286,8 +300,8 @@ impl Snapshotter {
         if let Some(followed) = &mark.followed {
             writer.record_packed(Section::Cluster, followed)?;
         }
-        let mut writer =
-            Paced { writer, since: Instant::now(), stopping: &self.stopping, without_pauses: &self.without_pauses };
+        let now = Instant::now();
+        let mut writer = Paced { writer, since: now, snapshotter: self, measured: now };
         write_world(RecordTraversal { world: &self.shared.world, sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());

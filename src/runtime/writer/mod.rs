@@ -174,6 +174,19 @@ impl<J: Journal> Scribe<J> {
             if self.group.is_long() {
                 self.settle();
             }
+            self.probe();
+        }
+    }
+
+    /// Lets a journal that refuses events find out from time to time whether it would store them again, since there may be no writes.
+    fn probe(&mut self) {
+        if !self.journal.is_refusing() || !self.refusal_log.is_probe_due(Instant::now()) {
+            return;
+        }
+        match self.journal.probe() {
+            Ok(()) => self.refusal_log.stored(),
+            // The journal may have found this out when it was idle, so nobody was refused before.
+            Err(cause) => drop(self.refusal(&cause)),
         }
     }
 
@@ -324,7 +337,10 @@ impl<J: Journal> Scribe<J> {
                 }
                 stored.into_iter().for_each(|accepted| self.apply(accepted));
             }
-            Ok(Committed::Sent) => self.group.note_sent(usize::MAX, Instant::now()),
+            Ok(Committed::Sent) => {
+                self.refusal_log.stored();
+                self.group.note_sent(usize::MAX, Instant::now());
+            }
             Ok(Committed::SentFirst(count, cause)) => {
                 self.group.note_sent(count, Instant::now());
                 let cause = self.refusal(&cause);
@@ -392,15 +408,15 @@ impl<J: Journal> Scribe<J> {
         self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
-                self.refusal_log.refused(cause, "until there is space", Some("there is space again"));
+                self.refusal_log.refused(cause, "until there is space", "there is space again");
                 Error::DiskFull(cause.to_string())
             }
             JournalError::OutOfFiles { .. } => {
-                self.refusal_log.refused(cause, "until other files are closed", Some("files can be created again"));
+                self.refusal_log.refused(cause, "until other files are closed", "files can be created again");
                 Error::OutOfFiles(cause.to_string())
             }
             JournalError::Unavailable(text) => {
-                self.refusal_log.refused(cause, "until the log is there again", None);
+                self.refusal_log.refused(cause, "until the log is there again", "the log is there again");
                 Error::LogUnavailable(text.clone())
             }
             JournalError::Failed(cause) => {

@@ -1,56 +1,104 @@
-//! Log lines about writes that the journal refuses for a time, for example while the disk is full.
+//! Writes that the journal refuses for a time, for example while the disk is full: log lines, and when to look whether it is over.
 //!
 //! Responsible for:
-//! - at most one warning in each period, since every client that writes causes refusals, and one line when writes go on.
+//! - one warning when the refusals begin and one line when they end, although every client that writes causes refusals; fewer if they begin
+//!   again and again;
+//! - when the journal is asked to probe.
 //!
 //! Not responsible for:
-//! - the error that callers get (`runtime::writer`).
+//! - the error that callers get (`runtime::writer`), the probe (`storage::journal::space`).
+
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
 use crate::storage::journal::JournalError;
 use crate::throttle::Throttle;
 
+/// Time between two probes.
+pub(super) const PROBE_PERIOD: Duration = Duration::from_secs(1);
+
 /// What was logged about refused writes.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     throttle: Throttle,
-    /// What to log when a write is stored again. None if no warning was logged since.
-    resumed: Option<&'static str>,
+    logged: Option<Logged>,
+    probed_at: Option<Instant>,
+}
+
+/// A warning that was logged.
+#[derive(Debug)]
+struct Logged {
+    since: Instant,
+    /// What to log when a write is stored again.
+    resumed: &'static str,
 }
 
 impl RefusalLog {
-    /// Logs that writes are refused `until` something happens, and keeps what to log when it has happened.
-    pub(super) fn refused(&mut self, cause: &JournalError, until: &str, resumed: Option<&'static str>) {
+    /// Logs that writes are refused `until` something happens, unless that was logged, and keeps what to log when it has happened.
+    pub(super) fn refused(&mut self, cause: &JournalError, until: &str, resumed: &'static str) {
+        if self.logged.is_some() {
+            return;
+        }
         let Some(left_out) = self.throttle.due() else { return };
         warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
-        self.resumed = resumed;
+        self.logged = Some(Logged { since: Instant::now(), resumed });
     }
 
     /// Logs that writes go on, if the last line was a warning.
     pub(super) fn stored(&mut self) {
-        if let Some(resumed) = self.resumed.take() {
-            info!("{resumed}, writes go on");
+        if let Some(Logged { since, resumed }) = self.logged.take() {
+            info!("{resumed}, writes go on: they were refused for {:.1?}", since.elapsed());
         }
+    }
+
+    /// Returns true if it is time for a probe, and records that it is done `now`.
+    pub(super) fn is_probe_due(&mut self, now: Instant) -> bool {
+        let is_due = self.probed_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_PERIOD);
+        if is_due {
+            self.probed_at = Some(now);
+        }
+        is_due
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
+    use crate::storage::journal::space::WriteRefusal;
 
     #[test]
     fn the_end_of_refusals_is_logged_once_and_only_after_a_warning() {
-        let (mut log, again) = (RefusalLog::default(), Some("there is space again"));
+        let mut log = RefusalLog::default();
         let cause = JournalError::DiskFull { place: "journal".to_owned() };
+        let refuse = |log: &mut RefusalLog| log.refused(&cause, "until there is space", "there is space again");
+        let is_logged = |log: &RefusalLog| log.logged.is_some();
         log.stored();
-        assert_eq!(log.resumed, None);
-        log.refused(&cause, "until there is space", again);
-        log.refused(&cause, "until there is space", again);
-        assert_eq!(log.resumed, again);
+        assert!(!is_logged(&log));
+        refuse(&mut log);
+        let since = log.logged.as_ref().unwrap().since;
+        refuse(&mut log);
+        assert_eq!(log.logged.as_ref().unwrap().since, since, "one warning for all refusals until they end");
         log.stored();
-        assert_eq!(log.resumed, None);
-        log.refused(&cause, "until there is space", again);
-        assert_eq!(log.resumed, None, "this refusal was not logged, so soon after the last one");
+        assert!(!is_logged(&log));
+        refuse(&mut log);
+        assert!(!is_logged(&log), "this refusal was not logged, so soon after the last one");
+    }
+
+    #[test]
+    fn probes_have_pauses() {
+        let (mut log, start) = (RefusalLog::default(), Instant::now());
+        let due = |after| Duration::from_millis(after);
+        let is_due: Vec<bool> =
+            [0, 1, 999, 1000, 1001, 2000].map(|after| log.is_probe_due(start + due(after))).to_vec();
+        assert_eq!(is_due, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn the_reasons_that_others_see_are_the_codes_of_the_errors_that_callers_get() {
+        let text = String::new;
+        let errors = [Error::DiskFull(text()), Error::OutOfFiles(text()), Error::JournalFailed(text())];
+        assert_eq!(errors.map(|error| error.code()), WriteRefusal::ALL.map(WriteRefusal::code));
     }
 }

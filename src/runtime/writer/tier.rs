@@ -8,6 +8,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender};
 use crate::id::SourceId;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::message::{Command, Mark, Reply};
+use crate::runtime::writer::refusal_log::PROBE_PERIOD;
 use crate::runtime::writer::{Scribe, refuse};
 use crate::state::tiering::RoundOutcome;
 use crate::storage::journal::Journal;
@@ -40,14 +41,15 @@ impl Archiver {
 }
 
 impl<J: Journal> Scribe<J> {
-    /// Waits for the next command. Wakes after a limited time to repeat a failed tiering, or to mark the journal as
-    /// synced, and when records of a shared log were read.
+    /// Waits for the next command. Wakes after a limited time to repeat a failed tiering, to probe a journal that
+    /// refuses events, or to mark it as synced, and when records of a shared log were read.
     pub(super) fn next(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
         if self.journal.shared().is_some() {
             return self.next_in_cluster();
         }
         let next = match self.archiver.as_ref().and_then(|archiver| archiver.failed_at) {
             Some(_) => self.commands.recv_timeout(TIERING_RETRY),
+            None if self.journal.is_refusing() => self.commands.recv_timeout(PROBE_PERIOD),
             None if self.journal.wants_mark() => self.commands.recv_timeout(JOURNAL_IDLE),
             None => self.commands.recv(),
         };

@@ -97,6 +97,13 @@ impl Files for DiskFiles {
         self.opened.as_ref().map_or(Ok(()), |directory| directory.sync_all())
     }
 
+    #[cfg(unix)]
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let disk = rustix::fs::statvfs(&self.directory)?;
+        // Without the blocks that are reserved for root.
+        Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
+    }
+
     fn place(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }

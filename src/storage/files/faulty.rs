@@ -141,6 +141,10 @@ impl Files for FaultyFiles {
         self.files.sync_directory()
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        self.files.free_bytes()
+    }
+
     fn place(&self, name: &str) -> String {
         self.files.place(name)
     }

@@ -240,6 +240,11 @@ impl Files for MemoryFiles {
         Ok(())
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let disk = self.0.lock();
+        Ok(disk.bytes_max.map(|most| most.saturating_sub(disk.bytes())))
+    }
+
     fn place(&self, name: &str) -> String {
         format!("memory/{name}")
     }

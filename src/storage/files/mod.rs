@@ -10,6 +10,7 @@ pub mod disk;
 pub mod faulty;
 pub mod guard;
 pub mod memory;
+pub mod space;
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -69,6 +70,14 @@ pub trait Files: Send + Sync + 'static {
     /// # Errors
     /// Fails if it is not certain that the names are durable.
     fn sync_directory(&self) -> io::Result<()>;
+
+    /// Returns the bytes that this user may still write to the disk, or none if that is unknown.
+    ///
+    /// # Errors
+    /// Fails if the disk does not answer that.
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// The identity of the directory, if it is known. New segments and snapshots contain it.
     fn identity(&self) -> Option<Identity> {

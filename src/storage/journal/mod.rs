@@ -9,6 +9,7 @@
 pub mod committed;
 pub mod pieces;
 pub mod reader;
+pub mod space;
 pub mod sync;
 pub mod writer;
 
@@ -186,6 +187,19 @@ pub trait Journal: Send + 'static {
     /// Writes a frame that records which events are synced. It is called when the journal is idle: otherwise the next event records it. The
     /// method cannot fail, since all events are stored without this frame, too.
     fn mark_synced(&mut self) {}
+
+    /// Returns true if the last write was refused for a reason that may pass, such as a full disk.
+    fn is_refusing(&self) -> bool {
+        false
+    }
+
+    /// Finds out, without an event, whether the journal can store events again after it has refused some. It is called with nothing pending.
+    ///
+    /// # Errors
+    /// Fails if it would still refuse them.
+    fn probe(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
 
     /// Starts a new segment, so that all segments with events committed until now can be deleted together.
     ///

@@ -97,6 +97,11 @@ impl SyncState {
         self.state.lock().failed.clone()
     }
 
+    /// Returns true after the first failed sync.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     /// Makes every later sync fail with `cause`.
     pub(super) fn fail(&self, cause: &str) {
         self.state.lock().failed.get_or_insert_with(|| cause.to_owned());

@@ -20,6 +20,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, is_full, is_out_of_files};
 use crate::storage::frame::{self, FrameKind, MARK};
 use crate::storage::journal::committed::CommittedMark;
+use crate::storage::journal::space::{self, LastRefusal, WriteRefusal};
 use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Committed, Durability, Journal, JournalError, Sequence};
 use crate::storage::segment;
@@ -58,6 +59,7 @@ pub struct JournalFigures {
     pub written_bytes: AtomicU64,
     /// The number of groups committed since the start.
     pub commits: AtomicU64,
+    refusal: LastRefusal,
     sync: Arc<SyncState>,
     /// True if events are committed before a later sync, which is certain to come.
     is_synced_later: bool,
@@ -73,6 +75,11 @@ impl JournalFigures {
     /// Returns the reason why the journal no longer accepts events, or none if it does.
     pub fn failure(&self) -> Option<String> {
         self.sync.failure()
+    }
+
+    /// Returns the reason why the journal stores no events now, or none if it does.
+    pub fn refusal(&self) -> Option<WriteRefusal> {
+        if self.sync.has_failed() { Some(WriteRefusal::JournalFailed) } else { self.refusal.get() }
     }
 
     /// Durations of the syncs.
@@ -92,6 +99,8 @@ pub struct SegmentJournal {
     /// True if a frame without an event was written to the segment, and the segment was not synced since.
     mark_unsynced: bool,
     pending: Vec<u8>,
+    /// The size of the last write that found the disk full.
+    refused_bytes: usize,
     sync: Arc<SyncState>,
     syncer: Option<JoinHandle<()>>,
     figures: Arc<JournalFigures>,
@@ -110,6 +119,7 @@ impl SegmentJournal {
     /// # Errors
     /// Fails if the segment cannot be opened or synced.
     pub fn open(files: Arc<dyn Files>, tail: &Tail, options: JournalOptions) -> Result<Self, StorageError> {
+        space::remove_left(&*files);
         let next = tail.last.next();
         let segment = match tail.segment {
             Some((first, good_bytes)) if good_bytes > 0 => {
@@ -146,8 +156,19 @@ impl SegmentJournal {
             Arc::new(JournalFigures { sync: Arc::clone(&sync), is_synced_later, ..JournalFigures::default() });
         figures.committed.publish(tail.last);
         let marked = tail.last;
-        let mark_unsynced = false;
-        Ok(Self { files, options, segment, next, marked, mark_unsynced, pending: Vec::new(), sync, syncer, figures })
+        Ok(Self {
+            files,
+            options,
+            segment,
+            next,
+            marked,
+            mark_unsynced: false,
+            pending: Vec::new(),
+            refused_bytes: 0,
+            sync,
+            syncer,
+            figures,
+        })
     }
 
     /// Returns the figures of this journal.
@@ -167,8 +188,15 @@ impl SegmentJournal {
         frame::encode(&mut self.pending, kind, sequence, self.sync.synced(), payload);
     }
 
-    /// Writes the pending frames to the segment.
+    /// Writes the pending frames to the segment, and shows others whether that was refused.
     fn write(&mut self) -> Result<(), JournalError> {
+        let written = self.write_pending();
+        self.figures.refusal.note(&written);
+        self.refused_bytes = if written.is_err() { self.pending.len() } else { 0 };
+        written
+    }
+
+    fn write_pending(&mut self) -> Result<(), JournalError> {
         // This check is before the write: events that are rejected must not be present after a restart.
         if let Some(cause) = self.sync.failure() {
             return Err(JournalError::Failed(cause));
@@ -317,7 +345,9 @@ impl Journal for SegmentJournal {
     }
 
     fn mark_synced(&mut self) {
-        if !self.pending.is_empty() || !self.wants_mark() || self.sync.synced() < self.last() {
+        // While the disk is full, room for a mark says nothing about room for events.
+        let waits = self.is_refusing() || !self.pending.is_empty();
+        if waits || !self.wants_mark() || self.sync.synced() < self.last() {
             return;
         }
         self.append_frame(FrameKind::Closed, self.last(), |into| into.extend(MARK));
@@ -327,6 +357,24 @@ impl Journal for SegmentJournal {
         }
         self.mark_unsynced = true;
         self.marked = self.last();
+    }
+
+    fn is_refusing(&self) -> bool {
+        self.figures.refusal.get().is_some() && !self.sync.has_failed()
+    }
+
+    fn probe(&mut self) -> Result<(), JournalError> {
+        let place = self.segment.place.clone();
+        let found = space::probe(&*self.files, self.refused_bytes).map_err(|cause| {
+            if is_out_of_files(&cause) {
+                JournalError::OutOfFiles { place, cause: cause.to_string() }
+            } else {
+                // For any other reason, too: only what could be written shows that there is space.
+                JournalError::DiskFull { place }
+            }
+        });
+        self.figures.refusal.note(&found);
+        found
     }
 
     fn begin_segment(&mut self) -> Result<(), JournalError> {

@@ -486,6 +486,10 @@ def take_snapshot() -> Call[m.Snapshot]:
     return Call("POST", path("snapshots"), as_model(m.Snapshot), is_repeatable=False)
 
 
-def check_ready() -> Call[bool]:
-    """Returns true if the server takes requests; raises `Unavailable` while it starts or stops, after the usual retries."""
-    return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]))
+def check_ready(*, writes: bool = False) -> Call[bool]:
+    """Returns true if the server answers reads, with `writes` if it also accepts writes, which it does not with a full disk.
+
+    Raises `Unavailable` if it does not, as while it starts or stops, after the usual retries.
+    """
+    parameters = query(**{"for": "writes"}) if writes else query()
+    return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]), parameters)

@@ -68,6 +68,10 @@ class Stats(Model):
     journal: dict[str, int] | None
     snapshots: list[Snapshot]
     recovery: Mapping[str, Any] | None
+    writes_refused: str | None = None
+    """The code with which all writes are refused, such as `disk_full`."""
+    disk_free_bytes: int | None = None
+    """Bytes that the disk of the data directory has left."""
 
 
 @dataclass(frozen=True)

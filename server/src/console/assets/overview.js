@@ -94,10 +94,19 @@ function refusedOfHour({ refusals_per_second: codes, interval_seconds: interval 
   return Math.round(sum(Object.values(codes).map(sum)) * interval);
 }
 
+/** Why the server refuses all writes. A full disk is also seen by its refusals, which may have begun since the statistics were read. */
+const REFUSED = {
+  disk_full: 'The disk of the server is full: it refuses writes until there is space again.',
+  out_of_files: 'The server cannot create files: it refuses writes until other files are closed.',
+  journal_failed: 'The journal of the server has failed: it refuses writes until a restart.',
+  sequencer_unavailable: 'No node of the cluster takes writes.',
+};
+
 /** What is said above the charts, and whether it is bad. */
-function state({ at_seconds: times, refusals_per_second: codes }) {
-  if (!times.length) return ['The first figures come in a few seconds.', false];
-  return codes.disk_full?.at(-1) ? ['The disk of the server is full: it refuses writes until there is space again.', true] : ['', false];
+function state({ at_seconds: times, refusals_per_second: codes }, refused) {
+  const reason = refused ?? (codes.disk_full?.at(-1) ? 'disk_full' : null);
+  if (reason) return [REFUSED[reason] ?? `The server refuses writes: ${reason}.`, true];
+  return [times.length ? '' : 'The first figures come in a few seconds.', false];
 }
 
 /** As many lines as there are colours: the commonest codes, and the others together. */
@@ -128,6 +137,8 @@ export class Overview {
   #history = new History();
   #charts = CHARTS.map((kind) => new Chart(kind));
   #tiles = TILES.map(tile);
+  /** Why all writes are refused, by the statistics that were read last. */
+  #refused = null;
 
   constructor() {
     byId('charts').append(...this.#charts.map((chart) => chart.element));
@@ -156,7 +167,7 @@ export class Overview {
         if (note) this.#tiles[nth].note.textContent = note;
       });
       showQueues(history.queues);
-      say(byId('history-note'), ...state(history));
+      say(byId('history-note'), ...state(history, this.#refused));
     } catch (refusal) {
       // The header says already what a refusal means for all of the page.
       say(byId('history-note'), refusal.status === 404 ? 'This server keeps no history.' : '', true);
@@ -166,6 +177,7 @@ export class Overview {
 
   /** Shows what the statistics of now say. */
   async showStats(stats, headers) {
+    this.#refused = stats.writes_refused;
     TILES.forEach(([, , note], nth) => {
       if (note) this.#tiles[nth].note.textContent = note(stats);
     });

@@ -6,6 +6,9 @@
 //! Not responsible for:
 //! - counting, which is done in the components themselves.
 
+#[cfg(feature = "cluster")]
+mod cluster;
+
 use std::fmt;
 #[cfg(feature = "cluster")]
 use std::sync::Arc;
@@ -26,14 +29,14 @@ use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
+use crate::http::handlers::readiness;
 use crate::http::problem::Problem;
 use crate::http::process::resident_bytes;
 use crate::http::request::Parameters;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::connection_slots::Connections;
 use crate::peer_error_log;
-#[cfg(feature = "cluster")]
-use tidewire::cluster::placement::{Place, Placement};
+use tidewire::cluster::placement::Placement;
 use tidewire::engine::Engine;
 use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
@@ -90,6 +93,18 @@ struct Figures {
     cluster: Option<Arc<Cluster>>,
 }
 
+impl Figures {
+    #[cfg(feature = "cluster")]
+    fn placement(&self) -> Option<&dyn Placement> {
+        self.cluster.as_deref().map(Cluster::placement)
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn placement(&self) -> Option<&dyn Placement> {
+        None
+    }
+}
+
 impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Figures")
@@ -102,10 +117,18 @@ impl Collector for Figures {
         sheet.of_requests(self)?;
         #[cfg(feature = "cluster")]
         self.cluster.as_deref().map_or(Ok(()), |cluster| sheet.of_cluster(cluster))?;
-        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.engine_cell.engine().is_some()))?;
+        sheet.gauge(
+            "ready",
+            "Whether the state is recovered, so that reads are answered",
+            None,
+            u64::from(self.engine_cell.engine().is_some()),
+        )?;
         match self.engine_cell.engine() {
             Some(engine) => {
                 sheet.of_engine(engine)?;
+                let refused = readiness::writes_refused(engine, self.placement());
+                let reasons = readiness::reasons().map(|reason| (reason, u64::from(refused == Some(reason))));
+                sheet.gauges(("writes_refused", "1 while all writes are refused, by reason"), "reason", reasons)?;
                 sheet.of_changes(&self.changes, engine)?;
                 sheet.of_backups(&self.backups, engine)
             }
@@ -228,61 +251,6 @@ impl Sheet<'_> {
         self.counter("token_signatures", help, figures.access.signatures_computed())
     }
 
-    #[cfg(feature = "cluster")]
-    fn of_cluster(&mut self, cluster: &Cluster) -> fmt::Result {
-        let metrics = cluster.metrics();
-        let outcomes: Vec<_> = metrics.outcomes().collect();
-        let outcomes = outcomes.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("passed_on", "Requests passed on to other nodes, by role and outcome"), outcomes)?;
-        let help = "From passing a request on until its answer began, by the role of the other node";
-        self.histograms(("passed_on_duration", help), "to", metrics.latency())?;
-        self.counter("passed_on_retries", "Reads that were passed on a second time", metrics.retried())?;
-        let (live, live_max) = metrics.live();
-        self.gauge("passed_on_live", "Live connections that are passed on", None, live as u64)?;
-        self.gauge("passed_on_live_limit", "How many there may be", None, live_max as u64)?;
-        self.of_node(cluster.placement())?;
-        let gates = cluster.admission().gates();
-        let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
-        self.gauges(("inside_under_way", "Requests or bytes of other nodes under way, by gate"), "gate", under_way)?;
-        let limits = gates.map(|gate| (gate.name, gate.limit as u64));
-        self.gauges(("inside_limit", "How much of other nodes may be under way, by gate"), "gate", limits)?;
-        let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
-        let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("inside_refused", "Requests of other nodes refused at the door, by gate"), refused)
-    }
-
-    #[cfg(feature = "cluster")]
-    fn of_node(&mut self, placement: &dyn Placement) -> fmt::Result {
-        let (view, me) = (placement.view(), placement.me());
-        self.gauge(
-            "cluster_applied",
-            "The last record of the log that this node has applied",
-            None,
-            placement.applied().0,
-        )?;
-        self.gauge("cluster_epoch", "How many sequencers there have been", None, view.epoch.0)?;
-        // Not one that does not hear from the log: it cannot know.
-        let sequences = u64::from(placement.sequencer() == Place::Here);
-        self.gauge("cluster_sequencer", "Whether this node takes the writes of the cluster", None, sequences)?;
-        self.gauge("cluster_members", "Nodes that own readers", None, view.nodes.len() as u64)?;
-        let owned = view.nodes.iter().find(|node| node.name == *me).map_or(0, |node| node.partitions.len() as u64);
-        self.gauge("cluster_partitions", "Partitions of the readers that this node owns", None, owned)?;
-        if let Some(ago) = placement.heard_ago() {
-            let help = "Since this node sent the newest beat that it has read back: without Kafka it only grows";
-            self.gauge("cluster_heard_age", help, Some(&Unit::Seconds), ago.as_secs())?;
-        }
-        let Some(figures) = placement.figures() else { return Ok(()) };
-        let help = "Partitions of the readers that got another owner";
-        self.counter("cluster_partitions_moved", help, figures.moved())?;
-        let help =
-            "Records that do not count, such as those of a node that was paused and is not the sequencer any more";
-        self.counter("cluster_records_fenced", help, figures.fenced())?;
-        let help = "From appending a group of events until the sequencer has read it back";
-        self.histogram("cluster_commit_duration", help, &figures.commit_latency)?;
-        let help = "From appending a beat until this node has read it back: how far it is behind";
-        self.histogram("cluster_beat_duration", help, &figures.beat_latency)
-    }
-
     fn of_connections(&mut self, connections: &Connections) -> fmt::Result {
         self.gauge("connections", "Connections of clients", None, connections.count() as u64)?;
         let limit = connections.limits().all as u64;
@@ -316,7 +284,10 @@ impl Sheet<'_> {
         self.counter("journal_written_bytes", "Bytes written to the journal", written)?;
         self.counter("journal_commits", "Groups of events committed", journal.commits.load(Ordering::Relaxed))?;
         let failed = u64::from(journal.failure().is_some());
-        self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)
+        self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)?;
+        let help = "Bytes that the disk of the data directory has left";
+        let bytes = Some(&Unit::Bytes);
+        engine.disk_free_bytes().map_or(Ok(()), |free| self.gauge("disk_free", help, bytes, free))
     }
 
     fn of_changes(&mut self, changes: &ChangeStreams, engine: &Engine) -> fmt::Result {

@@ -15,5 +15,6 @@ mod page_query;
 pub(super) mod peer_snapshot;
 pub(super) mod posts;
 pub(super) mod preferences;
+pub(super) mod readiness;
 pub(super) mod server;
 pub(super) mod users;

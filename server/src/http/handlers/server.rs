@@ -1,4 +1,4 @@
-//! Server operations: health, readiness, statistics, snapshots, and verification of feeds.
+//! Server operations: statistics, snapshots, and verification of feeds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -14,12 +14,12 @@ use crate::http::cluster::Peers;
 use crate::http::engine_cell::{EngineCell, ReadyEngine};
 use crate::http::problem::Problem;
 use crate::http::process::resident_bytes;
+use crate::http::handlers::readiness;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
-use tidewire::cluster::placement::{NodeView, Readiness};
+use tidewire::cluster::placement::NodeView;
 use tidewire::engine::{Engine, QueueDepth};
-use tidewire::error::Error;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
@@ -32,49 +32,6 @@ use tidewire::state::verify::Verdict;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{Lost, Torn};
 use tidewire::storage::journal::writer::JournalFigures;
-
-/// Handles `GET /healthz`.
-pub(in crate::http) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    Parameters::read(&request, &[])?;
-    Ok(HttpResponse::Ok().json(json!({"alive": true})))
-}
-
-/// Handles `GET /readyz`: reports whether recovery has finished and its progress, and whether writes are accepted.
-pub(in crate::http) async fn ready(
-    request: HttpRequest,
-    engine_cell: Data<EngineCell>,
-) -> Result<HttpResponse, Problem> {
-    Parameters::read(&request, &[])?;
-    #[cfg(feature = "cluster")]
-    match request.app_data::<Data<Peers>>().map(|peers| peers.cluster().placement().readiness()) {
-        Some(Readiness::Leaving) => {
-            // Load balancers stop sending requests, before the listener closes.
-            let detail = "this node hands over to the others and ends: send requests to another one";
-            return Err(Problem::unavailable("leaving", detail).retry_soon());
-        }
-        Some(Readiness::Joining) if engine_cell.engine().is_some() => {
-            let detail = "this node has read the log, and owns no readers yet";
-            return Err(Problem::unavailable("joining", detail).retry_soon());
-        }
-        Some(Readiness::Joining | Readiness::Ready) | None => {}
-    }
-    if let Some(engine) = engine_cell.engine() {
-        let failure = engine.journal().and_then(|journal| journal.failure());
-        let problem = |cause| Err(Problem::from(Error::JournalFailed(cause)));
-        return failure.map_or_else(|| Ok(HttpResponse::Ok().json(json!({"ready": true}))), problem);
-    }
-    let progress = engine_cell.progress();
-    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    Ok(HttpResponse::ServiceUnavailable().json(json!({
-        "ready": false,
-        "recovery": {
-            "phase": progress.phase(),
-            "snapshot_bytes": number(&progress.snapshot_bytes),
-            "snapshot_bytes_total": number(&progress.snapshot_bytes_total),
-            "events": number(&progress.events),
-        },
-    })))
-}
 
 /// Handles `POST /v1/snapshots`.
 pub(in crate::http) async fn snapshot(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
@@ -120,6 +77,7 @@ pub(in crate::http) async fn stats(
     let mut stats = figures(&engine);
     stats["recovery"] = json!(engine_cell.report().map(recovery));
     let gate = |gate: &Gate| {
+    stats["writes_refused"] = json!(readiness::writes_refused(&engine, readiness::placement(&request)));
         let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
         (gate.name.to_owned(), figures)
     };
@@ -223,6 +181,7 @@ fn figures(engine: &Engine) -> Value {
 fn erasures(engine: &Engine) -> Value {
     let erasures = engine.erasures();
     json!({"under_way": erasures.count, "oldest_seconds": erasures.oldest_seconds})
+        "disk_free_bytes": engine.disk_free_bytes(),
 }
 
 /// Returns the current time and the clock jumps since the start.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::http::handlers::readiness::reasons;
 use crate::http::openapi::schemas::{Named, array, count, object, or_null, schema};
 
 /// Returns the schemas of statistics, snapshots and verification results.
@@ -25,7 +26,7 @@ pub(super) fn all() -> Named {
     }));
     vec![
         ("Liveness", object(json!({"alive": {"const": true}}))),
-        ("Readiness", object(json!({"ready": {"const": true}}))),
+        ("Readiness", readiness()),
         ("NotReady", object(json!({"ready": {"const": false}, "recovery": recovering}))),
         ("Cluster", cluster()),
         ("Snapshot", object(snapshot())),
@@ -34,6 +35,18 @@ pub(super) fn all() -> Named {
         ("Erasure", object(json!({"erased": {"const": "under_way"}}))),
         ("OpenApi", json!({"type": "object", "required": ["openapi", "info", "paths"]})),
     ]
+}
+
+/// The reasons why a server refuses all writes.
+fn refused() -> Value {
+    json!({"type": "string", "enum": reasons().collect::<Vec<_>>()})
+}
+
+fn readiness() -> Value {
+    let mut readiness = object(json!({"ready": {"const": true}, "writes": {"type": "boolean"}}));
+    // Optional: present only if writes are refused.
+    readiness["properties"]["refused"] = refused();
+    readiness
 }
 
 fn cluster() -> Value {
@@ -117,6 +130,8 @@ fn stats() -> Value {
     });
     for name in COUNTS {
         properties[name] = count();
+        "writes_refused": or_null(refused()),
+        "disk_free_bytes": {"type": ["integer", "null"]},
     }
     let mut stats = object(properties);
     // Optional: present only if the request asks for it.

@@ -26,10 +26,19 @@ fn check_alive() -> Documentation {
 
 fn check_ready() -> Documentation {
     let recovery = json!({"phase": "journal", "snapshot_bytes": 7, "snapshot_bytes_total": 7, "events": 9});
+    let about = "A server is ready if it answers reads. `writes` is false while it refuses all writes, as with a full disk until there is space \
+                 again. After `journal_failed` it is not ready although it answers reads, since only a restart ends that.";
     documented("Ask whether the server is ready")
-        .answers(200, "Its state is recovered, and it takes writes.", "Readiness", &json!({"ready": true}))
+        .description(about)
+        .query(
+            "for",
+            "A server that refuses all writes is not ready either: 503, with the code of `refused`.",
+            json!({"enum": ["writes"]}),
+        )
+        .answers(200, "It answers reads.", "Readiness", &json!({"ready": true, "writes": true}))
         .answers(503, "How far recovery has come.", "NotReady", &json!({"ready": false, "recovery": recovery}))
-        .refuses(503, &["journal_failed", "joining", "leaving"])
+        .refuses(503, &["disk_full", "joining", "journal_failed", "leaving", "out_of_files"])
+        .refuses(503, &["owner_unavailable", "sequencer_unavailable"])
 }
 
 fn describe() -> Documentation {
