@@ -4,7 +4,7 @@
 //! - requests with timeouts, sent again while the server is overloaded; streams of events; the credential.
 //!
 //! Not responsible for:
-//! - which certificates of servers are accepted (`cli::trust`), what an answer means (`cli::calls`, `cli::import_posts`).
+//! - which certificates of servers are accepted (`http::trust`), what an answer means (`cli::calls`, `cli::import_posts`).
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -37,6 +37,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 /// The codes of refusals for load, with status 429 or 503. Others with a `Retry-After` have a reason of their own, as a full disk.
 const OVERLOAD_CODES: [&str; 4] = ["overloaded", "rate_limited", "too_many_connections", "too_many_denials"];
 
+/// What to do if nobody answers, unless a command has another advice.
+const NOBODY_THERE: &str = "; is `tidewire serve` running there?";
+
 /// The detail of a refusal for want of a key. The server names a header in its place, which the command line has no option for.
 const KEY_MISSING: &str =
     "the server wants a key or a token: --key-file FILE names a file with one, or TIDEWIRE_KEY has it";
@@ -49,6 +52,8 @@ pub struct Client {
     authorization: Option<String>,
     /// True if `--ca-file` names the certificates to trust.
     has_ca_file: bool,
+    /// What to do if nobody answers there, as the end of a sentence.
+    advice: &'static str,
     /// Time for a request with all its attempts. None means that only their number is limited.
     gives_up_after: Option<Duration>,
 }
@@ -114,24 +119,21 @@ fn how(refused: &Refused) -> &'static str {
     if is_for_load { "is still overloaded" } else { "still refuses" }
 }
 
-/// Returns what to do after there was no answer, as the end of a sentence.
-fn advice(server: &str, cause: &ureq::Error, has_ca_file: bool) -> &'static str {
-    if let Some(advice) = advice_of_tls(server, cause) {
-        return advice;
-    }
+/// Returns what to do about a certificate that was not accepted, as the end of a sentence. None if something else is wrong.
+pub(super) fn advice_of_certificate(cause: &ureq::Error, has_ca_file: bool) -> Option<&'static str> {
     let cause = cause.to_string();
     if !cause.contains("invalid peer certificate") {
-        return "; is `tidewire serve` running there?";
+        return None;
     }
-    // The certificate of an authority that is shown by a server itself is what `openssl req -x509` makes.
-    let is_self_signed = cause.contains("CaUsedAsEndEntity");
-    match (is_self_signed, cause.contains("UnknownIssuer"), has_ca_file) {
-        (true, _, false) => "; the certificate is self-signed: --ca-file names the certificates to trust",
-        (true, _, true) => "; the certificate is self-signed and not in the file of --ca-file",
-        (_, true, false) => "; --ca-file names the certificates to trust",
-        (_, true, true) => "; its signer is not in the file of --ca-file",
-        (false, false, _) => "",
-    }
+    Some(match (cause.contains("UnknownIssuer"), has_ca_file) {
+        // With a file, the error says it itself.
+        _ if cause.contains("CaUsedAsEndEntity") => {
+            "; the certificate is one of an authority, as `openssl req -x509` makes it: --ca-file names a file with it"
+        }
+        (true, false) => "; --ca-file names the certificates to trust",
+        (true, true) => "; its signer is not in the file of --ca-file",
+        (false, _) => "",
+    })
 }
 
 /// Returns what to do if a server has answered something else than its URL says: HTTP in plain text, or TLS.
@@ -203,13 +205,19 @@ impl Client {
             None => agent(config),
         };
         let server = server.trim_end_matches('/').to_owned();
-        Self { agent, server, authorization: None, has_ca_file, gives_up_after: None }
+        Self { agent, server, authorization: None, has_ca_file, advice: NOBODY_THERE, gives_up_after: None }
     }
 
     /// Returns the same client, which sends this key or token with every request.
     #[must_use]
     pub fn with_key(self, key: &str) -> Self {
         Self { authorization: Some(format!("Bearer {key}")), ..self }
+    }
+
+    /// Returns the same client, whose error says this if nobody answers: the end of a sentence.
+    #[must_use]
+    pub fn advising(self, advice: &'static str) -> Self {
+        Self { advice, ..self }
     }
 
     /// Returns the same client, which gives up after this time, also while the server is overloaded.
@@ -222,7 +230,7 @@ impl Client {
     pub fn within(address: SocketAddr) -> Self {
         let agent = agent(Agent::config_builder().http_status_as_error(false).proxy(None).build());
         let server = format!("http://{address}");
-        Self { agent, server, authorization: None, has_ca_file: false, gives_up_after: None }
+        Self { agent, server, authorization: None, has_ca_file: false, advice: NOBODY_THERE, gives_up_after: None }
     }
 
     /// Creates the error for an answer that is not one of a Tidewire server.
@@ -355,7 +363,8 @@ impl Client {
     }
 
     fn unreachable(&self, cause: ureq::Error) -> ClientError {
-        let advice = advice(&self.server, &cause, self.has_ca_file);
+        let of_certificate = || advice_of_certificate(&cause, self.has_ca_file);
+        let advice = advice_of_tls(&self.server, &cause).or_else(of_certificate).unwrap_or(self.advice);
         ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause), advice }
     }
 

@@ -115,7 +115,7 @@ pub(crate) struct Node {
     #[arg(long, env = "TIDEWIRE_CLUSTER_KEY_FILE", value_name = "FILE", requires = "cluster")]
     cluster_key_file: Option<PathBuf>,
 
-    /// Certificates, as PEM, by which the certificates of nodes with https addresses are verified
+    /// PEM file with the certificates that are trusted for nodes with https addresses: those of their authority, or their own if they are self-signed
     #[arg(long, env = "TIDEWIRE_CLUSTER_CA_FILE", value_name = "FILE", requires = "cluster")]
     cluster_ca_file: Option<PathBuf>,
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
-use crate::cli::client::advice_of_tls;
+use crate::cli::client::{advice_of_certificate, advice_of_tls};
 use crate::cli::server_access::{CaFile, ServerUrl};
 use crate::cli::settings::{Settings, listen_address, reachable};
 use crate::cli::{Outcome, terminal, tls_connector};
@@ -83,6 +83,7 @@ impl Health {
             .proxy(None)
             .tls_config(tls.build())
             .build();
+        let has_ca_file = trusted.is_some();
         let agent = match trusted {
             Some(trusted) => tls_connector::agent(config, trusted),
             None => config.new_agent(),
@@ -91,7 +92,8 @@ impl Health {
         let no_answer = |cause: ureq::Error| {
             let elsewhere =
                 if is_named { "" } else { "; name its settings with --config, or the server with --server" };
-            let advice = advice_of_tls(&server, &cause).unwrap_or(elsewhere);
+            let of_certificate = || advice_of_certificate(&cause, has_ca_file);
+            let advice = advice_of_tls(&server, &cause).or_else(of_certificate).unwrap_or(elsewhere);
             format!("no answer from {server}: {cause}{advice}")
         };
         let mut response = answer.map_err(no_answer)?;

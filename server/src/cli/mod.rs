@@ -50,7 +50,6 @@ pub mod settings;
 pub(crate) mod snapshot;
 pub mod terminal;
 mod tls_connector;
-pub mod trust;
 
 use std::error::Error;
 use std::ffi::OsString;

@@ -21,9 +21,10 @@ use crate::cli::client::Refused;
 use crate::cli::recovering;
 use crate::cli::serve::{Backups, start_backups};
 use crate::cli::settings::{OldPosts, Settings, SettingsError};
-use crate::cli::trust::{self, TrustError};
+use crate::cli::tls_connector;
 use crate::http::cluster::{ClusterKey, KEY_HEADER};
 use crate::http::engine_cell::EngineCell;
+use crate::http::trust::{self, TrustError};
 use tidewire::StorageError;
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::NodeOptions;
@@ -202,10 +203,10 @@ pub(super) struct HttpPeers {
 }
 
 impl HttpPeers {
-    /// Creates the way to other nodes. Certificates of those with `https` addresses must be signed by one of `authorities`.
+    /// Creates the way to other nodes. Certificates of those with `https` addresses must be signed by one of `authorities`, or be in this file.
     pub(super) fn new(key: &ClusterKey, authorities: Option<&Path>) -> Result<Self, TrustError> {
-        let roots = authorities.map(trust::roots).transpose()?.unwrap_or_else(|| RootCerts::new_with_certs(&[]));
-        let agent = Agent::config_builder()
+        let none = RootCerts::new_with_certs(&[]);
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             // Another address must not get the key of the cluster.
@@ -213,9 +214,14 @@ impl HttpPeers {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(ANSWER_TIMEOUT))
             .timeout_recv_body(Some(SENDING_TIMEOUT))
-            .tls_config(TlsConfig::builder().root_certs(roots).build());
+            .tls_config(TlsConfig::builder().root_certs(none).build())
+            .build();
+        let agent = match authorities {
+            Some(file) => tls_connector::agent(config, trust::trusted(file)?),
+            None => config.new_agent(),
+        };
         let key = key.header().to_str().unwrap_or_default().to_owned();
-        Ok(Self { agent: agent.build().new_agent(), key, store: None })
+        Ok(Self { agent, key, store: None })
     }
 
     /// Adds the store of backups, for a node with this data directory.
@@ -416,5 +422,53 @@ mod tests {
             assert!(request.contains(&"k".repeat(40)), "{request}");
         }
         assert_eq!(elsewhere.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nothing was sent there");
+    }
+
+    /// Answers one request over TLS, if the client accepts this certificate.
+    fn answering_over_tls(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> (String, thread::JoinHandle<()>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let (chain, key) = (vec![certificate.der().clone()], key.serialize_der().try_into().unwrap());
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let serving = thread::spawn(move || {
+            let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, listener.accept().unwrap().0);
+            if stream.read(&mut [0; 2_048]).is_ok_and(|bytes| bytes > 0) {
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\nsnap";
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (address, serving)
+    }
+
+    #[test]
+    fn a_snapshot_comes_over_tls_from_a_node_whose_certificate_is_in_the_file_also_if_it_is_one_of_an_authority() {
+        let issue = || {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let key = rcgen::KeyPair::generate().unwrap();
+            (params.self_signed(&key).unwrap(), key)
+        };
+        let (shown, other) = (issue(), issue());
+        for (trusted, is_accepted) in [(&shown, true), (&other, false)] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), trusted.0.pem()).unwrap();
+            let (address, serving) = answering_over_tls(&shown.0, &shown.1);
+            let peers = HttpPeers::new(&ClusterKey::new(&"k".repeat(40)).unwrap(), Some(file.path())).unwrap();
+            match peers.open(&address, Sequence(9)) {
+                Ok(mut opened) => {
+                    let mut text = String::new();
+                    opened.read_to_string(&mut text).unwrap();
+                    assert!(is_accepted && text == "snap", "{text}");
+                }
+                Err(cause) => {
+                    let advice = format!("not in {}: add it to this file", file.path().display());
+                    assert!(!is_accepted && format!("{cause:?}").contains(&advice), "{cause:?}");
+                }
+            }
+            serving.join().unwrap();
+        }
     }
 }

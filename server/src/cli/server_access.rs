@@ -4,7 +4,7 @@
 //! - these arguments, their variables and defaults, and the client made of them.
 //!
 //! Not responsible for:
-//! - requests (`cli::client`), verification of certificates (`cli::trust`).
+//! - requests (`cli::client`), verification of certificates (`http::trust`).
 //!
 //! There is no option for the key itself, because every user of the machine can see the arguments of a command.
 
@@ -19,8 +19,9 @@ use rustls::ClientConfig;
 use ureq::http::Uri;
 
 use crate::cli::client::Client;
+use crate::cli::keys;
 use crate::cli::settings::Span;
-use crate::cli::{keys, trust};
+use crate::http::trust;
 
 /// The variable that has the file of certificates to trust.
 const CA_FILE: &str = "TIDEWIRE_CA_FILE";

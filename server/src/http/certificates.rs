@@ -4,7 +4,7 @@
 //! - PEM files: the chain of a server, or the authorities that verify others.
 //!
 //! Not responsible for:
-//! - what certificates are used for (`http::tls`, `http::cluster`, `cli::trust`), private keys.
+//! - what certificates are used for (`http::tls`, `http::cluster`, `http::trust`), private keys.
 
 use std::path::{Path, PathBuf};
 

@@ -40,6 +40,7 @@ pub mod slow_requests;
 pub mod sockets;
 pub mod state;
 pub mod tls;
+pub mod trust;
 mod upgrade;
 pub mod watched_files;
 

@@ -4,7 +4,7 @@
 mod completions;
 mod config;
 mod import;
-mod openssl;
+pub mod openssl;
 mod watch;
 
 use std::fs;

@@ -46,10 +46,10 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::http::admission::{Admission, AdmissionLimits};
-use crate::http::certificates::{CertificatesError, certificates};
 use crate::http::cluster::delivery::Deliveries;
 use crate::http::cluster::metrics::PassMetrics;
 use crate::http::problem::Problem;
+use crate::http::trust::{self, TrustError};
 use tidewire::cluster::placement::Placement;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
@@ -125,17 +125,9 @@ impl ClusterOptions {
 /// The reason a server cannot be a node.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The file of the authorities has no certificates that can be read.
+    /// The file of the authorities cannot be used.
     #[error(transparent)]
-    File(#[from] CertificatesError),
-    /// A certificate of the file cannot verify others.
-    #[error("{}: {cause}", file.display())]
-    Authorities {
-        /// The path of the file.
-        file: PathBuf,
-        /// The underlying error.
-        cause: rustls::Error,
-    },
+    Authorities(#[from] TrustError),
 }
 
 /// This node of a cluster. All workers share it.
@@ -316,17 +308,13 @@ pub(in crate::http) fn moved(problem: &Problem) -> HttpResponse {
 
 /// Creates the TLS settings for connections to other nodes.
 fn tls(options: &ClusterOptions) -> Result<ClientConfig, ClusterError> {
-    let mut authorities = RootCertStore::empty();
     if let Some(file) = &options.authorities {
-        for certificate in certificates(file)? {
-            let unusable = |cause| ClusterError::Authorities { file: file.clone(), cause };
-            authorities.add(certificate).map_err(unusable)?;
-        }
+        return Ok(Arc::unwrap_or_clone(trust::trusted(file)?));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.expect("ring has ciphers for TLS 1.2 and 1.3");
-    Ok(config.with_root_certificates(authorities).with_no_client_auth())
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -15,6 +15,19 @@ use crate::server::Server;
 use crate::test_servers::has_program;
 use crate::tools::Ran;
 
+/// Makes the same without `openssl`, which expires in this year.
+pub fn issue_of_authority(directory: &Path, name: &str, year: i32) {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    (params.not_before, params.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(year, 1, 1));
+    let key = KeyPair::generate().unwrap();
+    fs::write(directory.join(format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+}
+
+/// What is said of such a certificate.
+const OF_AUTHORITY: &str = "certificate is one of an authority, as `openssl req -x509` makes it";
+
 /// Makes `NAME.pem` and `NAME.key`.
 fn make(directory: &Path, name: &str, more: &[&str]) {
     let mut command = Command::new("openssl");
@@ -70,11 +83,20 @@ fn the_certificate_that_openssl_makes_is_accepted_if_it_is_the_very_one() {
         assert_eq!(ran.code == 0, accepted, "{shown} at {host} by {file:?}: {}", ran.err);
         assert!(accepted || ran.code == 3 && ran.err.contains("certificate"), "{shown} by {file:?}: {}", ran.err);
         let advice = match file {
-            None => "; the certificate is self-signed: --ca-file names the certificates to trust",
-            Some(_) => "; the certificate is self-signed and not in the file of --ca-file",
+            None => OF_AUTHORITY.to_owned() + ": --ca-file names a file with it\n",
+            Some(file) => format!("{OF_AUTHORITY}, and not in {}: add it to this file", at(file).display()),
         };
         let is_other = file != Some(shown);
-        assert_eq!(ran.err.contains(advice), is_other, "{shown} by {file:?}: {}", ran.err);
+        assert_eq!(ran.err.contains(&advice), is_other, "{shown} by {file:?}: {}", ran.err);
+        // Something serves there, so nobody should look whether it does.
+        assert!(!ran.err.contains("is `tidewire serve` running"), "{}", ran.err);
+        let mut health = program("http://unused");
+        health.args(["health", "--server", &server.url("").replace("http://127.0.0.1", &format!("https://{host}"))]);
+        if let Some(file) = file {
+            health.arg("--ca-file").arg(at(file));
+        }
+        let health = super::ran(&mut health);
+        assert_eq!((health.code == 0, health.err.contains(&advice)), (accepted, is_other), "{}", health.err);
     }
 }
 
@@ -83,12 +105,7 @@ fn an_expired_certificate_is_refused_also_if_it_is_the_very_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     for (year, accepted) in [(2020, false), (2999, true)] {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        (params.not_before, params.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(year, 1, 1));
-        let key = KeyPair::generate().unwrap();
-        fs::write(path.join("of.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(path.join("of.key"), key.serialize_pem()).unwrap();
+        issue_of_authority(path, "of", year);
         let ran = feed(&serving(path, "of"), "localhost", Some(&path.join("of.pem")));
         assert_eq!(ran.code == 0, accepted, "{year}: {}", ran.err);
         assert!(accepted || ran.err.contains("expired"), "{year}: {}", ran.err);

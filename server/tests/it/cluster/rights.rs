@@ -6,8 +6,11 @@ use tidewire::engine::Engine;
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::{Access, AccessOptions};
 use tidewire_server::http::state::HttpState;
+use tidewire_server::http::tls::Certificate;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
+use crate::cli;
+use crate::cli::openssl::issue_of_authority;
 use crate::cluster::nodes::{KEY, Nodes};
 use crate::tls;
 
@@ -154,5 +157,22 @@ fn nodes_talk_over_tls_to_those_that_are_vouched_for() {
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         let hello = tls::ask(&mut stream, upgrade, if status == 200 { "\"hello\"" } else { "owner_unavailable" });
         assert!(hello.starts_with(if status == 200 { "HTTP/1.1 101 " } else { "HTTP/1.1 503 " }), "{hello}");
+    }
+}
+
+#[test]
+fn nodes_accept_the_certificate_of_an_authority_from_each_other_if_it_is_the_very_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |file: &str| directory.path().join(file);
+    ["shown", "other"].into_iter().for_each(|name| issue_of_authority(directory.path(), name, 2999));
+    for (trusted, code) in [("shown.pem", 0), ("other.pem", 3)] {
+        let certificate = Certificate::read(at("shown.pem"), at("shown.key")).unwrap();
+        let nodes = Nodes::over_tls(&certificate, &at(trusted));
+        let mut feed = cli::program(&format!("https://localhost:{}", nodes.a().address().port()));
+        // Another node owns the reader.
+        feed.args(["feed", "ann", "--timeout", "2s", "--ca-file"]).arg(at("shown.pem"));
+        let ran = cli::ran(&mut feed);
+        assert_eq!(ran.code, code, "{trusted}: {}{}", ran.out, ran.err);
+        assert!(code == 0 || ran.err.contains("owner_unavailable"), "{}", ran.err);
     }
 }

@@ -1,15 +1,16 @@
-//! Which certificates of servers the command line accepts.
+//! Which certificates of servers are accepted by whoever is given a file of certificates: the command line, and nodes of a cluster.
 //!
 //! Responsible for:
 //! - verification by the certificates of a file: authorities, or the very certificate of a server.
 //!
 //! Not responsible for:
-//! - public authorities (`ureq` has these), TLS connections (`cli::tls_connector`).
+//! - public authorities (`ureq` has these), TLS connections (`cli::tls_connector`, `http::cluster`).
 //!
 //! `openssl req -x509` marks the certificate that it makes as one of an authority. `webpki` refuses such a certificate as that of a server,
 //! because an authority's key should not be on a server. Here it is accepted if it is byte for byte one of the file: then its key alone
 //! proves who the server is, and nobody else has that.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,8 +23,6 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, OtherError, RootCertStore,
     SignatureScheme,
 };
-#[cfg(feature = "cluster")]
-use ureq::tls::{Certificate, RootCerts};
 
 use crate::http::certificates::{CertificatesError, certificates};
 
@@ -43,15 +42,18 @@ pub enum TrustError {
     },
 }
 
-/// Reads the certificates of a PEM file, which become the only trusted roots of a node.
-///
-/// # Errors
-/// Every error names the file.
-#[cfg(feature = "cluster")]
-pub fn roots(file: &Path) -> Result<RootCerts, TrustError> {
-    let certificates = certificates(file)?;
-    let certificates = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
-    Ok(RootCerts::new_with_certs(&certificates.collect::<Vec<_>>()))
+/// Why a certificate of a server is refused that is one of an authority.
+#[derive(thiserror::Error)]
+#[error(
+    "the server's certificate is one of an authority, as `openssl req -x509` makes it, and not in {0}: add it to this file"
+)]
+struct NotPinned(String);
+
+/// The same text, since `rustls` prints the cause of a refusal in this form.
+impl fmt::Debug for NotPinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Returns a TLS configuration that accepts servers whose certificate is in this PEM file, or is signed by one that is.
@@ -59,8 +61,7 @@ pub fn roots(file: &Path) -> Result<RootCerts, TrustError> {
 /// # Errors
 /// Every error names the file.
 pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
-    let unusable =
-        |cause: &dyn std::fmt::Display| TrustError::Unusable { file: file.to_owned(), cause: cause.to_string() };
+    let unusable = |cause: &dyn fmt::Display| TrustError::Unusable { file: file.to_owned(), cause: cause.to_string() };
     let pinned = certificates(file)?;
     let mut authorities = RootCertStore::empty();
     authorities.add_parsable_certificates(pinned.iter().cloned());
@@ -70,7 +71,7 @@ pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // Every certificate is verified: "dangerous" is only that the verifier below is not one of the library.
     let config = config.map_err(|cause| unusable(&cause))?.dangerous();
-    let verifier = Arc::new(AuthorityOrPinned { by_authority, pinned });
+    let verifier = Arc::new(AuthorityOrPinned { by_authority, pinned, file: file.to_owned() });
     Ok(Arc::new(config.with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
@@ -79,6 +80,8 @@ pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
 struct AuthorityOrPinned {
     by_authority: Arc<WebPkiServerVerifier>,
     pinned: Vec<CertificateDer<'static>>,
+    /// The file that these are from.
+    file: PathBuf,
 }
 
 impl ServerCertVerifier for AuthorityOrPinned {
@@ -92,12 +95,13 @@ impl ServerCertVerifier for AuthorityOrPinned {
     ) -> Result<ServerCertVerified, TlsError> {
         let verified = self.by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         // `webpki` checks the time before this, so that an expired certificate fails for that reason.
-        let refused = match verified {
-            Err(refused) if is_of_authority(&refused) => refused,
+        match verified {
+            Err(refused) if is_of_authority(&refused) => {}
             verified => return verified,
-        };
+        }
         if !self.pinned.iter().any(|pinned| pinned == end_entity) {
-            return Err(refused);
+            let cause = OtherError(Arc::new(NotPinned(self.file.display().to_string())));
+            return Err(CertificateError::Other(cause).into());
         }
         match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
             // By its recipe, `openssl req -x509` writes no names that a client could compare.
