@@ -51,6 +51,10 @@ pub struct View {
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
     pub nodes: Vec<NodeView>,
+    /// Time after which a silent node counts as dead, so that others take over what it does.
+    pub session: Duration,
+    /// The time between two beats of a node.
+    pub beat: Duration,
 }
 
 /// A node that owns readers.
@@ -62,6 +66,8 @@ pub struct NodeView {
     pub address: String,
     /// The partitions that it owns, in ascending order.
     pub partitions: Vec<u32>,
+    /// How long ago its last beat was read. None if none was since this process started, or for two sessions.
+    pub heard_ago: Option<Duration>,
 }
 
 /// The places of readers and of the sequencer, as this node knows them now. Cheap to ask for each request.

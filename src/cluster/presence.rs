@@ -296,6 +296,11 @@ impl Presence {
         lives && !membership.is_member(&self.me) && (membership.is_member(namesake) || self.me.run < namesake.run)
     }
 
+    /// Returns the processes that were heard lately, and when the last beat of each was read, in the order of the processes.
+    pub fn heard(&self) -> impl Iterator<Item = (&NodeRun, Duration)> {
+        self.heard.iter().map(|(run, heard)| (run, heard.at))
+    }
+
     /// Returns the time at which the newest own beat was sent that was read back.
     pub fn heard_at(&self) -> Option<Duration> {
         self.heard_at

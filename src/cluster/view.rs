@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
 use crate::cluster::figures::ClusterFigures;
@@ -22,6 +22,8 @@ pub struct ClusterView {
     clock: Arc<dyn Clock>,
     session: Duration,
     membership: RwLock<Arc<Membership>>,
+    /// When the last beat of each process was read, since the start of this one. Times and no ages, since they are shown while nothing is read, too.
+    heard: Mutex<Vec<(NodeRun, Duration)>>,
     applied: AtomicU64,
     /// Microseconds since the start of the process at which the newest beat was sent that was read back; 0 before the first.
     heard_at_us: AtomicU64,
@@ -48,6 +50,7 @@ impl ClusterView {
             clock,
             session,
             membership: RwLock::new(Arc::new(Membership::unknown())),
+            heard: Mutex::default(),
             applied: AtomicU64::new(0),
             heard_at_us: AtomicU64::new(0),
             shown: AtomicU64::new(0),
@@ -87,11 +90,19 @@ impl ClusterView {
             }
             *self.membership.write() = Arc::new(membership.clone());
         }
+        self.note_heard(presence);
         self.is_ready.fetch_or(is_ready, Ordering::Relaxed);
         self.has_company.store(has_company, Ordering::Relaxed);
         self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
         // Last, so that who sees this sequence sees the members of that time, too.
         self.applied.store(applied.0, Ordering::Release);
+    }
+
+    fn note_heard(&self, presence: &Presence) {
+        let mut heard = self.heard.lock();
+        if !heard.iter().map(|(run, at)| (run, *at)).eq(presence.heard()) {
+            *heard = presence.heard().map(|(run, at)| (run.clone(), at)).collect();
+        }
     }
 
     /// Records that an event is about to be applied. Only the scribe calls it.
@@ -208,10 +219,13 @@ impl Placement for ClusterView {
                 owned.entry(&owner.run.node).or_default().push(partition);
             }
         }
+        let (heard, now) = (self.heard.lock().clone(), self.clock.monotonic());
+        let heard_ago = |run: &NodeRun| heard.iter().find(|(of, _)| of == run).map(|(_, at)| now.saturating_sub(*at));
         let nodes = membership.members().map(|member| NodeView {
             name: member.run.node.clone(),
             address: member.address.clone(),
             partitions: owned.remove(&member.run.node).unwrap_or_default(),
+            heard_ago: heard_ago(&member.run),
         });
         let sequencer = membership.sequencer().filter(|run| membership.is_member(run));
         View {
@@ -219,6 +233,8 @@ impl Placement for ClusterView {
             partitions: membership.partitions(),
             sequencer: sequencer.map(|run| run.node.clone()),
             nodes: nodes.collect(),
+            session: self.session,
+            beat: self.beat_period(),
         }
     }
 

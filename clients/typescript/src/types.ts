@@ -115,15 +115,18 @@ export type Change<Body = unknown> =
 
 export interface Cluster {
   applied: number;
+  beat_ms: number;
   epoch: number;
   node: string;
   nodes: {
     address: string;
+    heard_ms: number | null;
     name: string;
     partitions: number[];
   }[];
   partitions: number;
   sequencer: string | null;
+  session_ms: number;
   world?: {
     digest: string;
     sequence: number;
@@ -681,11 +684,11 @@ export interface ReachedMessage {
 
 export interface Readiness {
   ready: true;
+  refused?: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable';
+  writes: boolean;
 }
 
 export interface RefusedFeed {
-  refused?: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable';
-  writes: boolean;
   problem: Problem;
   user: SourceId;
 }
@@ -793,10 +796,10 @@ export interface Stats {
   };
   deliveries: number;
   deliveries_below_floor: number;
+  disk_free_bytes: number | null;
   duplicate_deliveries: number;
   edges: number;
   erasures: {
-  disk_free_bytes: number | null;
     oldest_seconds: number | null;
     under_way: number;
   };
@@ -871,10 +874,10 @@ export interface Stats {
   user_crashes: number;
   users: number;
   wakes: number;
+  writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 }
 
 /** The name of a tag. */
-  writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 export type TagName = string;
 
 /** RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times. */

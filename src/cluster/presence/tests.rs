@@ -4,8 +4,13 @@
 use super::*;
 use proptest::prelude::*;
 
+use std::sync::Arc;
+
+use crate::clock::{ManualClock, UnixMicros};
 use crate::cluster::membership::PARTITIONS;
+use crate::cluster::placement::{Placement as _, Readiness};
 use crate::cluster::record::{ClusterId, Epoch, decode_header, encode};
+use crate::cluster::view::ClusterView;
 
 const SESSION: Duration = Duration::from_secs(6);
 const TICK: Duration = Duration::from_millis(250);
@@ -370,4 +375,38 @@ fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
     for (seconds, said) in [(0, (0, true)), (3, (3_000, true)), (7, (7_000, false))] {
         assert_eq!(beat_at(seconds), said, "after {seconds} s");
     }
+}
+
+#[test]
+fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_hears_nothing_is_not_ready() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+    let view = ClusterView::new("node-0".parse().unwrap(), clock.clone(), SESSION);
+    let mut simulation = Simulation::new();
+    simulation.nodes[0] = simulation.node(0, view.run().run);
+    let run = |simulation: &mut Simulation, ticks: usize| {
+        for _ in 0..ticks {
+            simulation.tick(1);
+            clock.advance(TICK);
+        }
+        let Node { membership, presence, .. } = &simulation.nodes[0];
+        view.show(membership, Sequence(9), (presence, true), true);
+    };
+    let silent = || {
+        let shown = view.view();
+        [0, 1, 2].map(|nth| shown.nodes[nth].heard_ago.unwrap())
+    };
+    run(&mut simulation, 40);
+    let (beat, before) = (SESSION / BEATS_PER_SESSION, silent());
+    assert!(before.iter().all(|ago| *ago <= 2 * beat), "{before:?}");
+    assert_eq!((view.view().session, view.view().beat, view.readiness()), (SESSION, beat, Readiness::Ready));
+    // It is a member for a session, whatever it does.
+    simulation.nodes[1].paused_ticks = 100;
+    run(&mut simulation, 16);
+    let after = silent();
+    assert!(after[1] >= before[1] + Duration::from_secs(3) && after[0].max(after[2]) <= 2 * beat, "{after:?}");
+    assert_eq!(view.readiness(), Readiness::Ready);
+    // Times grow while nothing is read.
+    clock.advance(SESSION);
+    assert_eq!(silent(), after.map(|ago| ago + SESSION));
+    assert_eq!(view.readiness(), Readiness::CutOff);
 }

@@ -307,6 +307,8 @@ class Node(Model):
     name: str
     address: str
     partitions: list[int]
+    heard_ms: int | None = None
+    """Milliseconds since its last beat; None if none was heard yet."""
 
 
 @dataclass(frozen=True)
@@ -328,3 +330,7 @@ class Cluster(Model):
     epoch: int
     applied: int
     world: World | None = None
+    session_ms: int | None = None
+    """Milliseconds after which a silent node counts as dead."""
+    beat_ms: int | None = None
+    """Milliseconds between two beats of a node."""

@@ -20,8 +20,20 @@ export async function showCluster(headers) {
   panel.hidden = false;
 }
 
-function row({ name, address, partitions }, { node, sequencer, partitions: all }) {
-  const is = [name === sequencer ? 'takes the writes' : null, name === node ? 'answered this' : null].filter(Boolean);
+/** The number of beats after which a node counts as silent. */
+const SILENT_BEATS = 3;
+
+/** How long a node has been silent, if that is longer than in a healthy cluster; undefined otherwise, and for earlier versions. */
+function silence({ heard_ms: heard }, { beat_ms: beat }) {
+  return beat && heard > SILENT_BEATS * beat ? `${(heard / 1000).toFixed(1)} s` : undefined;
+}
+
+function row(shown, cluster) {
+  const { name, address, partitions } = shown;
+  const { node, sequencer, partitions: all } = cluster;
+  const silent = silence(shown, cluster);
+  const writes = silent ? 'took the writes' : 'takes the writes';
+  const is = [name === sequencer ? writes : null, name === node ? 'answered this' : null, silent && `silent for ${silent}`].filter(Boolean);
   return element(
     'tr',
     {},
@@ -32,9 +44,12 @@ function row({ name, address, partitions }, { node, sequencer, partitions: all }
   );
 }
 
-function about({ node, epoch, sequencer, applied }) {
+function about(cluster) {
+  const { node, nodes, epoch, sequencer, applied } = cluster;
+  const silent = silence(nodes.find(({ name }) => name === sequencer) ?? {}, cluster);
+  const none = 'no node: writes are refused until one does';
   return [
-    ['Takes the writes', sequencer ?? 'no node: writes are refused until one does'],
+    ['Takes the writes', silent ? `${sequencer}, which has been silent for ${silent}` : (sequencer ?? none)],
     ['Sequencers so far', count(epoch)],
     [`Last record that ${node} has applied`, count(applied)],
   ];

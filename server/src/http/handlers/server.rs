@@ -1,6 +1,8 @@
 //! Server operations: statistics, snapshots, and verification of feeds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "cluster")]
+use std::time::Duration;
 use std::time::Instant;
 
 use actix_web::http::StatusCode;
@@ -12,9 +14,9 @@ use crate::http::admission::{Admission, Gate};
 #[cfg(feature = "cluster")]
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::{EngineCell, ReadyEngine};
+use crate::http::handlers::readiness;
 use crate::http::problem::Problem;
 use crate::http::process::resident_bytes;
-use crate::http::handlers::readiness;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
@@ -75,9 +77,9 @@ pub(in crate::http) async fn stats(
 ) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
+    stats["writes_refused"] = json!(readiness::writes_refused(&engine, readiness::placement(&request)));
     stats["recovery"] = json!(engine_cell.report().map(recovery));
     let gate = |gate: &Gate| {
-    stats["writes_refused"] = json!(readiness::writes_refused(&engine, readiness::placement(&request)));
         let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
         (gate.name.to_owned(), figures)
     };
@@ -103,7 +105,11 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
         return Err(Problem::unavailable("not_applied_yet", detail).retry_soon());
     }
     let view = placement.view();
-    let node = |node: &NodeView| json!({"name": node.name, "address": node.address, "partitions": node.partitions});
+    let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let node = |node: &NodeView| {
+        let heard_ms = node.heard_ago.map(in_ms);
+        json!({"name": node.name, "address": node.address, "partitions": node.partitions, "heard_ms": heard_ms})
+    };
     let mut answer = json!({
         "node": placement.me(),
         "epoch": view.epoch,
@@ -111,6 +117,8 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
         "applied": placement.applied(),
         "partitions": view.partitions,
         "nodes": view.nodes.iter().map(node).collect::<Vec<_>>(),
+        "session_ms": in_ms(view.session),
+        "beat_ms": in_ms(view.beat),
     });
     if has_digest && let Some((sequence, digest)) = peers.cluster().digest(&engine).await {
         answer["world"] = json!({"sequence": sequence, "digest": digest.to_string()});
@@ -173,6 +181,7 @@ fn figures(engine: &Engine) -> Value {
             "reposts_bytes": levels.reposts_bytes,
         },
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
+        "disk_free_bytes": engine.disk_free_bytes(),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
 }
@@ -181,7 +190,6 @@ fn figures(engine: &Engine) -> Value {
 fn erasures(engine: &Engine) -> Value {
     let erasures = engine.erasures();
     json!({"under_way": erasures.count, "oldest_seconds": erasures.oldest_seconds})
-        "disk_free_bytes": engine.disk_free_bytes(),
 }
 
 /// Returns the current time and the clock jumps since the start.

@@ -51,7 +51,12 @@ fn readiness() -> Value {
 
 fn cluster() -> Value {
     let name = || json!({"type": "string"});
-    let node = object(json!({"name": name(), "address": {"type": "string"}, "partitions": array(count())}));
+    let node = object(json!({
+        "name": name(),
+        "address": {"type": "string"},
+        "partitions": array(count()),
+        "heard_ms": {"type": ["integer", "null"]},
+    }));
     let mut cluster = object(json!({
         "node": name(),
         "epoch": count(),
@@ -59,6 +64,8 @@ fn cluster() -> Value {
         "applied": count(),
         "partitions": count(),
         "nodes": array(node),
+        "session_ms": count(),
+        "beat_ms": count(),
     }));
     let digest = json!({"type": "string", "pattern": "^[0-9a-f]{32}$"});
     cluster["properties"]["world"] = object(json!({"sequence": count(), "digest": digest}));
@@ -123,6 +130,8 @@ fn stats() -> Value {
         "queues": by_name(counts(&["depth", "limit"])),
         "fanout_latency": array(latency),
         "memory": memory,
+        "writes_refused": or_null(refused()),
+        "disk_free_bytes": {"type": ["integer", "null"]},
         "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
         "snapshots": array(object(aged)),
         "recovery": or_null(recovery()),
@@ -130,8 +139,6 @@ fn stats() -> Value {
     });
     for name in COUNTS {
         properties[name] = count();
-        "writes_refused": or_null(refused()),
-        "disk_free_bytes": {"type": ["integer", "null"]},
     }
     let mut stats = object(properties);
     // Optional: present only if the request asks for it.

@@ -32,6 +32,7 @@ pub struct Roles {
     addresses: Mutex<Vec<String>>,
     applied: [AtomicU64; NAMES.len()],
     silent_seconds: [AtomicU64; NAMES.len()],
+    heard_ms: [AtomicU64; NAMES.len()],
     beat_seconds: AtomicU64,
 }
 
@@ -58,6 +59,11 @@ impl Roles {
 
     pub fn silence_log_of(&self, node: usize, seconds: u64) {
         self.silent_seconds[node].store(seconds, Ordering::Relaxed);
+    }
+
+    /// All nodes have last heard from this one so long ago.
+    pub fn hear_last(&self, node: usize, ago_ms: u64) {
+        self.heard_ms[node].store(ago_ms, Ordering::Relaxed);
     }
 
     pub fn beat_every(&self, seconds: u64) {
@@ -126,9 +132,12 @@ impl Placement for Seen {
             name: NAMES[nth].parse().unwrap(),
             address: addresses[nth].clone(),
             partitions: vec![nth as u32],
+            heard_ago: Some(Duration::from_millis(self.roles.heard_ms[nth].load(Ordering::Relaxed))),
         };
         let sequencer = self.roles.sequencer.lock().unwrap().map(|nth| NAMES[nth].parse().unwrap());
-        View { epoch: Epoch(7), partitions: 3, sequencer, nodes: (0..NAMES.len()).map(node).collect() }
+        let (session, beat) = (Duration::from_secs(6), Duration::from_millis(500));
+        let nodes = (0..NAMES.len()).map(node).collect();
+        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, session, beat }
     }
 }
 
@@ -187,6 +196,7 @@ impl Nodes {
             addresses: Mutex::new(vec![String::new(); NAMES.len()]),
             applied: Default::default(),
             silent_seconds: Default::default(),
+            heard_ms: Default::default(),
             beat_seconds: AtomicU64::new(0),
         });
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());

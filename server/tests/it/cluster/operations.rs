@@ -190,14 +190,30 @@ fn the_status_of_a_cluster_is_printed_for_people_and_for_programs() {
     let shown = status(&["--timeout", "60s"]);
     assert_eq!((shown.code, shown.out.lines().count()), (0, 4), "{}{}", shown.out, shown.err);
     assert!(shown.out.starts_with("epoch 7: c takes writes; a has applied record 0\na  http://"), "{}", shown.out);
-    assert!(shown.out.ends_with("  owns 1 of 3 partitions\n"), "{}", shown.out);
+    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heard 0.0 s ago\n"), "{}", shown.out);
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(json(&status(&["--json"]).out), nodes.a().get("/v1/cluster").json());
+    // Killed, and a member for a session.
+    nodes.roles.hear_last(2, 4_100);
+    let (shown, for_programs) = (status(&[]), status(&["--json"]));
+    let silent = "epoch 7: c took writes, last heard 4.1 s ago; another node takes over after 6.0 s of silence; a has applied record 0\n";
+    assert!(shown.code == 1 && shown.out.starts_with(silent), "{}", shown.out);
+    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heard 4.1 s ago\n"), "{}", shown.out);
+    let answer = json(&for_programs.out);
+    assert_eq!(
+        (for_programs.code, &answer["nodes"][2]["heard_ms"], &answer["beat_ms"]),
+        (1, &json!(4_100), &json!(500))
+    );
     nodes.roles.sequence(None);
     let (shown, for_programs) = (status(&[]), status(&["--json"]));
     assert!(shown.code == 1 && shown.out.starts_with("epoch 7: no node takes writes"), "{}", shown.out);
     assert_eq!((for_programs.code, &json(&for_programs.out)["sequencer"]), (1, &json!(null)));
     let alone = Server::start(EngineConfig::default());
+    // Nobody listens here: the port is taken by a listener that is gone.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = cli::ran(cli::program(&format!("http://{free}")).args(["cluster", "status", "--timeout", "10s"]));
+    let advice = "; is this node down? ask another node of the cluster: --server URL\n";
+    assert!(dead.code == 3 && dead.err.ends_with(advice), "{} {}", dead.code, dead.err);
     let refused = cli::ran(cli::program(&alone.url("")).args(["cluster", "status", "--json"]));
     assert_eq!((refused.code, &json(&refused.err)["status"]), (4, &json!(404)), "{}", refused.err);
 }

@@ -226,6 +226,16 @@ impl Nodes {
         }
     }
 
+    /// Waits until another node shows that this one is silent, or that it is no member any more.
+    fn shows_silent(&self, killed: usize) {
+        let (url, name) = (self.url((killed + 1) % 3, "/v1/cluster"), self.slots[killed].name);
+        until("a killed node is shown as silent", || {
+            let Outcome::Done(Done { status: 200, body, .. }) = self.client.get(&url) else { return false };
+            let killed = body["nodes"].as_array().unwrap().iter().find(|node| node["name"] == name);
+            killed.is_none_or(|node| node["heard_ms"].as_u64() > body["beat_ms"].as_u64().map(|beat| 3 * beat))
+        });
+    }
+
     /// Returns the last lines that each node has logged.
     fn logs(&self) -> String {
         let log = |slot: &Slot| {
@@ -315,6 +325,7 @@ fn a_killed_node_loses_nothing_and_the_others_go_on() {
         // The sequencer, then another node.
         let victim = (cluster.sequencer().unwrap() + usize::from(round == 1)) % 3;
         cluster.kill_node(victim);
+        cluster.shows_silent(victim);
         cluster.publish((victim + 1) % 3, ids.next().unwrap());
         cluster.start_node(victim);
         cluster.all_are_members();

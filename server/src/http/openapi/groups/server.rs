@@ -62,18 +62,21 @@ fn read_stats() -> Documentation {
 
 fn read_cluster() -> Documentation {
     let nodes = json!([
-        {"name": "a", "address": "https://a.example:8080", "partitions": [0, 2]},
-        {"name": "b", "address": "https://b.example:8080", "partitions": [1]},
+        {"name": "a", "address": "https://a.example:8080", "partitions": [0, 2], "heard_ms": 120},
+        {"name": "b", "address": "https://b.example:8080", "partitions": [1], "heard_ms": 340},
     ]);
     let world = json!({"sequence": 4090, "digest": "0123456789abcdef0123456789abcdef"});
     let mut cluster =
         json!({"node": "a", "epoch": 7, "sequencer": "b", "applied": 4096, "partitions": 3, "nodes": nodes});
+    (cluster["session_ms"], cluster["beat_ms"]) = (json!(6000), json!(500));
     cluster["world"] = world;
     documented("Read which node of the cluster does what")
         .description(
             "As the answering node sees it, `applied` being the last event that this node has. `partitions` of a node are those whose \
              readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
-             owner of a reader saves the way over another node. `world` is the last event of users that is applied, and a digest of all \
+             owner of a reader saves the way over another node. `heard_ms` of a node is the time since its last beat, of which it sends one each \
+             `beat_ms`; null if none was heard yet. A node that is silent for `session_ms` counts as dead: until then it is listed, also as the \
+             `sequencer`, and after three beats its writes and readers have most likely to wait. `world` is the last event of users that is applied, and a digest of all \
              state: nodes with equal sequences have equal digests. It takes a walk over all state, and is left out while events are \
              applied all the time or another one is computed.",
         )
