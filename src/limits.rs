@@ -172,8 +172,8 @@ pub const AWAITED_POSTS_MAX: usize = 65_536;
 /// Maximum number of replies that are recorded for one such post. With more, all clients have to read their feeds again once it is known.
 pub const AWAITED_ANSWERS_MAX: usize = 1_024;
 
-/// Maximum number of earlier reposts of a repost that repeat its original once it is published, about 60 bytes each in its event. With more, the
-/// others stay reposts of that repost.
+/// Maximum number of earlier reposts of a repost that repeat its original once it is published, about 60 bytes each in its event, and at
+/// most 2 KiB with all tags. With more, the others stay reposts of that repost.
 pub const EARLIER_REPOSTS_MAX: usize = 1_024;
 
 /// Maximum number of reposts of a post that becomes visible which are recorded as late with their sources. With more, the post is recorded

@@ -18,8 +18,8 @@ use crate::state::resolved::Resolved;
 
 impl Engine {
     /// Publishes posts in this order, with one commit to the journal unless one of them depends on another: on its id, or as the post that it
-    /// reposts or answers. Each is accepted or refused by itself, except that all are refused if records that they need cannot be read from the
-    /// archive. With `wait`, answers only after all are in the inboxes of active followers.
+    /// reposts or answers. Each is accepted or refused by itself, except that all after one that is refused as `Overloaded` are refused with it, and
+    /// all if records that they need cannot be read from the archive. With `wait`, answers only after all are in the inboxes of active followers.
     pub async fn publish_many(&self, drafts: Vec<Draft>, wait: bool) -> Vec<Result<Published, Error>> {
         let (shared, began) = (&self.inner.shared, Instant::now());
         // As for one post, the scribe checks again.

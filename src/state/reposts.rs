@@ -23,7 +23,8 @@ pub struct RepostIndex {
     origins: AtomicUsize,
     /// The number of reposts, each counted once for each of its sources.
     reposts: AtomicUsize,
-    /// The originals of reposts that were published before the repost that they name. The archive may have these as reposts of that one.
+    /// The originals of reposts that were published before the repost that they name, deleted originals too. The archive may have these as
+    /// reposts of that one.
     redirected: DashMap<PostId, PostId, foldhash::fast::RandomState>,
 }
 
@@ -117,6 +118,13 @@ impl RepostIndex {
         self.redirected.get(&repost).map(|origin| *origin)
     }
 
+    /// Returns the redirected reposts, each with its original, in no order. Called only for snapshots.
+    pub(super) fn all_redirected(&self) -> Vec<(PostId, PostId)> {
+        #[expect(clippy::disallowed_methods, reason = "a snapshot walks it once, and only copies ids")]
+        let all = self.redirected.iter().map(|entry| (*entry.key(), *entry.value())).collect();
+        all
+    }
+
     /// Returns true if any repost is redirected.
     pub fn has_redirected(&self) -> bool {
         !self.redirected.is_empty()
@@ -186,15 +194,8 @@ impl RepostIndex {
 
     fn remove(&self, origin: PostId) {
         if let Some((_, reposts)) = self.by_origin.remove(&origin) {
-            let reposts = reposts.read();
             self.origins.fetch_sub(1, Ordering::Relaxed);
-            self.reposts.fetch_sub(reposts.len(), Ordering::Relaxed);
-            if self.has_redirected() {
-                // A snapshot has only those that are reposts of a post.
-                reposts.iter().for_each(|repost| {
-                    self.redirected.remove(&repost.at.id);
-                });
-            }
+            self.reposts.fetch_sub(reposts.read().len(), Ordering::Relaxed);
         }
     }
 

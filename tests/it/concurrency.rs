@@ -11,7 +11,7 @@ use tidewire::engine::{Engine, FeedPage};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
-use tidewire::id::PostId;
+use tidewire::id::{PostId, SourceId};
 use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
 use tidewire::storage::journal::MemoryJournal;
 use tidewire::{PageRequest, Position};
@@ -317,6 +317,22 @@ async fn publish_until_refused(engine: &Engine, authors: &[&str]) -> (Vec<(Strin
         }
     }
     panic!("nobody was refused");
+}
+
+#[tokio::test]
+async fn posts_of_a_batch_after_one_that_is_refused_for_now_are_refused_too() {
+    let engine = soon_behind(4_000, &[("hot", 600), ("calm", 5)]).await;
+    // The third finds 1,200 deliveries of the first two. The last could be accepted, but would come before the third when that is sent again.
+    let batch = ["hot", "hot", "hot", "calm"].map(|author| draft(author, "1"));
+    let published = engine.publish_many(batch.to_vec(), false).await;
+    let codes: Vec<_> = published.iter().map(|post| post.as_ref().map_or_else(|cause| cause.code(), |_| "")).collect();
+    assert_eq!(codes, ["", "", "overloaded", "overloaded"]);
+    // One that is refused for good keeps nobody waiting.
+    let mut invalid = draft("calm", "1");
+    invalid.author = SourceId::tag("tea").unwrap();
+    let published = engine.publish_many(vec![invalid, draft("calm", "2")], false).await;
+    assert!(published[0].is_err() && published[1].is_ok());
+    engine.shutdown();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

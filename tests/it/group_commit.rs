@@ -389,3 +389,58 @@ async fn a_post_counts_the_followers_that_its_author_got_in_the_same_group() {
     shard.await.unwrap().unwrap();
     engine.shutdown();
 }
+
+#[tokio::test]
+async fn an_earlier_repost_may_change_in_the_group_of_the_repost_that_it_names_before_that_and_after_it() {
+    let reposts_of = |number, of, author| with_id(number, Draft { repost_of: Some(PostId(of)), ..draft(author, "1") });
+    for is_before in [true, false] {
+        for change in ["hide", "delete", "repost"] {
+            let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
+            for post in [with_id(1, draft("zoe", "1")), reposts_of(3, 2, "cas")] {
+                held.engine.publish(post, false).await.unwrap();
+            }
+            held.hold().await;
+            let engine = held.engine.clone();
+            let mut answers = Vec::new();
+            if !is_before {
+                answers.push(held.publish(reposts_of(2, 1, "bob")).await);
+            }
+            let changed = held
+                .queue(async move {
+                    match change {
+                        "hide" => drop(engine.edit(PostId(3), None, Some(true)).await.unwrap()),
+                        "delete" => engine.delete(PostId(3)).await.unwrap(),
+                        _ => drop(engine.publish(reposts_of(4, 3, "dan"), false).await.unwrap()),
+                    }
+                })
+                .await;
+            if is_before {
+                answers.push(held.publish(reposts_of(2, 1, "bob")).await);
+            }
+            let (_, answers) = held.release(answers).await;
+            assert!(answers.iter().all(Result::is_ok));
+            changed.await.unwrap();
+            let world = &held.engine.shared().world;
+            let reposts = world.reposts.of(PostId(1)).unwrap().read().clone();
+            let mut ids: Vec<u64> = reposts.iter().map(|repost| repost.at.id.0).collect();
+            ids.sort_unstable();
+            let expected: &[u64] = match change {
+                "hide" => &[2, 3],
+                "delete" => &[2],
+                _ => &[2, 3, 4],
+            };
+            assert_eq!(
+                (ids.as_slice(), world.reposts.len()),
+                (expected, expected.len()),
+                "{change}, before: {is_before}"
+            );
+            let hidden = reposts.iter().filter(|repost| reposts.is_hidden(repost.at)).map(|repost| repost.at.id.0);
+            assert_eq!(
+                hidden.collect::<Vec<_>>(),
+                if change == "hide" { vec![3] } else { vec![] },
+                "before: {is_before}"
+            );
+            held.engine.shutdown();
+        }
+    }
+}

@@ -11,6 +11,7 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
+use tidewire::limits::EARLIER_REPOSTS_MAX;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
@@ -222,9 +223,15 @@ async fn an_archived_repost_repeats_the_original_of_what_it_named_before_that_wa
         engine.edit(PostId(3), None, Some(hidden)).await.unwrap();
         assert_eq!(original(&engine).await.is_none(), hidden);
     }
+    // A deleted original stays what it repeats, wherever the repost is.
+    engine.delete(PostId(1)).await.unwrap();
+    engine.snapshot().await.unwrap();
+    engine.shutdown();
+    engine = open(&files, &archive, CelebrityPolicy::PushAll);
+    assert_eq!(engine.post(PostId(3)).await.unwrap().repost_of, Some(PostId(1)));
     engine.delete(PostId(3)).await.unwrap();
     assert!(original(&engine).await.is_none());
-    assert_eq!(engine.shared().world.reposts.len(), 1, "that of bob");
+    assert!(engine.shared().world.reposts.is_empty() && !engine.shared().world.reposts.has_redirected());
     engine.shutdown();
 }
 
@@ -233,4 +240,20 @@ async fn original(engine: &Engine) -> Option<Entry> {
     let all = PageRequest { range: Range::Newest, limit: 1_000 };
     let page = engine.feed(&id("ann"), all).await.unwrap().page;
     page.items.into_iter().map(|(_, entry)| entry).find(|entry| entry.post.id() == PostId(1))
+}
+
+#[tokio::test]
+async fn so_many_earlier_reposts_repeat_the_original_and_the_others_what_they_named() {
+    for more in [0, 1] {
+        let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
+        for nth in 0..EARLIER_REPOSTS_MAX + more {
+            let repost = Draft { repost_of: Some(PostId(2)), ..draft(&format!("u{nth}"), "1") };
+            engine.publish(repost, false).await.unwrap();
+        }
+        let late = Draft { id: Some(PostId(2)), repost_of: Some(PostId(1)), ..draft("bob", "2") };
+        engine.publish(late, true).await.unwrap();
+        let reposts_of = |id| engine.shared().world.reposts.of(PostId(id)).map_or(0, |reposts| reposts.read().len());
+        assert_eq!((reposts_of(1), reposts_of(2)), (EARLIER_REPOSTS_MAX + 1, more));
+        engine.shutdown();
+    }
 }

@@ -186,3 +186,27 @@ async fn an_export_leaves_out_what_the_archive_knows_to_be_deleted() {
     fs::write(old.path().join("letter"), "x").unwrap();
     fails(old.path(), &format!("snapshot export {file} --archive letter"), &["letter is no archive"]);
 }
+
+#[tokio::test]
+async fn an_archived_repost_is_exported_with_the_original_of_what_it_named_before_that_was_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open_small(directory.path());
+    let repost = |number: u64, author| Draft {
+        id: Some(PostId(number)),
+        repost_of: Some(PostId(number - 1)),
+        ..draft(author, "1")
+    };
+    engine.publish(repost(3, "cas"), true).await.unwrap();
+    while engine.shared().world.posts.get(PostId(3)).is_some() {
+        engine.publish(draft("cas", "0"), true).await.unwrap();
+    }
+    engine.publish(repost(2, "bob"), true).await.unwrap();
+    // Without it, an import could not find out again.
+    engine.delete(PostId(2)).await.unwrap();
+    let file = engine.snapshot().await.unwrap().file;
+    engine.shutdown();
+    let exported = run(directory.path(), &format!("snapshot export ./{file}"));
+    let lines: Vec<serde_json::Value> = exported.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let exported = lines.iter().find(|line| line["id"] == "3").unwrap();
+    assert_eq!(exported["repost_of"], "1");
+}

@@ -24,6 +24,7 @@ use crate::limits::SCRIBE_BATCH_MAX;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::Command;
 use crate::runtime::writer::{Accepted, Then};
+use crate::state::reposts::RepostIndex;
 use crate::state::sources::Sources;
 
 type Hasher = foldhash::fast::RandomState;
@@ -43,7 +44,7 @@ pub(super) struct Group {
     /// The posts that new reposts name.
     reposted: HashSet<PostId, Hasher>,
     /// True if a post is edited or deleted, which may be an earlier repost of any other.
-    changes_reposts: bool,
+    changes_posts: bool,
     /// The users whose edges, decisions or revocations change.
     readers: HashSet<SourceId, Hasher>,
     added: Added,
@@ -79,14 +80,14 @@ impl Group {
     }
 
     /// Returns true if a command reads anything that the group changes.
-    pub(super) fn conflicts_with(&self, command: &Command) -> bool {
+    pub(super) fn conflicts_with(&self, command: &Command, reposts: &RepostIndex) -> bool {
         if self.accepted.is_empty() {
             return false;
         }
         match command {
             Command::Publish { draft, .. } => {
                 // The original post of a repost, and of its earlier reposts, depends on blocks, which change both users.
-                let is_read = |id| self.changes_reposts || self.reposted.contains(&id);
+                let is_read = |id| self.reposted.contains(&id) || (self.changes_posts && reposts.of(id).is_some());
                 (draft.repost_of.is_some() && (self.readers.contains(&draft.author) || draft.id.is_some_and(is_read)))
                     || [draft.id, draft.repost_of, draft.reply_to].iter().flatten().any(|id| self.changes_post(*id))
             }
@@ -100,7 +101,7 @@ impl Group {
             Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }
-            Command::Resolved { command, .. } => self.conflicts_with(command),
+            Command::Resolved { command, .. } => self.conflicts_with(command, reposts),
             // These commands end the group themselves.
             Command::Erase { .. } | Command::EraseStep { .. } => false,
             Command::RegisterUser { .. }
@@ -147,7 +148,7 @@ impl Group {
             }
             Event::Edited { id, .. } | Event::Deleted { id, .. } => {
                 self.posts.insert(*id);
-                self.changes_reposts = true;
+                self.changes_posts = true;
             }
             Event::Followed { edges, .. } => followers(edges).for_each(change),
             Event::FollowsChanged { follows, unfollows, .. } => {
@@ -287,7 +288,7 @@ impl Group {
             self.readers.clear();
             self.fanouts_of.clear();
             (self.added, self.named, self.unknown, self.pushed) = (Added::default(), 0, None, 0);
-            self.changes_reposts = false;
+            self.changes_posts = false;
         }
     }
 }

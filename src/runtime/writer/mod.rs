@@ -82,6 +82,8 @@ pub struct Scribe<J> {
     /// The records that were looked up for the current command, or for all of many that came together.
     resolved: Resolved,
     failed: Option<Error>,
+    /// The refusal of a post that is accepted later, if nothing else keeps it from that.
+    refused_for_now: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
     last_taken: Taken,
     /// The readers whose erasure another node has begun, and whose actors must still end. At most as many as there are erasures.
@@ -141,6 +143,7 @@ impl<J: Journal> Scribe<J> {
             kept_lead_us,
             archiver: archiver.map(Archiver::new),
             resolver,
+            refused_for_now: None,
             refusal_log: RefusalLog::default(),
             _abort_on_exit: AbortOnExit("scribe"),
         };
@@ -218,17 +221,25 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Executes or refuses a command. Returns what of it must wait for more records from the archive: of many commands the first that lacks
-    /// any and all after it, since they may depend on it.
+    /// any and all after it, since they may depend on it. For the same reason a post that is refused for now has all after it refused: callers
+    /// send it again, and then it would come after these.
     fn take_with_resolved(&mut self, command: Command) -> Option<Command> {
         let Command::Many(commands) = command else { return self.take_one(command) };
+        self.refused_for_now = None;
         let mut commands = commands.into_iter();
-        let lacking = commands.by_ref().find_map(|command| self.take_one(command))?;
+        let lacking = commands.by_ref().find_map(|command| match self.refused_for_now.clone() {
+            Some(cause) => {
+                command.refuse(cause);
+                None
+            }
+            None => self.take_one(command),
+        })?;
         Some(Command::Many(std::iter::once(lacking).chain(commands).collect()))
     }
 
     fn take_one(&mut self, command: Command) -> Option<Command> {
         let mut refused = self.refused_by_cluster(&command);
-        if refused.is_none() && self.group.conflicts_with(&command) && !self.settle() {
+        if refused.is_none() && self.group.conflicts_with(&command, &self.writer.world().reposts) && !self.settle() {
             refused = Some(Error::NotSequencer);
         }
         if let Some(refused) = refused.or_else(|| self.names_erased(&command)) {

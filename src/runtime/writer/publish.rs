@@ -30,24 +30,25 @@ use crate::storage::journal::Journal;
 impl<J: Journal> Scribe<J> {
     pub(super) fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
         match self.validate_publish(&draft) {
-            Err(refused) => refuse(reply, refused),
+            Err(refused) => {
+                self.refused_for_now = Some(refused.clone()).filter(|cause| matches!(cause, Error::Overloaded { .. }));
+                refuse(reply, refused);
+            }
             Ok(Some(post)) => self.answer_duplicate(&post, wait, reply),
             Ok(None) => match self.resolve(draft) {
                 Err(refused) => refuse(reply, refused),
-                Ok(mut draft) => {
-                    draft.earlier_reposts = self.earlier_reposts(&draft);
-                    self.publish_new(draft, wait, reply);
-                }
+                Ok(draft) => self.publish_new(draft, wait, reply),
             },
         }
     }
 
-    fn publish_new(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
+    fn publish_new(&mut self, mut draft: Draft, wait: bool, reply: Reply<Published>) {
         let now = self.tick(1);
         let id = match draft.id.map_or_else(|| self.mint(now.instant), Ok) {
             Ok(id) => id,
             Err(refused) => return refuse(reply, refused),
         };
+        draft.earlier_reposts = self.earlier_reposts(id, &draft);
         let position = Position { published_at: draft.published_at.unwrap_or(now.shown()), id };
         self.count_accepted(&draft);
         let then = Then::Publish { wait, reply };
@@ -149,11 +150,9 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Returns the reposts of a new repost that were published before it, except those whose authors may not see it.
-    fn earlier_reposts(&self, draft: &Draft) -> Vec<EarlierRepost> {
+    fn earlier_reposts(&self, id: PostId, draft: &Draft) -> Vec<EarlierRepost> {
         let world = self.writer.world();
-        let Some(reposts) = draft.id.filter(|_| draft.repost_of.is_some()).and_then(|id| world.reposts.of(id)) else {
-            return Vec::new();
-        };
+        let Some(reposts) = draft.repost_of.and_then(|_| world.reposts.of(id)) else { return Vec::new() };
         let reposts = reposts.read();
         let (author, origin) = (world.sources.get(&draft.author), draft.origin.or(draft.repost_of));
         let is_shown_to = |reposter: SourceSlot| {

@@ -24,9 +24,17 @@ pub struct RepostsRecord {
     /// The indexes, within the columns, of the hidden reposts: 4 bytes each.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub hidden: ByteBuf,
-    /// The indexes, within the columns, of the reposts that name a repost which was published after them: 4 bytes each.
+    /// The ids of reposts of this post that named a repost which was published after them: 8 bytes each. They are in records of their own, without
+    /// the other columns.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub redirected: ByteBuf,
+}
+
+impl RepostsRecord {
+    /// Returns the ids of the redirected reposts.
+    pub fn redirected(&self) -> impl Iterator<Item = PostId> {
+        self.redirected.as_chunks::<8>().0.iter().map(|id| PostId(u64::from_le_bytes(*id)))
+    }
 }
 
 /// Maximum number of reposts in one record.
@@ -48,34 +56,33 @@ impl RecordTraversal<'_> {
             // This is the order that is fastest to restore.
             known.sort_unstable();
             for some in known.chunks(REPOSTS_PER_RECORD) {
-                let is_redirected = |at: Position| self.world.reposts.redirected_to(at.id) == Some(origin);
-                each(record(origin, some, |at| reposts.is_hidden(at), is_redirected))?;
+                each(record(origin, some, |at| reposts.is_hidden(at)))?;
+            }
+        }
+        let mut redirected = self.world.reposts.all_redirected();
+        redirected.sort_unstable_by_key(|(repost, origin)| (*origin, *repost));
+        for of_one in redirected.chunk_by(|(_, origin), (_, next)| origin == next) {
+            for some in of_one.chunks(REPOSTS_PER_RECORD) {
+                let ids = some.iter().flat_map(|(repost, _)| repost.0.to_le_bytes()).collect::<Vec<u8>>().into();
+                each(RepostsRecord { redirected: ids, ..record(some[0].1, &[], |_| false) })?;
             }
         }
         Ok(())
     }
 }
 
-fn record(
-    of: PostId,
-    reposts: &[Repost],
-    is_hidden: impl Fn(Position) -> bool,
-    is_redirected: impl Fn(Position) -> bool,
-) -> RepostsRecord {
+fn record(of: PostId, reposts: &[Repost], is_hidden: impl Fn(Position) -> bool) -> RepostsRecord {
     let slots = |slot: fn(&Repost) -> SourceSlot| {
         reposts.iter().flat_map(|repost| slot(repost).0.to_le_bytes()).collect::<Vec<u8>>().into()
     };
-    let places = |of: &dyn Fn(Position) -> bool| {
-        let found = (0u32..).zip(reposts).filter(|(_, repost)| of(repost.at));
-        found.flat_map(|(nth, _)| nth.to_le_bytes()).collect::<Vec<u8>>().into()
-    };
+    let hidden = (0u32..).zip(reposts).filter(|(_, repost)| is_hidden(repost.at));
     RepostsRecord {
         of,
         sources: slots(|repost| repost.source),
         authors: slots(|repost| repost.author),
         at: pack_positions(reposts.iter().map(|repost| repost.at)),
-        hidden: places(&is_hidden),
-        redirected: places(&is_redirected),
+        hidden: hidden.flat_map(|(nth, _)| nth.to_le_bytes()).collect::<Vec<u8>>().into(),
+        redirected: ByteBuf::new(),
     }
 }
 
@@ -102,28 +109,15 @@ impl Writer {
             return invalid(format!("a repost of {} belongs to a source that does not exist", record.of));
         }
         self.world().reposts.extend(record.of, &reposts);
-        for at in listed(&at, &record.hidden, "hidden", record.of) {
-            let at = at?;
+        for place in record.hidden.as_chunks::<4>().0 {
+            let Some(at) = at.get(u32::from_le_bytes(*place) as usize) else {
+                return invalid(format!("a hidden repost of {} does not exist", record.of));
+            };
             if let Some(reposts) = self.world().reposts.of(record.of) {
-                reposts.write().hide(at, true);
+                reposts.write().hide(*at, true);
             }
         }
-        for at in listed(&at, &record.redirected, "redirected", record.of) {
-            self.world().reposts.note_redirected(at?.id, record.of);
-        }
+        record.redirected().for_each(|repost| self.world().reposts.note_redirected(repost, record.of));
         Ok(())
     }
-}
-
-/// Returns the positions of reposts of `of` by their indexes.
-fn listed<'a>(
-    at: &'a [Position],
-    indexes: &'a ByteBuf,
-    which: &'static str,
-    of: PostId,
-) -> impl Iterator<Item = Result<Position, InvalidRecordError>> + 'a {
-    indexes.as_chunks::<4>().0.iter().map(move |index| match at.get(u32::from_le_bytes(*index) as usize) {
-        Some(at) => Ok(*at),
-        None => invalid(format!("a {which} repost of {of} does not exist")),
-    })
 }

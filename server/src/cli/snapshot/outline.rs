@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::post_line::{PostFields, PostLine};
 use crate::cli::snapshot::Snapshot;
@@ -43,6 +43,8 @@ pub(super) struct Outline {
     /// The follow edges, oldest first.
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
+    /// The originals of reposts that the archive may have with another one.
+    redirected: FxHashMap<PostId, PostId>,
     /// Readers with settings other than follow edges: preferences, or edges with a start or end position.
     pub(super) with_preferences: BTreeSet<u32>,
     /// Number of users whose tokens are revoked.
@@ -86,10 +88,10 @@ impl Outline {
 
     /// Adds the posts that are only in the archive, and removes those that the archive marks as deleted.
     pub(super) fn read_archive(&mut self, archive: &ReadOnlyArchive) -> Result<(), ArchiveError> {
-        let Self { posts, deleted, .. } = self;
+        let Self { posts, deleted, redirected, .. } = self;
         let mut archived = Vec::new();
         archive.each(|id, kept| {
-            let Some(record) = archived_record(&kept)? else {
+            let Some(record) = archived_record(&kept, redirected)? else {
                 deleted.insert(id);
                 return Ok(());
             };
@@ -127,8 +129,12 @@ impl Outline {
             RecordBatch::Revocations(records) => {
                 self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
             }
-            RecordBatch::Reposts(_)
-            | RecordBatch::UnfinishedFanout(_)
+            RecordBatch::Reposts(records) => {
+                for record in &records {
+                    self.redirected.extend(record.redirected().map(|repost| (repost, record.of)));
+                }
+            }
+            RecordBatch::UnfinishedFanout(_)
             | RecordBatch::Inboxes(_)
             | RecordBatch::ArchivedCounts(_)
             | RecordBatch::Cluster(_) => {}
@@ -187,7 +193,7 @@ impl Outline {
             })?;
             for post in run.iter().filter(|post| post.is_archived) {
                 let kept = archive.map(|archive| archive.post(post.at.id)).transpose()?.flatten();
-                let record = kept.as_ref().map(archived_record).transpose()?.flatten();
+                let record = kept.map(|kept| archived_record(&kept, &self.redirected)).transpose()?.flatten();
                 lines.push((
                     post.at,
                     archived_line(&record.ok_or("a post was removed from the archive during the export")?)?,
@@ -255,10 +261,17 @@ fn archived_line(record: &PostRecord<SourceId>) -> Result<String, String> {
 }
 
 /// Decodes an archived post, or returns `None` for a tombstone.
-fn archived_record(kept: &ArchivedRecord) -> Result<Option<PostRecord<SourceId>>, String> {
+fn archived_record(
+    kept: &ArchivedRecord,
+    redirected: &FxHashMap<PostId, PostId>,
+) -> Result<Option<PostRecord<SourceId>>, String> {
     match kept {
         ArchivedRecord::Deleted => Ok(None),
-        ArchivedRecord::Post(bytes) => tiering::decode(bytes).map(Some),
+        ArchivedRecord::Post(bytes) => {
+            let mut record = tiering::decode(bytes)?;
+            record.repost_of = redirected.get(&record.at.id).copied().or(record.repost_of);
+            Ok(Some(record))
+        }
     }
 }
 

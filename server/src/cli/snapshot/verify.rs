@@ -78,6 +78,7 @@ impl Loading {
             }
             RecordBatch::Reposts(records) => each_record("reposts", &records, |record| {
                 whole(&record.hidden, 4)?;
+                whole(&record.redirected, 8)?;
                 writer.restore_reposts(record).map_err(|cause| cause.to_string())
             }),
             RecordBatch::Revocations(records) => {
