@@ -184,8 +184,8 @@ impl Admission {
         Ok(self.reserved(|admission| &admission.starting, client, 1))
     }
 
-    fn reserved(self: &Arc<Self>, of: fn(&Self) -> &SharedGate, client: Client, much: usize) -> Reservation {
-        Reservation { admission: Arc::clone(self), of, client, much }
+    fn reserved(self: &Arc<Self>, of: fn(&Self) -> &SharedGate, client: Client, amount: usize) -> Reservation {
+        Reservation { admission: Arc::clone(self), of, client, amount }
     }
 
     /// Checks that work of this kind would be admitted now.
@@ -272,12 +272,12 @@ pub(in crate::http) struct Reservation {
     admission: Arc<Admission>,
     of: fn(&Admission) -> &SharedGate,
     client: Client,
-    much: usize,
+    amount: usize,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        (self.of)(&self.admission).leave(self.client, self.much);
+        (self.of)(&self.admission).leave(self.client, self.amount);
     }
 }
 

@@ -49,8 +49,8 @@ impl Gate {
         self.refused.load(Ordering::Relaxed)
     }
 
-    pub(super) fn enter(&self, much: usize) -> Result<(), Problem> {
-        let enter = |taken: usize| taken.checked_add(much).filter(|taken| *taken <= self.limit);
+    pub(super) fn enter(&self, amount: usize) -> Result<(), Problem> {
+        let enter = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.limit);
         let entered = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
         entered.map(drop).map_err(|_| self.refuse())
     }
@@ -71,8 +71,8 @@ impl Gate {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_soon()
     }
 
-    pub(super) fn leave(&self, much: usize) {
-        self.taken.fetch_sub(much, Ordering::Relaxed);
+    pub(super) fn leave(&self, amount: usize) {
+        self.taken.fetch_sub(amount, Ordering::Relaxed);
     }
 }
 
@@ -109,39 +109,39 @@ impl SharedGate {
         if is_over { Err(self.refuse_share()) } else { Ok(()) }
     }
 
-    pub(super) fn enter(&self, client: Client, much: usize) -> Result<(), Problem> {
-        if much == 0 {
+    pub(super) fn enter(&self, client: Client, amount: usize) -> Result<(), Problem> {
+        if amount == 0 {
             return Ok(());
         }
-        let Client::One(name) = client else { return self.gate.enter(much) };
+        let Client::One(name) = client else { return self.gate.enter(amount) };
         let mut by_client = self.by_client.lock();
-        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(much);
+        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(amount);
         if of_client > self.share {
             drop(by_client);
             return Err(self.refuse_share());
         }
-        self.gate.enter(much)?;
+        self.gate.enter(amount)?;
         by_client.insert(name, of_client);
         Ok(())
     }
 
-    /// Takes as much even above the limit, for responses to completed work, which must be sent.
-    pub(super) fn enter_anyway(&self, client: Client, much: usize) {
-        self.gate.taken.fetch_add(much, Ordering::Relaxed);
+    /// Takes an amount even above the limit, for responses to completed work, which must be sent.
+    pub(super) fn enter_anyway(&self, client: Client, amount: usize) {
+        self.gate.taken.fetch_add(amount, Ordering::Relaxed);
         if let Client::One(name) = client {
-            *self.by_client.lock().entry(name).or_default() += much;
+            *self.by_client.lock().entry(name).or_default() += amount;
         }
     }
 
-    pub(super) fn leave(&self, client: Client, much: usize) {
-        if much == 0 {
+    pub(super) fn leave(&self, client: Client, amount: usize) {
+        if amount == 0 {
             return;
         }
-        self.gate.leave(much);
+        self.gate.leave(amount);
         let Client::One(name) = client else { return };
         let mut by_client = self.by_client.lock();
         if let Some(taken) = by_client.get_mut(&name) {
-            *taken -= much;
+            *taken -= amount;
             if *taken == 0 {
                 by_client.remove(&name);
             }

@@ -56,7 +56,7 @@ use crate::http::auth::cors::Origins;
 use crate::http::auth::denial_limits::DenialLimits;
 pub(in crate::http) use crate::http::auth::key_use::KeyFigures;
 use crate::http::auth::keys::{KeyHash, KeyId, KeyScope, Keys};
-use crate::http::auth::rate::{Rates, RequestsPerSecond};
+use crate::http::auth::rate::{Counted, Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
@@ -313,11 +313,12 @@ impl Access {
         operation: &Operation,
         request: &ServiceRequest,
         engine: Option<&Engine>,
+        counted: Counted,
     ) -> Result<Option<Caller>, Problem> {
         if operation.needs == Needs::Nothing {
             return Ok(None);
         }
-        let caller = self.caller(operation, request, engine).or_else(|denial| {
+        let caller = self.caller(operation, request, engine, counted).or_else(|denial| {
             let denial = self.count_denial(denial, request.peer_addr());
             let headers = request.headers();
             let names_none = matches!(credentials::of_header(headers), Ok(None));
@@ -351,10 +352,11 @@ impl Access {
         operation: &Operation,
         request: &ServiceRequest,
         engine: Option<&Engine>,
+        counted: Counted,
     ) -> Result<Caller, Denial> {
         let (headers, peer) = (request.headers(), request.peer_addr());
-        let rated =
-            |caller: Caller| self.rates.as_ref().map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
+        let rates = self.rates.as_ref().filter(|_| counted == Counted::NotYet);
+        let rated = |caller: Caller| rates.map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
         let Some(keys) = self.keys() else {
             let reads = operation.method == Method::GET && !operation.lasts;
             browser::check(&self.hosts, &self.origins, headers, reads)?;
@@ -373,7 +375,7 @@ impl Access {
                 false => Err(Denial::Missing),
             };
         };
-        let caller = rated(self.authenticate(&keys, credential, peer, engine)?)?;
+        let caller = rated(self.authenticate(&keys, credential, peer, engine, counted)?)?;
         caller.may(operation.needs, user_in_path(request.match_info().as_str()).map(|(user, _)| user))?;
         Ok(caller)
     }
@@ -385,6 +387,7 @@ impl Access {
         credential: &str,
         peer: Option<SocketAddr>,
         engine: Option<&Engine>,
+        counted: Counted,
     ) -> Result<Caller, Denial> {
         let (now, address) = (self.clock.now(), self.proxies.counted(peer));
         let check = Check { signatures: &self.signatures, address, at: Instant::now() };
@@ -393,7 +396,9 @@ impl Access {
             self.check_lifetime(user, now)?;
             engine.map_or(Ok(()), |engine| validity::check_revoked(user, engine))?;
         }
-        keys.note_use(&caller, now);
+        if counted == Counted::NotYet {
+            keys.note_use(&caller, now);
+        }
         Ok(caller)
     }
 
@@ -421,7 +426,7 @@ impl Access {
         engine: &Engine,
     ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = self.authenticate(&keys, credential, peer, Some(engine));
+        let caller = self.authenticate(&keys, credential, peer, Some(engine), Counted::NotYet);
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
         caller.map_err(|denial| self.count_denial(denial, peer))
     }

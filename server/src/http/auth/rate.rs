@@ -41,6 +41,14 @@ impl FromStr for RequestsPerSecond {
     }
 }
 
+/// Whether a request still has to be counted: against the rate of its caller, and as a use of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::http) enum Counted {
+    NotYet,
+    /// Only its credentials are checked again.
+    Before,
+}
+
 /// The hash of a client. Clients are stored as hashes, so that no identifying data is stored.
 type Client = u64;
 

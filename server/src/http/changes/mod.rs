@@ -87,7 +87,8 @@ pub(in crate::http) async fn changes(
     if request.method() == Method::HEAD {
         return Ok(response.finish());
     }
-    if limit.is_none() {
+    // Events are awaited however many are wanted; lines end with what there is.
+    if format == Format::EventStream {
         request.extensions_mut().insert(Endless);
     }
     let session_expiry = SessionExpiry::of(&access, &caller, &engine);

@@ -27,6 +27,7 @@ use tracing::warn;
 use crate::http::admission::OtherLimits;
 use crate::http::admission::{Admission, Permit, Reservation};
 use crate::http::auth::caller::client_of;
+use crate::http::auth::rate::Counted;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::caching;
 use crate::http::client::Client;
@@ -79,6 +80,11 @@ pub(in crate::http) struct PipelineState {
 }
 
 impl PipelineState {
+    /// Returns true if a request took long for what it asks. One that waits for events, or for the recovery, is not slow.
+    fn is_slow(&self, operation: &Operation, took: Duration) -> bool {
+        took >= self.slow && !operation.lasts
+    }
+
     /// Keeps a slow request for operators, with the status and the id of its response.
     fn note_slow(&self, pipeline: Pipeline, took: Duration, answer: Option<(u16, Box<str>)>) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -175,7 +181,7 @@ impl Pipeline {
         let (status, took) = (response.status(), in_progress.began.elapsed());
         state.requests.count(self.nth, status, took);
         refused.into_iter().for_each(|code| state.requests.count_refusal(code));
-        let is_slow = took >= state.slow && operation.work != WorkKind::Live;
+        let is_slow = state.is_slow(operation, took);
         let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
         let given = given_id(response.request());
         // A successful request gets an id only if the client sent one, because it need not be found in logs.
@@ -264,7 +270,7 @@ impl Drop for RequestInProgress {
         }
         let (Pipeline { nth, operation }, took) = (self.pipeline, self.began.elapsed());
         self.state.requests.count_gone(nth, took);
-        if took >= self.state.slow && operation.work != WorkKind::Live {
+        if self.state.is_slow(operation, took) {
             let took_ms = took.as_millis() as u64;
             warn!(operation = operation.name, took_ms, "a client disconnected before the response");
             self.state.note_slow(self.pipeline, took, None);
@@ -301,11 +307,11 @@ async fn admit<'a>(
         request.extensions_mut().insert(Open);
         state.open_paths.enter(request.peer_addr())?;
     }
-    let mut entered = enter(state, operation, request);
+    let mut entered = enter(state, operation, request, Counted::NotYet);
     if starting::should_wait(&state.engine_cell, operation, request, entered.as_ref().err()) {
         // In a box, so that the futures of other requests are not larger.
         Box::pin(starting::wait(state, request.peer_addr())).await?;
-        entered = enter(state, operation, request);
+        entered = enter(state, operation, request, Counted::Before);
     }
     let (caller, admission) = entered?;
     if caller.as_ref().is_some_and(Caller::is_known) {
@@ -342,6 +348,7 @@ fn enter<'a>(
     state: &'a PipelineState,
     operation: &Operation,
     request: &mut ServiceRequest,
+    counted: Counted,
 ) -> Result<(Option<Caller>, &'a Arc<Admission>), Problem> {
     #[cfg(feature = "cluster")]
     if let Some(peers) = &state.peers
@@ -354,7 +361,7 @@ fn enter<'a>(
         request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
         return Ok((Some(caller), admission));
     }
-    Ok((state.access.enter(operation, request, state.engine_cell.engine())?, &state.admission))
+    Ok((state.access.enter(operation, request, state.engine_cell.engine(), counted)?, &state.admission))
 }
 
 /// Returns the declared length of the body; `None` for a chunked body.

@@ -109,7 +109,7 @@ fn restore_upgrade(request: &mut ServiceRequest) {
 /// Marks a request that needs no credentials.
 pub(in crate::http) struct Open;
 
-/// Marks a request whose response goes on until the client or the server ends it.
+/// Marks a request whose response waits for events, so that it may go on until the client or the server ends it.
 pub(in crate::http) struct Endless;
 
 /// A response body with the values that must be dropped when it is sent.

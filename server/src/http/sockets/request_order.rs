@@ -10,7 +10,7 @@
 //! Not responsible for:
 //! - finding the boundaries of requests ([`super::framing`]).
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -115,7 +115,7 @@ impl<T: AsyncWrite + Unpin> RequestOrder<T> {
         while !self.asking.is_empty() {
             let written = ready!(Pin::new(&mut self.socket).poll_write(task, self.asking))?;
             if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                return Poll::Ready(Err(ErrorKind::WriteZero.into()));
             }
             self.asking = &self.asking[written..];
         }
@@ -145,11 +145,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
                 this.connection.register(task.waker());
                 // The socket is not polled here, so it cannot report that the connection was ended.
                 let is_ended = this.connection.is_ended();
-                return if is_ended {
-                    Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
-                } else {
-                    Poll::Pending
-                };
+                return if is_ended { Poll::Ready(Err(ErrorKind::ConnectionAborted.into())) } else { Poll::Pending };
             }
             // The socket is read also while bytes are buffered, because only reading detects a closed connection.
             match Pin::new(&mut this.socket).poll_read(task, into) {
@@ -157,6 +153,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
                     this.connection.register(task.waker());
                     return Poll::Pending;
                 }
+                // Many clients of TLS close their sending side without `close_notify`. Somebody on the way could do that too, but nothing
+                // that is cut off is taken for whole, because each request says where it ends. The end inside of one stays a failure.
+                Poll::Ready(Err(cause)) if cause.kind() == ErrorKind::UnexpectedEof && this.framing.is_between() => {}
                 Poll::Ready(read) => read?,
             }
             if into.filled().len() == before {

@@ -138,6 +138,22 @@ fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for()
 }
 
 #[test]
+fn a_consumer_of_events_that_closes_its_sending_side_is_not_kept_even_if_it_wants_only_some() {
+    let server = server();
+    published(&server, "bob", &json!("one"));
+    for limit in ["", "&limit=100"] {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = "Host: localhost\r\nAccept: text/event-stream";
+        write!(socket, "GET /v1/changes?after=0{limit} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n0\r\n\r\n"), "{limit}: {answer}");
+    }
+}
+
+#[test]
 fn a_stream_has_all_that_eight_writers_were_answered_in_their_order() {
     const WRITERS: usize = 8;
     let server = server();

@@ -9,6 +9,7 @@ use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
+use tidewire_server::http::auth::{Access, AccessOptions};
 use tidewire_server::http::engine_cell::EngineCell;
 use tidewire_server::http::state::HttpState;
 
@@ -24,6 +25,33 @@ fn recovering(phase: &'static str, wait_max: Duration, engine: &Engine) -> (Serv
     let access = Arc::new(access());
     let state = HttpState { access, recovery_wait_max: wait_max, ..HttpState::from(engine_cell.clone()) };
     (Server::serving(state, engine.clone()), engine_cell)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
+    const BURST: usize = 2;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    std::fs::write(&file, tokens::file()).unwrap();
+    for (file, credential) in [(None, "none"), (Some(file), &*tokens::token("ann"))] {
+        let (engine, engine_cell) = (Engine::start(EngineConfig::default()), EngineCell::default());
+        engine_cell.progress().enter("replaying the journal");
+        let rate = Some((BURST / 2).to_string().parse().unwrap());
+        let access = Arc::new(Access::open(AccessOptions { file, rate, ..AccessOptions::default() }).unwrap());
+        let state = HttpState { access, recovery_wait_max: PATIENCE, ..HttpState::from(engine_cell.clone()) };
+        let admission = Arc::clone(&state.admission);
+        let server = Server::serving(state, engine.clone());
+        let held: Vec<_> = (0..BURST).map(|_| events(&server, "/v1/users/ann/events", credential)).collect();
+        let (began, are_held) = (Instant::now(), format!("name: \"live_starting\", limit: 1024, taken: {BURST}"));
+        while !format!("{admission:?}").contains(&are_held) {
+            assert!(began.elapsed() < PATIENCE, "{admission:?}");
+        }
+        engine_cell.set(engine);
+        for stream in held {
+            let (status, text) = answer(stream, "\"hello\"");
+            assert_eq!(status, 200, "{credential}: {text}");
+        }
+    }
 }
 
 /// Requests an event stream.
