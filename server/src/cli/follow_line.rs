@@ -27,6 +27,8 @@ const TIME: &str = "with the time of the follow, which is not imported";
 const LIKE_A_HEADER: &str =
     "used as an edge, though it is like names of columns: those are `follower` and `source`, apart by a comma or a tab";
 
+const IF_AN_EDGE: &str = "or if this line is an edge, write it with spaces, not commas or tabs";
+
 /// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -38,33 +40,21 @@ enum Column {
     Time,
 }
 
-/// Names of columns, in small letters and without all other characters.
+/// Names of columns, in small letters and without all other characters. Systems use `source,target` and `src,dst` in both directions, so two
+/// of these do not say who follows whom.
 const NAMES: &[(Column, &[&str])] = &[
-    (Column::Follower, &["follower", "followerid", "followeruserid", "from", "fromid", "fromuser", "fromuserid"]),
-    (
-        Column::Source,
-        &[
-            "source",
-            "sourceid",
-            "followee",
-            "followeeid",
-            "followed",
-            "followedid",
-            "followeduserid",
-            "following",
-            "followingid",
-            "to",
-            "toid",
-            "touser",
-            "touserid",
-            "target",
-            "targetid",
-        ],
-    ),
-    (Column::User, &["user", "userid", "username"]),
+    (Column::Follower, &["follower", "from"]),
+    (Column::Source, &["source", "followee", "followed", "following", "to", "target", "src", "dst", "destination"]),
+    (Column::User, &["user"]),
     (Column::Hidden, &["hidden", "ishidden"]),
     (Column::Time, &["since", "createdat", "followedat", "time", "timestamp", "date"]),
 ];
+
+/// What may come after the name of a side, also several of them: `followerUserName`.
+const SIDE_SUFFIXES: &[&str] = &["uid", "id", "name", "user"];
+
+/// The ends of `follow…` as a part of a name.
+const FOLLOW_ENDINGS: &[&str] = &["", "s", "er", "ers", "ed", "ee", "ees", "ing"];
 
 /// The words of the column `hidden`.
 const TRUTHS: &[(&str, bool)] = &[
@@ -96,7 +86,7 @@ impl EdgeLines {
     /// Parses the edge of a line. Returns `None` for an empty line, a comment or a header.
     ///
     /// # Errors
-    /// If there is no edge in the line, or if the header has a column that is not known.
+    /// If there is no edge in the line, or if a first line like names of columns has one that is not known.
     pub(crate) fn parse(&mut self, line: &str, report: &mut Report) -> Result<Option<Edge>, Unusable> {
         let text = line.split('#').next().unwrap_or("");
         if text.trim().is_empty() {
@@ -104,7 +94,7 @@ impl EdgeLines {
         }
         if !std::mem::replace(&mut self.has_begun, true) {
             self.header = Header::read(text)?;
-            if self.header.is_none() && text.split(is_separator).any(|word| side(word).is_some()) {
+            if self.header.is_none() && are_names(&words(text), text) {
                 report.note(LIKE_A_HEADER);
             }
         }
@@ -122,7 +112,7 @@ impl EdgeLines {
 
 /// Parses a line of a file without names of columns.
 fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
-    let words: Vec<&str> = text.split(is_separator).map(unquoted).filter(|word| !word.is_empty()).collect();
+    let words = words(text);
     let unknown = || format!("expected `follower source`, found {} words", words.len());
     let [follower, source, rest @ ..] = &words[..] else { return Err(unknown().into()) };
     let (hidden, rest) = match rest {
@@ -136,6 +126,10 @@ fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
         report.note(TIME);
     }
     edge(follower, source, hidden)
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split(is_separator).map(unquoted).filter(|word| !word.is_empty()).collect()
 }
 
 fn is_separator(character: char) -> bool {
@@ -174,29 +168,90 @@ fn edge(follower: &str, source: &str, hidden: bool) -> Result<Edge, Unusable> {
 fn column(name: &str) -> Option<Column> {
     let letters = name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase());
     let letters: String = letters.collect();
-    NAMES.iter().find(|(_, names)| names.contains(&letters.as_str())).map(|(column, _)| *column)
+    named(&letters).or_else(|| {
+        let mut letters = letters.as_str();
+        while let Some(shorter) = SIDE_SUFFIXES.iter().find_map(|suffix| letters.strip_suffix(suffix)) {
+            letters = shorter;
+            let side = named(letters).filter(|column| !matches!(column, Column::Hidden | Column::Time));
+            if side.is_some() {
+                return side;
+            }
+        }
+        None
+    })
 }
 
-/// The same, if it is one side of an edge.
-fn side(name: &str) -> Option<Column> {
-    column(name).filter(|column| matches!(column, Column::Follower | Column::Source | Column::User))
+fn named(letters: &str) -> Option<Column> {
+    NAMES.iter().find(|(_, names)| names.contains(&letters)).map(|(column, _)| *column)
+}
+
+/// Returns true if these words of the first line are like names of columns, known or not: an edge that is taken for names is refused, and
+/// can be written otherwise, but names that are taken for an edge become users.
+fn are_names<Word: AsRef<str>>(all: &[Word], text: &str) -> bool {
+    // The mark of a hidden edge is also the name of a column.
+    let is_marked = words(text).get(2) == Some(&HIDDEN);
+    let mut names = all.iter().map(Word::as_ref).filter(|name| !name.is_empty() && !(is_marked && *name == HIDDEN));
+    let is_tag = |name: &str| SourceId::new(name).is_ok_and(|id| !id.is_user());
+    if names.clone().any(is_tag) {
+        return false;
+    }
+    names.clone().any(|name| column(name).is_some() || is_about_follows(name))
+        || (names.clone().next().is_some() && names.all(ends_as_a_name))
+}
+
+/// Returns true for `followed_by`. Users may be numbered: `follower_17`.
+fn is_about_follows(name: &str) -> bool {
+    let is_follow = |part: &String| part.strip_prefix("follow").is_some_and(|end| FOLLOW_ENDINGS.contains(&end));
+    !name.contains(|character: char| character.is_ascii_digit()) && parts(name).iter().any(is_follow)
+}
+
+/// Returns true for `artistId`, and for `id_1` beside `id_2`.
+fn ends_as_a_name(name: &str) -> bool {
+    let name = name.strip_suffix(['1', '2']).unwrap_or(name);
+    parts(name).last().is_some_and(|part| ["id", "uid", "name", "username"].contains(&part.as_str()))
+}
+
+/// The parts of a name in `camelCase`, or with other characters between them, in small letters.
+fn parts(name: &str) -> Vec<String> {
+    let (mut parts, mut after_small) = (vec![String::new()], false);
+    for character in name.chars() {
+        if !character.is_alphanumeric() || (after_small && character.is_uppercase()) {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| character.is_alphanumeric()) {
+            part.extend(character.to_lowercase());
+        }
+        after_small = character.is_lowercase();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The names that columns may have.
+fn known_names() -> String {
+    let names: Vec<String> = NAMES.iter().map(|(_, names)| names.join(", ")).collect();
+    names.join("; ")
 }
 
 impl Header {
-    /// Parses the first line of a file. It is a header if it names both sides of an edge, and is apart by other characters than spaces: two
-    /// words may be an edge between users who are called so.
+    /// Parses the first line of a file. It is a header if it is like names of columns, and is apart by other characters than spaces: with
+    /// spaces it is an edge between users who are called so.
+    ///
+    /// # Errors
+    /// If a column is not known, or if the columns are not the two sides of an edge.
     fn read(text: &str) -> Result<Option<Self>, Unusable> {
         let Some(delimiter) = ['\t', ',', ';'].into_iter().find(|character| text.contains(*character)) else {
             return Ok(None);
         };
         let names = fields(text, delimiter).unwrap_or_default();
-        if names.iter().filter_map(|name| side(name)).count() < 2 {
+        if !are_names(&names, text) {
             return Ok(None);
         }
         let mut columns = Vec::with_capacity(names.len());
         for name in &names {
-            let why =
-                || format!("column {name:?} is not known: remove it; known are follower, source, hidden and since");
+            let why = || {
+                format!("column {name:?} is not known: rename or remove it, {IF_AN_EDGE}; known are {}", known_names())
+            };
             columns.push(column(name).ok_or_else(|| Unusable::File(why()))?);
         }
         let count = |wanted| columns.iter().filter(|column| **column == wanted).count();
@@ -205,7 +260,9 @@ impl Header {
             [0, 1, 1] => Some(Column::Follower),
             [1, 0, 1] => Some(Column::Source),
             _ => {
-                let why = format!("the columns {names:?} do not say who follows whom: name them follower and source");
+                let why = format!(
+                    "the columns {names:?} do not say who follows whom: name one follower and one source, {IF_AN_EDGE}"
+                );
                 return Err(Unusable::File(why));
             }
         };
@@ -332,6 +389,13 @@ mod tests {
             ("user_id\tfollowee_id", "a\tb"),
             ("user_id,follower_id", "b,a"),
             ("from,to", " a , b "),
+            ("follower_username,followed_username", "a,b"),
+            ("followerName,followeeName", "a,b"),
+            ("FOLLOWEE_NAME;FOLLOWER_NAME", "b;a"),
+            ("followingUserName,follower_user_id", "b,a"),
+            ("to_uid\tfrom_uid", "b\ta"),
+            ("username,following_username", "a,b"),
+            ("follower,dst", "a,b"),
             ("followerId,followedId,hidden", "a,b"),
             ("hidden,source,follower", ",b,a"),
             ("hidden,source,follower", "No,b,a"),
@@ -367,10 +431,38 @@ mod tests {
             ("follower,source,weight", "column \"weight\" is not known"),
             ("id,follower_id,followee_id", "column \"id\" is not known"),
             ("source,target", "the columns [\"source\", \"target\"] do not say who follows whom"),
+            ("source_id,target_id", "the columns [\"source_id\", \"target_id\"] do not say who follows whom"),
+            ("src,dst", "the columns [\"src\", \"dst\"] do not say who follows whom"),
+            ("Source\tDestination", "the columns [\"Source\", \"Destination\"] do not say who follows whom"),
+            ("src,dst,weight", "column \"weight\" is not known"),
+            ("follower_id,follower_name,source", "the columns [\"follower_id\", \"follower_name\", \"source\"] do not"),
+            ("follower,since", "the columns [\"follower\", \"since\"] do not say who follows whom"),
+            ("user,bob", "column \"bob\" is not known"),
+            ("user_id,friend_id", "column \"friend_id\" is not known"),
+            ("follower,artist", "column \"artist\" is not known"),
+            ("fan;artist;created_at", "column \"fan\" is not known"),
+            ("fan,hidden", "column \"fan\" is not known"),
+            ("follower,artist,hidden", "column \"artist\" is not known"),
+            ("followed_by,who", "column \"followed_by\" is not known"),
+            ("Person,IsFollowing", "column \"Person\" is not known"),
+            ("who-follows\twhom", "column \"who-follows\" is not known"),
+            ("fanId,artistID", "column \"fanId\" is not known"),
+            ("fan_id,artist_name,hidden", "column \"fan_id\" is not known"),
+            ("Fan Username,Artist Username", "column \"Fan Username\" is not known"),
+            ("\"id\",\"name\"", "column \"id\" is not known"),
+            ("id_1,id_2", "column \"id_1\" is not known"),
             ("user,user_id", "the columns [\"user\", \"user_id\"] do not say who follows whom"),
         ] {
-            assert!(read(&[header]).0[0].starts_with(&format!("file: {why}")), "{header:?}");
+            let (read, notes) = read(&[header]);
+            assert!(read[0].starts_with(&format!("file: {why}")), "{header:?}: {read:?}");
+            assert!(read[0].contains("if this line is an edge, write it with spaces"), "{header:?}: {read:?}");
+            assert_eq!(notes, [], "{header:?}");
         }
+        assert!(read(&["fan_id,artist_id"]).0[0].ends_with(
+            "; known are follower, from; source, followee, followed, \
+            following, to, target, src, dst, destination; user; hidden, ishidden; since, createdat, followedat, time, \
+            timestamp, date"
+        ));
     }
 
     #[test]
@@ -379,7 +471,21 @@ mod tests {
             read(&["follower source", "a b"]),
             (vec!["follower>source".into(), "a>b".into()], vec![(LIKE_A_HEADER, 1)])
         );
-        assert_eq!(read(&["user,bob"]), (vec!["user>bob".to_owned()], vec![(LIKE_A_HEADER, 1)]));
+        for (text, edge) in [("user bob", "user>bob"), ("fan_id artist_id hidden", "fan_id>artist_id?")] {
+            assert_eq!(read(&[text]), (vec![edge.to_owned()], vec![(LIKE_A_HEADER, 1)]), "{text}");
+        }
+        for (text, edge) in [
+            ("david,sigrid", "david>sigrid"),
+            ("user1,user2", "user1>user2"),
+            ("user_1\tuser_2", "user_1>user_2"),
+            ("follower-17;source-4", "follower-17>source-4"),
+            ("ann,bob_id", "ann>bob_id"),
+            ("follower,tag:follow", "follower>tag:follow"),
+            ("tom,fromage,hidden", "tom>fromage?"),
+            ("a b\thidden", "a>b?"),
+        ] {
+            assert_eq!(read(&[text]), (vec![edge.to_owned()], vec![]), "{text:?}");
+        }
         assert_eq!(read(&["a,b", "follower,source"]), (vec!["a>b".into(), "follower>source".into()], vec![]));
     }
 }
