@@ -190,7 +190,8 @@ fn named(letters: &str) -> Option<Column> {
 fn are_names<Word: AsRef<str>>(all: &[Word], text: &str) -> bool {
     // The mark of a hidden edge is also the name of a column.
     let is_marked = words(text).get(2) == Some(&HIDDEN);
-    let mut names = all.iter().map(Word::as_ref).filter(|name| !name.is_empty() && !(is_marked && *name == HIDDEN));
+    let is_name = |name: &&str| !(name.is_empty() || is_marked && *name == HIDDEN);
+    let mut names = all.iter().map(Word::as_ref).filter(is_name);
     let is_tag = |name: &str| SourceId::new(name).is_ok_and(|id| !id.is_user());
     if names.clone().any(is_tag) {
         return false;

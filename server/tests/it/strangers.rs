@@ -342,7 +342,7 @@ fn a_client_that_closes_its_sending_side_gets_its_answers() {
     let upgrade =
         "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     for (sent, answered) in [
-        (post("Content-Length: 9\r\nExpect: 100-continue\r\n", "{}"), "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 "),
+        (post("Content-Length: 9\r\nExpect: 100-continue\r\n", "{}"), "HTTP/1.1 400 "),
         (post("Content-Length: 9\r\n", "{}"), "HTTP/1.1 400 "),
         (post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n"), "HTTP/1.1 400 "),
         (upgrade.to_owned(), "HTTP/1.1 426 "),
@@ -350,6 +350,8 @@ fn a_client_that_closes_its_sending_side_gets_its_answers() {
         ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 "),
     ] {
         let answer = answers_after_the_end(&server, &sent);
+        // It is sent or not, by whether the end has been read by then.
+        let answer = answer.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&answer);
         assert!(answer.starts_with(answered), "{sent}: {answer}");
     }
     assert_eq!(answers_after_the_end(&server, "GET / HTTP/1.1\r\nHos"), "", "no request");

@@ -307,7 +307,7 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
     match event {
         Event::Published { draft, .. } => draft.sources().for_each(name),
         Event::Followed { edges, .. } | Event::FollowsChanged { follows: edges, .. } => {
-            edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name)
+            edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name);
         }
         Event::Silenced { reader, source, .. } | Event::Listed { reader, source, .. } => {
             [reader, source].into_iter().for_each(name);

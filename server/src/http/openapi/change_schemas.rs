@@ -14,10 +14,6 @@ pub(super) fn all() -> Named {
     };
     let to_source = || of_user(json!({"source": source}));
     let member = || of_user(json!({"list": schema("ListName"), "source": source}));
-    let follow = optional(
-        object(json!({"follower": user, "source": source, "since": schema("Time")})),
-        &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
-    );
     let unfollow = object(json!({"follower": user, "source": source}));
     let id = || json!({"id": schema("PostId")});
     let missed = object(json!({"id": schema("PostId"), "author": user, "published_at": schema("Time")}));
@@ -40,7 +36,7 @@ pub(super) fn all() -> Named {
             ),
         ),
         ("DeletedChange", optional(message(NAMES[2], id()), &[("repost_of", schema("PostId"))])),
-        ("FollowedChange", message(NAMES[3], json!({"follows": array(follow.clone())}))),
+        ("FollowedChange", message(NAMES[3], json!({"follows": array(follow())}))),
         (
             "UnfollowedChange",
             optional(
@@ -48,7 +44,7 @@ pub(super) fn all() -> Named {
                 &[("keep", json!({"type": "boolean", "description": "What is in the feed stays there."}))],
             ),
         ),
-        ("FollowsChange", message(NAMES[5], json!({"follows": array(follow), "unfollows": array(unfollow)}))),
+        ("FollowsChange", message(NAMES[5], json!({"follows": array(follow()), "unfollows": array(unfollow)}))),
         ("MutedChange", message(NAMES[6], to_source())),
         ("UnmutedChange", message(NAMES[7], to_source())),
         ("BlockedChange", message(NAMES[8], to_source())),
@@ -89,6 +85,14 @@ fn message(kind: &str, mut properties: Value) -> Value {
     properties["type"] = json!({"const": kind});
     properties["sequence"] = json!({"type": "integer", "minimum": 0});
     object(properties)
+}
+
+/// Returns the schema of a new edge.
+fn follow() -> Value {
+    optional(
+        object(json!({"follower": schema("SourceId"), "source": schema("SourceId"), "since": schema("Time")})),
+        &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
+    )
 }
 
 /// Adds properties that may be missing.

@@ -133,7 +133,7 @@ fn tokens_whose_signature_is_good_spend_nothing_of_the_budget_for_forged_ones() 
 /// Authenticates a token from an address whose budget for forged tokens is used up.
 fn beside_a_flood(access: &Access, token: &str) -> &'static str {
     let peer = Some(SocketAddr::from(([192, 0, 2, 1], 1)));
-    let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None));
+    let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None, Counted::NotYet));
     let lasts = json!({"sub": "mal", "exp": 4_102_444_800_i64});
     let forged = |nth: u32| EncodingKey::from_secret(&[nth.to_le_bytes(), [7; 4]].concat());
     // The budget refills with time. If it did between the flood and the token, which then is invalid, it is tried again.
@@ -153,7 +153,7 @@ fn beside_a_flood(access: &Access, token: &str) -> &'static str {
 fn clients_behind_a_proxy_are_not_refused_for_what_others_there_sent_and_those_of_one_network_are() {
     for (peer, is_refused) in [("192.0.2.1:1", true), ("127.0.0.1:1", false)] {
         let (access, peer) = (Access::by(keys()), Some(peer.parse().unwrap()));
-        let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None));
+        let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None, Counted::NotYet));
         let forged: BTreeSet<_> = (0..2 * FORGED_SIGNATURES_AT_ONCE)
             .map(|nth| ask(&signed(&format!("user{nth}"), None, &[77; 32])))
             .collect();
@@ -198,17 +198,17 @@ fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
     ] {
         let access = Access::by(file(before.0, before.1, &[(66, None)]));
         let peer = Some(SocketAddr::from(([192, 0, 2, 2], 1)));
-        assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, peer, None)), "good");
+        assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, peer, None, Counted::NotYet)), "good");
         access.replace(after);
         assert_eq!(beside_a_flood(&access, &ann), expected, "{before:?}");
     }
     let access = Access::by(file(Some("feeds"), None, &[]));
-    assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, None, None)), "good");
+    assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, None, None, Counted::NotYet)), "good");
     let mut without = Keys::default();
     without.add_token(TokenKey::hs256(&[77; 32], None));
     access.replace(without);
     assert_eq!(
-        code(access.authenticate(&access.keys().unwrap(), &ann, None, None)),
+        code(access.authenticate(&access.keys().unwrap(), &ann, None, None, Counted::NotYet)),
         "invalid_token",
         "its key has gone"
     );
