@@ -1,11 +1,12 @@
 //! A1 and A14: the real program, killed under load, and started twice on one directory.
 #![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
-use std::io::Read;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,10 @@ use serde_json::{Value, json};
 
 pub struct Program {
     child: Child,
-    /// All that it says on standard error, once it has ended.
-    log: Option<JoinHandle<String>>,
+    /// What it has said on standard error so far.
+    log: Arc<Mutex<String>>,
+    /// Ends when it has said all.
+    reading: Option<JoinHandle<()>>,
     pub address: SocketAddr,
     /// Of a server without TLS.
     pub url: String,
@@ -53,7 +56,7 @@ impl Program {
         let began = Instant::now();
         while self.get("/readyz").is_none_or(|(status, _)| status != 200) {
             if let Ok(Some(status)) = self.child.try_wait() {
-                let log = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
+                let log = self.whole_log();
                 panic!("the server ended by {status} in place of starting: {log}");
             }
             assert!(began.elapsed() < Duration::from_secs(60), "the server starts");
@@ -79,14 +82,18 @@ impl Program {
     fn run(mut command: Command, port: u16) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut child = command.spawn().unwrap();
-        let mut stderr = child.stderr.take().unwrap();
-        let log = thread::spawn(move || {
-            let mut log = Vec::new();
-            let _ = stderr.read_to_end(&mut log);
-            String::from_utf8_lossy(&log).into_owned()
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::<Mutex<String>>::default();
+        let into = Arc::clone(&log);
+        let reading = thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(Result::ok) {
+                let mut log = into.lock().unwrap();
+                log.push_str(&String::from_utf8_lossy(&line));
+                log.push('\n');
+            }
         });
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        Self { child, log: Some(log), address, url: format!("http://{address}"), agent }
+        Self { child, log, reading: Some(reading), address, url: format!("http://{address}"), agent }
     }
 
     pub fn get(&self, path: &str) -> Option<(u16, Value)> {
@@ -101,6 +108,16 @@ impl Program {
         assert!(Command::new("kill").args(arguments).status().unwrap().success());
     }
 
+    /// Returns how often it has said this so far.
+    pub fn said(&self, text: &str) -> usize {
+        self.log.lock().unwrap().matches(text).count()
+    }
+
+    fn whole_log(&mut self) -> String {
+        self.reading.take().unwrap().join().unwrap();
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+
     /// Waits until it has ended by itself, and returns how, and what it had said.
     pub fn ended(mut self) -> (ExitStatus, String) {
         let began = Instant::now();
@@ -111,7 +128,7 @@ impl Program {
             assert!(began.elapsed() < Duration::from_secs(60), "the server ends");
             thread::sleep(Duration::from_millis(20));
         };
-        (status, self.log.take().unwrap().join().unwrap())
+        (status, self.whole_log())
     }
 
     pub fn kill(mut self) {
