@@ -26,10 +26,11 @@ class Change(Model):
 
 @dataclass(frozen=True)
 class PublishedChange(Change):
-    """A post was published; it is as it was then. If it is a repost, the posts `earlier_reposts` named it before, and repeat its original now."""
+    """A post was published; it is as it was then."""
 
     post: Post
     earlier_reposts: list[str] = field(default_factory=list)
+    """The posts that named this repost before it was there, and repeat its original now."""
     type: ClassVar[str] = "published"
 
 
