@@ -27,6 +27,7 @@ STREAMS = {"GET /v1/changes": "changes", "GET /v1/users/{user}/live": "live"}
 # Parameters that methods have by another name.
 # A place has a sequence and a reader.
 NAMED_OTHERWISE = {
+    ("GET /readyz", "for"): "writes",
     ("GET /v1/changes", "limit"): "page_size",
     ("GET /v1/changes", "after_reader"): "after",
     ("GET /v1/changes", "lastEventId"): "after",
