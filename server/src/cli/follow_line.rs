@@ -68,7 +68,7 @@ const TRUTHS: &[(&str, bool)] = &[
     ("1", true),
 ];
 
-/// Reads the lines of a file, of which the first may be a header.
+/// Reads the lines of a file. The first line may be a header.
 #[derive(Default)]
 pub(crate) struct EdgeLines {
     has_begun: bool,
@@ -86,7 +86,7 @@ impl EdgeLines {
     /// Parses the edge of a line. Returns `None` for an empty line, a comment or a header.
     ///
     /// # Errors
-    /// If there is no edge in the line, or if a first line like names of columns has one that is not known.
+    /// If the line has no edge, or if it is a header with an unknown column.
     pub(crate) fn parse(&mut self, line: &str, report: &mut Report) -> Result<Option<Edge>, Unusable> {
         let text = line.split('#').next().unwrap_or("");
         if text.trim().is_empty() {

@@ -158,11 +158,10 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Notifies the watched followers of new and of removed edges, each once.
+    /// Notifies the watched followers of new and of removed edges, some perhaps twice.
     fn notify_followers(&self, new: &[NewEdge], removed: &[OldEdge]) {
         let removed = removed.iter().map(|edge| &edge.follower);
         let mut followers: Vec<&SourceId> = new.iter().map(|edge| &edge.follower).chain(removed).collect();
-        followers.sort_unstable();
         followers.dedup();
         self.notify_readers(followers, Invalidation::Everything);
     }

@@ -30,7 +30,7 @@ struct Shown {
     applied: u64,
     partitions: u32,
     nodes: Vec<ShownNode>,
-    /// Earlier versions do not tell of this, nor of when nodes were heard.
+    /// Zero if a server of an earlier version answers. Its answer lacks `beat_ms` and `heard_ms` too.
     #[serde(default)]
     session_ms: u64,
     #[serde(default)]

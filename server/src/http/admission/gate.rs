@@ -1,7 +1,7 @@
 //! One limit of admission control, and the refusal when it is reached.
 //!
 //! Responsible for:
-//! - counting what is in progress, and what was refused; the share of one client in a limit.
+//! - counting what is in progress and what was refused, and bounding the share of one client.
 //!
 //! Not responsible for:
 //! - which work has which limit (`http::admission`).

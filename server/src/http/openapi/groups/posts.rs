@@ -52,8 +52,8 @@ fn publish_many() -> Documentation {
     documented("Publish many posts at once")
         .description(format!(
             "At most {POSTS_PER_REQUEST_MAX}, in this order. Each is answered or refused by itself, as by `POST /v1/posts`, in the order of \
-             `posts`; a problem has `retry_after` in place of the header `Retry-After`. They are committed together. Of each post, the answer has \
-             `id`, `author` and `published_at`."
+             `posts`; a problem has `retry_after` in place of the header `Retry-After`. After one that is refused as `overloaded`, all others \
+             are refused too. They are committed together. Of each post, the answer has `id`, `author` and `published_at`."
         ))
         .waits()
         .takes(
