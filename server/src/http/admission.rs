@@ -9,18 +9,20 @@
 //! Not responsible for:
 //! - queues inside the engine, which have their own limits; minimum transfer rates (`http::middleware::pace`).
 //!
-//! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work.
+//! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work, and a
+//! request that waits occupies a place to wait ([`turn`]).
 
 mod gate;
+pub(in crate::http) mod turn;
 
 use std::sync::Arc;
 
-use actix_web::web::Data;
-use actix_web::{HttpMessage as _, HttpRequest};
+use actix_web::HttpRequest;
 use tokio::sync::Semaphore;
 
 pub(in crate::http) use crate::http::admission::gate::Gate;
 use crate::http::admission::gate::SharedGate;
+use crate::http::admission::turn::Turn;
 use crate::http::client::Client;
 use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
@@ -47,6 +49,10 @@ const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum number of event streams that wait until the state is recovered. They do nothing meanwhile.
 const STREAMS_WAITING_MAX: usize = 1_024;
+
+/// Maximum number of requests that wait, in place of doing their work: for a record, for a delivery, or for the ids of all posts. Less than the
+/// requests that a worker may have under way at other nodes, where they may be the ones that wait.
+const WAITS_MAX: usize = 256;
 
 /// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
 const WRITE_BYTES_MAX: usize = 256 << 20;
@@ -99,22 +105,16 @@ pub struct Admission {
     metrics: Gate,
     response_bytes: SharedGate,
     starting: SharedGate,
+    waits: SharedGate,
+    delivery_waits: SharedGate,
     unread_counts: Arc<Semaphore>,
 }
 
-/// The limits on the work of a request, if they are not those of clients. The pipeline stores them in requests of other nodes, so that
-/// requests of clients cannot take their permits.
-#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
-pub(in crate::http) struct OtherLimits(pub(in crate::http) Arc<Admission>);
-
 impl Admission {
-    /// Returns the limits on the work of a request.
+    /// Returns the limits on the work of a request. What other nodes send has limits of its own, so that requests of clients cannot take their
+    /// permits.
     pub(in crate::http) fn of(request: &HttpRequest) -> Result<Arc<Self>, Problem> {
-        if let Some(OtherLimits(limits)) = request.extensions().get() {
-            return Ok(Arc::clone(limits));
-        }
-        let of_clients = request.app_data::<Data<Self>>().map(|limits| Arc::clone(limits));
-        of_clients.ok_or_else(|| Problem::internal(&"the server has no admission"))
+        Ok(Arc::clone(Turn::of(request)?.admission()))
     }
 
     /// Creates the gates with these limits.
@@ -145,6 +145,12 @@ impl Admission {
                 "event streams that wait for the recovery",
                 STREAMS_WAITING_MAX,
             ),
+            waits: SharedGate::of_count("waits", "requests that wait", WAITS_MAX),
+            delivery_waits: SharedGate::of_count(
+                "delivery_waits",
+                "publishers that wait for deliveries",
+                limits.writes,
+            ),
             unread_counts: Arc::new(Semaphore::new(UNREAD_COUNTS_MAX)),
         })
     }
@@ -155,7 +161,7 @@ impl Admission {
     }
 
     /// Returns all gates, for metrics and statistics.
-    pub(in crate::http) fn gates(&self) -> [&Gate; 12] {
+    pub(in crate::http) fn gates(&self) -> [&Gate; 14] {
         [
             &self.reads,
             &self.bulk_reads,
@@ -169,19 +175,29 @@ impl Admission {
             &self.metrics,
             &self.response_bytes.gate,
             &self.starting.gate,
+            &self.waits.gate,
+            &self.delivery_waits.gate,
         ]
     }
 
     /// Reserves bytes for a request body, before it is read.
     pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<Reservation, Problem> {
-        self.write_bytes.enter(client, bytes)?;
-        Ok(self.reserved(|admission| &admission.write_bytes, client, bytes))
+        self.reserve(|admission| &admission.write_bytes, client, bytes)
     }
 
     /// Reserves a place for an event stream that waits until the state is recovered.
     pub(in crate::http) fn wait_for_recovery(self: &Arc<Self>, client: Client) -> Result<Reservation, Problem> {
-        self.starting.enter(client, 1)?;
-        Ok(self.reserved(|admission| &admission.starting, client, 1))
+        self.reserve(|admission| &admission.starting, client, 1)
+    }
+
+    fn reserve(
+        self: &Arc<Self>,
+        of: fn(&Self) -> &SharedGate,
+        client: Client,
+        amount: usize,
+    ) -> Result<Reservation, Problem> {
+        of(self).enter(client, amount)?;
+        Ok(self.reserved(of, client, amount))
     }
 
     fn reserved(self: &Arc<Self>, of: fn(&Self) -> &SharedGate, client: Client, amount: usize) -> Reservation {
@@ -300,7 +316,7 @@ mod tests {
         assert!(admission.enter(WorkKind::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
 use crate::server::{Answer, Server};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 fn limited(limits: AdmissionLimits) -> Server {
     let engine = Engine::start(EngineConfig::default());

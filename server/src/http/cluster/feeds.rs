@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::http::admission::turn::Turn;
 use crate::http::auth::Caller;
 use crate::http::cluster::inside::{AFTER, Hop};
 use crate::http::cluster::metrics::Outcome;
@@ -38,6 +39,7 @@ pub(in crate::http) struct FeedsRequest<'a> {
     pub(in crate::http) limit: usize,
     pub(in crate::http) only_ids: bool,
     pub(in crate::http) after: Option<&'a HeaderValue>,
+    pub(in crate::http) turn: &'a Turn,
 }
 
 /// The readers whom other nodes own.
@@ -96,7 +98,7 @@ impl Peers {
         let mut looks = Looks::default();
         loop {
             let moved = self.ask_owners(request, pending, &mut elsewhere).await;
-            if moved.is_empty() || !looks.again().await {
+            if moved.is_empty() || !looks.again(request.turn).await {
                 elsewhere.entries.extend(moved.into_iter().map(|user| (user.clone(), Err(Hop::Owner.unavailable()))));
                 return elsewhere;
             }
@@ -171,8 +173,10 @@ impl Peers {
     ) -> Result<Option<Part>, Problem> {
         let broken = |cause: String| problem_of(&Failure::Lost(cause), true, Hop::Owner);
         let outgoing = self.outgoing_part(request, users)?;
-        let (answer, _permit) =
-            self.send(address, &outgoing).await.map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
+        let (answer, _permit) = self
+            .send(address, &outgoing, request.turn)
+            .await
+            .map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
         if has_moved(&answer) {
             return Ok(None);
         }

@@ -17,6 +17,7 @@ use tidewire::id::SourceId;
 use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::storage::journal::Sequence;
 
+use crate::http::admission::turn::Turn;
 use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
 use crate::http::caching;
 use crate::http::cluster::decision::{Next, next};
@@ -64,6 +65,9 @@ const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VER
 /// Maximum time that a request waits for the node that takes over a role.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// Maximum records between the one that a node has applied and one that a request waits for: more than a node applies in that time.
+const AFTER_AHEAD_MAX: u64 = 1_000_000;
+
 /// Intervals between two looks at who has a role: the first one, and the longest.
 const MOVE_LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
@@ -71,13 +75,14 @@ const MOVE_LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_mill
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 
 /// A request that the pipeline has admitted.
-pub(in crate::http) struct Admitted {
+pub(in crate::http) struct Admitted<'a> {
     pub(in crate::http) operation: &'static Operation,
     pub(in crate::http) caller: Option<Caller>,
     /// The role for which another node has sent it, or `None` if a client has.
     pub(in crate::http) hop: Option<Hop>,
     /// The interval of heartbeats on live connections.
     pub(in crate::http) heartbeat: Duration,
+    pub(in crate::http) turn: &'a Turn,
 }
 
 impl Peers {
@@ -85,10 +90,10 @@ impl Peers {
     pub(in crate::http) async fn answer(
         &self,
         request: ServiceRequest,
-        admitted: Admitted,
+        admitted: Admitted<'_>,
         handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
-        let Admitted { operation, ref caller, hop, .. } = admitted;
+        let Admitted { operation, ref caller, hop, turn, .. } = admitted;
         // The response to a refused caller is a close code, which needs no owner.
         let user = match caller {
             Some(Caller::Refused(_)) => return self.answer_here(request, &admitted, &handle).await,
@@ -100,12 +105,16 @@ impl Peers {
             let decide = || next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop);
             // Waited for first: by that record another node may own the user, and the client may know what this one does not.
             if let Some(after) = after.filter(|_| decide().ok() == Some(Next::Here))
-                && !self.cluster.has_applied(after).await
+                && let Err(problem) = self.wait_for(after, turn).await
             {
-                return Ok(request.error_response(self.not_applied_yet(after)));
+                return Ok(request.error_response(problem));
             }
             let problem = match decide() {
                 Ok(Next::Here) => {
+                    // Another node may have been asked before.
+                    if let Err(problem) = turn.resume() {
+                        return Ok(request.error_response(problem));
+                    }
                     let body = request.extensions().get::<RequestBody>().cloned();
                     let response = self.answer_here(request, &admitted, &handle).await?;
                     if !is_of_another_sequencer(&response) {
@@ -124,9 +133,9 @@ impl Peers {
                     }
                     Ok(Passed::Moved) => {
                         if let Some(after) = after
-                            && !self.cluster.has_applied(after).await
+                            && let Err(problem) = self.wait_for(after, turn).await
                         {
-                            return Ok(request.error_response(self.not_applied_yet(after)));
+                            return Ok(request.error_response(problem));
                         }
                         to.unavailable()
                     }
@@ -140,7 +149,7 @@ impl Peers {
                 }
                 Err(problem) => return Ok(request.error_response(problem)),
             };
-            if !looks.again().await {
+            if !looks.again(turn).await {
                 return Ok(request.error_response(problem));
             }
         }
@@ -149,7 +158,7 @@ impl Peers {
     async fn answer_here(
         &self,
         request: ServiceRequest,
-        Admitted { operation, caller, .. }: &Admitted,
+        Admitted { operation, caller, turn, .. }: &Admitted<'_>,
         handle: &impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
         let caller = caller.clone();
@@ -165,26 +174,38 @@ impl Peers {
         if operation.handled_by == HandledBy::AnyNode {
             return handle(request, caller).await;
         }
-        match inside::after(&request) {
-            Err(problem) => Ok(request.error_response(problem)),
-            Ok(Some(after)) if !self.cluster.has_applied(after).await => {
-                Ok(request.error_response(self.not_applied_yet(after)))
-            }
-            Ok(_) => {
-                // Before the read, so that it is not newer than this says.
-                let placement = self.cluster.placement();
-                let stale_min = STALE_MIN.max(2 * placement.beat_period());
-                let stale = placement.heard_ago().filter(|ago| *ago >= stale_min);
-                let mut response = handle(request, caller).await?;
-                // Feeds of other nodes in the answer may be older than those of this one.
-                let of_others = response.request().extensions().get::<PartsStale>().and_then(|stale| stale.0);
-                if let Some(seconds) = stale.map(|ago| ago.as_secs()).max(of_others) {
-                    response.headers_mut().insert(STALE, HeaderValue::from(seconds));
-                    caching::forbid(response.headers_mut());
-                }
-                Ok(response)
-            }
+        let applied = match inside::after(&request) {
+            Ok(Some(after)) => self.wait_for(after, turn).await,
+            Ok(None) => Ok(()),
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = applied {
+            return Ok(request.error_response(problem));
         }
+        // Before the read, so that it is not newer than this says.
+        let placement = self.cluster.placement();
+        let stale_min = STALE_MIN.max(2 * placement.beat_period());
+        let stale = placement.heard_ago().filter(|ago| *ago >= stale_min);
+        let mut response = handle(request, caller).await?;
+        // Feeds of other nodes in the answer may be older than those of this one.
+        let of_others = response.request().extensions().get::<PartsStale>().and_then(|stale| stale.0);
+        if let Some(seconds) = stale.map(|ago| ago.as_secs()).max(of_others) {
+            response.headers_mut().insert(STALE, HeaderValue::from(seconds));
+            caching::forbid(response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    /// Waits until this node has applied a sequence. A sequence that it cannot apply in the time for which requests wait is not waited for.
+    async fn wait_for(&self, after: Sequence, turn: &Turn) -> Result<(), Problem> {
+        let applied = self.cluster.placement().applied();
+        if applied >= after {
+            return Ok(());
+        }
+        if after.0 - applied.0 <= AFTER_AHEAD_MAX && turn.wait(self.cluster.has_applied(after)).await? {
+            return Ok(());
+        }
+        Err(self.not_applied_yet(after))
     }
 
     fn not_applied_yet(&self, after: Sequence) -> Problem {
@@ -197,7 +218,7 @@ impl Peers {
     async fn pass(
         &self,
         request: &mut ServiceRequest,
-        admitted: &Admitted,
+        admitted: &Admitted<'_>,
         to: Hop,
         address: &str,
     ) -> Result<Passed, Problem> {
@@ -217,14 +238,14 @@ impl Peers {
     async fn sent(
         &self,
         request: &mut ServiceRequest,
-        admitted: &Admitted,
+        admitted: &Admitted<'_>,
         to: Hop,
         address: &str,
     ) -> Result<Passed, Problem> {
         let outgoing = self.outgoing(request, admitted, to)?;
         let is_live = admitted.operation.work == WorkKind::Live;
         let slot = if is_live { Some(self.live_slot()?) } else { None };
-        let (response, permit) = match self.send(address, &outgoing).await {
+        let (response, permit) = match self.send(address, &outgoing, admitted.turn).await {
             Ok(sent) => sent,
             Err(failure @ Failure::NotSent(_)) => {
                 return Ok(Passed::NotSent(problem_of(&failure, outgoing.is_read, to)));
@@ -284,7 +305,7 @@ impl Peers {
     }
 
     /// Creates the request to the other node.
-    fn outgoing(&self, request: &ServiceRequest, admitted: &Admitted, to: Hop) -> Result<Outgoing, Problem> {
+    fn outgoing(&self, request: &ServiceRequest, admitted: &Admitted<'_>, to: Hop) -> Result<Outgoing, Problem> {
         let caller = admitted.caller.clone().ok_or_else(|| Problem::internal(&"a request without a caller"))?;
         let mut headers = self.inside_headers(caller, request.peer_addr(), to)?;
         let given = request.headers();
@@ -359,10 +380,10 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Waits until it is time to look again. Returns false if it has taken too long.
-    pub(super) async fn again(&mut self) -> bool {
+    /// Waits with a permit until it is time to look again. Returns false if it has taken too long, or others need the permit.
+    pub(super) async fn again(&mut self, turn: &Turn) -> bool {
         let began = *self.began.get_or_insert_with(Instant::now);
-        if began.elapsed() >= MOVE_WAIT_MAX {
+        if began.elapsed() >= MOVE_WAIT_MAX || turn.resume().is_err() || !turn.may_keep_permit() {
             return false;
         }
         let [first, longest] = MOVE_LOOKS;
@@ -373,7 +394,7 @@ impl Looks {
 }
 
 /// Returns the time for which the owner may send nothing on a live connection.
-fn silence_max(admitted: &Admitted) -> Duration {
+fn silence_max(admitted: &Admitted<'_>) -> Duration {
     // There are no heartbeats before the client has authenticated.
     let until_known = match admitted.caller {
         Some(Caller::Unauthenticated) => LIVE_UNAUTHENTICATED_TIME,

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::warn;
 
+use crate::http::admission::turn::Turn;
 use crate::http::cluster::Cluster;
 use tidewire::error_text::error_text;
 use tidewire::throttle::Throttle;
@@ -88,16 +89,26 @@ impl Peers {
         &self.cluster
     }
 
-    /// Sends a request to the node at `address`. The permit must be kept until the body of the answer is read. A read is sent once more if the
-    /// connection breaks before the answer begins: it was a kept one, perhaps, which the other node was closing.
+    /// Sends a request to the node at `address`. The permit must be kept until the body of the answer is read. It takes the place of the permit
+    /// for work here, so that a node that hangs does not keep this one from its own work. A read is sent once more if the connection breaks
+    /// before the answer begins: it was a kept one, perhaps, which the other node was closing.
     pub(super) async fn send(
         &self,
         address: &str,
         outgoing: &Outgoing,
+        turn: &Turn,
     ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), Failure> {
-        let permit = timeout(CONNECT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?;
+        turn.pause();
+        let permit = self.permit(turn).await.ok_or(Failure::Overloaded)?;
         Ok((self.send_without_permit(address, outgoing).await?, permit))
+    }
+
+    async fn permit(&self, turn: &Turn) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Some(permit);
+        }
+        let _place = turn.place().ok()?;
+        timeout(CONNECT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
     }
 
     /// Does the same without a permit, for requests that have a limit of their own.

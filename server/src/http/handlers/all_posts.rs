@@ -16,6 +16,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use tokio::sync::Mutex;
 
+use crate::http::admission::turn::Turn;
 use crate::http::answer;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
@@ -88,7 +89,7 @@ pub(in crate::http) async fn list(
     let bounds = bounds(&Parameters::read(&request, &["after", "limit"])?)?;
     let collecting = ListedIds::get(listed.into_inner(), Engine::clone(&engine), bounds.after.is_none());
     // In a task of its own, so that clients who leave and ask again find the ids, in place of collecting them once more.
-    let ids = rt::spawn(collecting).await.map_err(|_| Error::ShuttingDown)??;
+    let ids = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let page = engine.posts_after(Arc::clone(&ids), bounds).await?;
     Ok(answer::json_text(json(&page, &ids)))
 }

@@ -19,7 +19,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tracing::warn;
 
-use crate::http::admission::Admission;
+use crate::http::admission::turn::Turn;
 use crate::http::answer;
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller};
@@ -96,12 +96,10 @@ pub(in crate::http) async fn read(
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let Feeds { users, limit, fields } = parse(body.json_bytes(&request)?)?;
-    let admission = Admission::of(&request)?;
-    // The pipeline has admitted one page.
-    let _more = admission.enter_many(WorkKind::BulkRead, users.len().saturating_sub(1))?;
+    let turn = Turn::of(&request)?;
     let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });
     let client = client_of(Some(&caller), peer);
-    let (caller, engine, access, admission) = (&caller, &engine, &access, &admission);
+    let (caller, engine, access, admission) = (&caller, &engine, &access, turn.admission());
     let is_inside = is_inside(&request);
     // The node that the client has reached counts the readers.
     let count = |nth: usize, user: &SourceId| {
@@ -114,12 +112,13 @@ pub(in crate::http) async fn read(
         users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
     #[cfg(feature = "cluster")]
     let (admit, mut elsewhere) = {
-        let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count).await;
+        let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count, &turn).await;
         if is_inside && !elsewhere.entries.is_empty() {
             return Ok(cluster::moved(&Hop::Owner.unavailable()));
         }
         let Elsewhere { entries, admitted, .. } = elsewhere;
         let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { count(nth, user) };
+        turn.resume()?;
         (admit, entries)
     };
     #[cfg(not(feature = "cluster"))]
@@ -129,6 +128,8 @@ pub(in crate::http) async fn read(
         engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
     };
     let here: Vec<_> = distinct.into_iter().filter(|(_, user)| !elsewhere.contains_key(*user)).collect();
+    // The pipeline has admitted one page, and other nodes admit what they read.
+    let _more = admission.enter_many(WorkKind::BulkRead, here.len().saturating_sub(1))?;
     let mut pages = stream::iter(here).map(page).buffered(PAGES_AT_ONCE);
     let mut json = String::from(r#"{"feeds":["#);
     // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.
@@ -185,6 +186,7 @@ async fn elsewhere(
     (limit, fields): (usize, Fields),
     users: &[(usize, &SourceId)],
     admit: impl FnMut(usize, &SourceId) -> Result<(), Problem>,
+    turn: &Turn,
 ) -> Elsewhere {
     let Some(peers) = request.app_data::<Data<Peers>>() else { return Elsewhere::default() };
     let asked = FeedsRequest {
@@ -194,6 +196,7 @@ async fn elsewhere(
         limit,
         only_ids: matches!(fields, Fields::Ids),
         after: request.headers().get("tidewire-after"),
+        turn,
     };
     let elsewhere = peers.feeds(&asked, users.iter().copied(), admit).await;
     request.extensions_mut().insert(elsewhere.stale);

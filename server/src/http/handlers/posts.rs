@@ -8,6 +8,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+#[cfg(feature = "cluster")]
+use crate::http::admission::turn::Turn;
 use crate::http::answer;
 use crate::http::auth::{Access, Caller, Denial};
 use crate::http::caching::{self, Tag};
@@ -204,8 +206,10 @@ pub(in crate::http) async fn delete(
 /// Waits until the other nodes of a cluster have delivered what this one has published.
 #[cfg(feature = "cluster")]
 pub(super) async fn delivered_elsewhere(request: &HttpRequest) {
-    if let Some(peers) = request.app_data::<Data<crate::http::cluster::Peers>>() {
-        peers.delivered_elsewhere().await;
+    if let Some(peers) = request.app_data::<Data<crate::http::cluster::Peers>>()
+        && let Ok(turn) = Turn::of(request)
+    {
+        turn.wait_for_delivery(peers.delivered_elsewhere()).await;
     }
 }
 

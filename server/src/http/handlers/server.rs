@@ -10,6 +10,8 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+#[cfg(feature = "cluster")]
+use crate::http::admission::turn::Turn;
 use crate::http::admission::{Admission, Gate};
 #[cfg(feature = "cluster")]
 use crate::http::cluster::Peers;
@@ -99,7 +101,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
     let peers = request.app_data::<Data<Peers>>().ok_or_else(no_cluster)?;
     let placement = peers.cluster().placement();
     if let Some(sequence) = delivered
-        && !peers.cluster().has_delivered(&engine, Sequence(sequence)).await
+        && !Turn::of(&request)?.wait(peers.cluster().has_delivered(&engine, Sequence(sequence))).await?
     {
         let detail = format!("this node has not delivered all posts up to {sequence} yet");
         return Err(Problem::unavailable("not_applied_yet", detail).retry_soon());

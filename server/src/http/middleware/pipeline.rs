@@ -23,9 +23,8 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
-#[cfg(feature = "cluster")]
-use crate::http::admission::OtherLimits;
-use crate::http::admission::{Admission, Permit, Reservation};
+use crate::http::admission::turn::Turn;
+use crate::http::admission::{Admission, Reservation};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::rate::Counted;
 use crate::http::auth::{Access, Caller, cors};
@@ -156,15 +155,17 @@ impl Pipeline {
         let mut in_progress =
             RequestInProgress { state: Data::clone(&state), pipeline: self, began: Instant::now(), is_answered: false };
         let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
-            Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
-                let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
+            Ok(Admitted { caller, client, turn, shows_failures, _body }) => {
+                let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle, &turn).await;
                 let answered = match answered {
                     Ok(response) => {
                         let response = caching::validated(compression::varying(response, state.compress_from));
-                        Ok(guard_response(&state, admission, operation.work, client, response).await)
+                        Ok(guard_response(&state, turn.admission(), operation.work, client, response).await)
                     }
                     failed => failed,
                 };
+                // The body of the response may keep the request.
+                turn.pause();
                 (answered, shows_failures)
             }
             Err(problem) => (Ok(request.error_response(problem)), false),
@@ -211,12 +212,13 @@ async fn handle_here_or_elsewhere(
     request: ServiceRequest,
     caller: Option<Caller>,
     handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    turn: &Turn,
 ) -> Result<ServiceResponse, Error> {
     let Some(peers) = &state.peers else { return handle(request, caller).await };
     let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
     let hop = request.extensions().get::<Hop>().copied();
     // In a box, so that the futures of servers without a cluster are not larger.
-    Box::pin(peers.answer(request, cluster::Admitted { operation, caller, hop, heartbeat }, handle)).await
+    Box::pin(peers.answer(request, cluster::Admitted { operation, caller, hop, heartbeat, turn }, handle)).await
 }
 
 /// The interval of heartbeats of other nodes, as long as this one is not recovered.
@@ -231,6 +233,7 @@ async fn handle_here_or_elsewhere(
     request: ServiceRequest,
     caller: Option<Caller>,
     handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    _: &Turn,
 ) -> Result<ServiceResponse, Error> {
     handle(request, caller).await
 }
@@ -279,24 +282,22 @@ impl Drop for RequestInProgress {
 }
 
 /// The reservation and the permit of a request, which are held until the handler has answered.
-struct Admitted<'a> {
-    /// The limits by which the request is admitted.
-    admission: &'a Arc<Admission>,
+struct Admitted {
     /// The caller, or `None` if the operation needs no credentials.
     caller: Option<Caller>,
     client: Client,
     /// True if the caller may see the internal details of failures.
     shows_failures: bool,
+    turn: Rc<Turn>,
     _body: Option<Reservation>,
-    _permit: Permit,
 }
 
 /// Admits a request to its handler and reads its body. The work permit is taken only after the body is read, however slowly it arrives.
-async fn admit<'a>(
-    state: &'a PipelineState,
+async fn admit(
+    state: &PipelineState,
     operation: &Operation,
     request: &mut ServiceRequest,
-) -> Result<Admitted<'a>, Problem> {
+) -> Result<Admitted, Problem> {
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
     let is_upgrade = is_websocket(request.headers());
     if is_upgrade && (operation.work != WorkKind::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
@@ -339,8 +340,9 @@ async fn admit<'a>(
         let read = body::read(&mut request.take_payload(), length, &state.pace).await?;
         request.extensions_mut().insert(RequestBody(read));
     }
-    let permit = admission.enter(operation.work)?;
-    Ok(Admitted { admission, caller, client, shows_failures, _body: reservation, _permit: permit })
+    let turn = Turn::begin(admission, operation.work, client)?;
+    request.extensions_mut().insert(Rc::clone(&turn));
+    Ok(Admitted { caller, client, shows_failures, turn, _body: reservation })
 }
 
 /// Authenticates a request. Returns its caller, and the limits on its work: what other nodes send has limits of its own.
@@ -357,7 +359,6 @@ fn enter<'a>(
     {
         let admission = peers.cluster().admission();
         request.extensions_mut().insert(hop);
-        request.extensions_mut().insert(OtherLimits(Arc::clone(admission)));
         request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
         return Ok((Some(caller), admission));
     }

@@ -165,6 +165,21 @@ fn a_read_that_waits_for_a_write_is_answered_by_the_node_that_has_the_reader_by_
 }
 
 #[test]
+fn a_record_that_a_node_cannot_apply_soon_is_not_waited_for() {
+    let nodes = Nodes::of_own_worlds();
+    nodes.roles.apply(1, 3);
+    let looks = |sequence: &str| {
+        let before = nodes.roles.applied_asked(1);
+        let answer = nodes.b().ask("GET", "/v1/users/ann/feed", &[("tidewire-after", sequence)], "");
+        assert_eq!(code(&answer), unavailable("not_applied_yet"));
+        nodes.roles.applied_asked(1) - before
+    };
+    assert!(looks("1000003") > 10, "it looks for a second");
+    assert!(looks("1000004") < 10);
+    assert!(looks(&u64::MAX.to_string()) < 10);
+}
+
+#[test]
 fn a_body_is_passed_on_up_to_its_limit() {
     let nodes = Nodes::of_own_worlds();
     let publish = |bytes: usize| {

@@ -8,6 +8,7 @@ mod nodes;
 mod operations;
 mod peer;
 mod rights;
+mod waits;
 
 /// The metrics of a node.
 pub fn metrics() -> String {

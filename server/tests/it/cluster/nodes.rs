@@ -13,6 +13,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
 use tidewire::storage::journal::Sequence;
+use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire_server::http::state::HttpState;
@@ -31,6 +32,7 @@ pub struct Roles {
     sequencer: Mutex<Option<usize>>,
     addresses: Mutex<Vec<String>>,
     applied: [AtomicU64; NAMES.len()],
+    applied_asked: [AtomicU64; NAMES.len()],
     silent_seconds: [AtomicU64; NAMES.len()],
     heard_ms: [AtomicU64; NAMES.len()],
     beat_seconds: AtomicU64,
@@ -73,6 +75,11 @@ impl Roles {
     pub fn apply(&self, node: usize, sequence: u64) {
         self.applied[node].store(sequence, Ordering::Relaxed);
     }
+
+    /// How often a node has been asked what it has applied. One that waits for a record asks again and again.
+    pub fn applied_asked(&self, node: usize) -> u64 {
+        self.applied_asked[node].load(Ordering::Relaxed)
+    }
 }
 
 /// What one node knows.
@@ -111,6 +118,7 @@ impl Placement for Seen {
     }
 
     fn applied(&self) -> Sequence {
+        self.roles.applied_asked[self.me].fetch_add(1, Ordering::Relaxed);
         Sequence(self.roles.applied[self.me].load(Ordering::Relaxed))
     }
 
@@ -166,6 +174,14 @@ impl Nodes {
         Self::start(|| Engine::start(EngineConfig::default()), Access::default, change, |state| state)
     }
 
+    /// Starts nodes with worlds of their own and these limits on the work for clients, and on the work for other nodes. They wait for an answer
+    /// of another node no longer than two seconds.
+    pub fn limited(limits: AdmissionLimits) -> Self {
+        let inside = |options| ClusterOptions { limits, answer_timeout: Duration::from_secs(2), ..options };
+        let outside = |state| HttpState { admission: Admission::new(limits), ..state };
+        Self::start(|| Engine::start(EngineConfig::default()), Access::default, inside, outside)
+    }
+
     /// Starts nodes with these engines and changes of their state.
     pub fn with(engine: impl Fn() -> Engine, change: impl Fn(HttpState) -> HttpState) -> Self {
         Self::start(engine, Access::default, |options| options, change)
@@ -195,6 +211,7 @@ impl Nodes {
             sequencer: Mutex::new(Some(2)),
             addresses: Mutex::new(vec![String::new(); NAMES.len()]),
             applied: Default::default(),
+            applied_asked: Default::default(),
             silent_seconds: Default::default(),
             heard_ms: Default::default(),
             beat_seconds: AtomicU64::new(0),

@@ -1,0 +1,183 @@
+//! The permit of one request for its work, which it gives back while it waits.
+//!
+//! Responsible for:
+//! - places to wait, of which one client has a share. So requests that wait, however many, keep no permit from requests that could go on;
+//! - leaving permits to others while requests wait for a node to take over.
+//!
+//! Not responsible for:
+//! - what a request waits for, and how long.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix_web::{HttpMessage as _, HttpRequest};
+
+use crate::http::admission::{Admission, Reservation};
+use crate::http::client::Client;
+use crate::http::operation::WorkKind;
+use crate::http::problem::Problem;
+
+/// The permit of one request for its work. The pipeline stores it in the request, and takes it back when the request is answered.
+#[derive(Debug)]
+pub(in crate::http) struct Turn {
+    admission: Arc<Admission>,
+    work: WorkKind,
+    client: Client,
+    has_permit: Cell<bool>,
+}
+
+impl Turn {
+    /// Admits a request to its work.
+    pub(in crate::http) fn begin(
+        admission: &Arc<Admission>,
+        work: WorkKind,
+        client: Client,
+    ) -> Result<Rc<Self>, Problem> {
+        let turn = Self { admission: Arc::clone(admission), work, client, has_permit: Cell::new(false) };
+        turn.resume()?;
+        Ok(Rc::new(turn))
+    }
+
+    /// Returns the turn of a request that the pipeline has admitted.
+    pub(in crate::http) fn of(request: &HttpRequest) -> Result<Rc<Self>, Problem> {
+        request.extensions().get().cloned().ok_or_else(|| Problem::internal(&"the request is not admitted"))
+    }
+
+    /// Returns the limits on the work of the request.
+    pub(in crate::http) fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// Gives the permit back. Only the answer is left to do, or another node does the work.
+    pub(in crate::http) fn pause(&self) {
+        if self.has_permit.take()
+            && let Some(gate) = self.admission.gate(self.work)
+        {
+            gate.leave(1);
+        }
+    }
+
+    /// Takes a permit again, unless the request has one.
+    ///
+    /// # Errors
+    /// Fails if there is none.
+    pub(in crate::http) fn resume(&self) -> Result<(), Problem> {
+        if !self.has_permit.get() {
+            self.admission.gate(self.work).map_or(Ok(()), |gate| gate.enter(1))?;
+            self.has_permit.set(true);
+        }
+        Ok(())
+    }
+
+    /// Waits in a place in place of the permit, and takes a permit again.
+    ///
+    /// # Errors
+    /// Fails at once if there is no place, and at the end if there is no permit.
+    pub(in crate::http) async fn wait<T>(&self, until: impl Future<Output = T>) -> Result<T, Problem> {
+        let _place = self.place()?;
+        self.pause();
+        let waited = until.await;
+        self.resume()?;
+        Ok(waited)
+    }
+
+    /// Takes a place to wait.
+    ///
+    /// # Errors
+    /// Fails if there is none, or the client has its share of them.
+    pub(in crate::http) fn place(&self) -> Result<Reservation, Problem> {
+        self.admission.reserve(|admission| &admission.waits, self.client, 1)
+    }
+
+    /// Gives the permit back and waits until a post is delivered, unless too many publishers do: the post is stored, so that this is no reason
+    /// to refuse it.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
+    pub(in crate::http) async fn wait_for_delivery(&self, delivered: impl Future<Output = ()>) {
+        self.pause();
+        if let Ok(_place) = self.admission.reserve(|admission| &admission.delivery_waits, self.client, 1) {
+            delivered.await;
+        }
+    }
+
+    /// Returns true if at least half of the permits for such work are left. As long as they are, a request may keep one while nobody can do
+    /// its work, so that a planned move refuses nothing.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
+    pub(in crate::http) fn may_keep_permit(&self) -> bool {
+        self.admission.gate(self.work).is_none_or(|gate| gate.taken() <= gate.limit.div_ceil(2))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.pause();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::http::admission::gate::CLIENTS_PER_GATE;
+    use crate::http::admission::{AdmissionLimits, WAITS_MAX};
+
+    const LIMITS: AdmissionLimits =
+        AdmissionLimits { reads: 2, wake_ups: 1, writes: CLIENTS_PER_GATE, write_bytes: 1_000, response_bytes: 1_000 };
+
+    fn turn(admission: &Arc<Admission>, client: u64) -> Result<Rc<Turn>, Problem> {
+        Turn::begin(admission, WorkKind::Read, Client::One(client))
+    }
+
+    #[test]
+    fn a_request_that_waits_leaves_its_permit_to_others_and_takes_one_again() {
+        let admission = Admission::new(LIMITS);
+        let (waiting, _other) = (turn(&admission, 1).unwrap(), turn(&admission, 2).unwrap());
+        assert!(turn(&admission, 3).is_err());
+        let further = waiting.wait(async { turn(&admission, 3).unwrap() }).now_or_never().unwrap();
+        assert!(further.is_err(), "it has to do its work, and there is no permit");
+        assert_eq!(admission.reads.taken(), 1, "the further request is gone, and the one that waited has nothing");
+        waiting.wait(async {}).now_or_never().unwrap().unwrap();
+        assert_eq!((admission.reads.taken(), admission.waits.gate.taken()), (2, 0));
+        drop(waiting);
+        assert_eq!(admission.reads.taken(), 1);
+    }
+
+    #[test]
+    fn requests_of_one_client_wait_in_its_share_of_the_places() {
+        let admission = Admission::new(LIMITS);
+        let (one, other) = (turn(&admission, 1).unwrap(), turn(&admission, 2).unwrap());
+        let share: Vec<_> = (0..WAITS_MAX / CLIENTS_PER_GATE).map(|_| one.place().unwrap()).collect();
+        assert!(one.wait(async {}).now_or_never().unwrap().is_err());
+        assert_eq!(admission.reads.taken(), 2, "it is refused with its permit, which goes with it");
+        assert!(other.wait(async {}).now_or_never().unwrap().is_ok());
+        drop(share);
+        assert!(one.wait(async {}).now_or_never().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_publisher_waits_for_the_delivery_without_a_permit_and_without_a_place_it_does_not_wait() {
+        let admission = Admission::new(LIMITS);
+        let publisher = |client| Turn::begin(&admission, WorkKind::Write, Client::One(client)).unwrap();
+        let (one, same, other) = (publisher(1), publisher(1), publisher(2));
+        let first = one.wait_for_delivery(async {
+            assert_eq!(admission.writes.taken(), 2);
+            let never = std::future::pending();
+            assert_eq!(same.wait_for_delivery(never).now_or_never(), Some(()), "the client has its share");
+            assert_eq!(admission.writes.taken(), 1);
+            let never = std::future::pending();
+            assert_eq!(other.wait_for_delivery(never).now_or_never(), None, "another client has a share of its own");
+        });
+        assert_eq!(first.now_or_never(), Some(()));
+        assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
+    }
+
+    #[test]
+    fn half_of_the_permits_are_left_to_requests_that_need_not_wait_for_a_node() {
+        let admission = Admission::new(AdmissionLimits { reads: 4, ..LIMITS });
+        let [one, _two] = [1, 2].map(|client| turn(&admission, client).unwrap());
+        assert!(one.may_keep_permit());
+        let _three = turn(&admission, 3).unwrap();
+        assert!(!one.may_keep_permit());
+    }
+}

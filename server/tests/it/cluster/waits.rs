@@ -1,0 +1,127 @@
+//! Requests that wait keep no permit from requests that could go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tidewire_server::http::admission::AdmissionLimits;
+
+use crate::cluster::nodes::Nodes;
+use crate::cluster::peer::{Fault, Peer};
+use crate::overload::{PATIENCE, wait_for};
+use crate::server::Server;
+
+/// Fewer permits than requests that wait.
+const LIMITS: AdmissionLimits =
+    AdmissionLimits { reads: 2, wake_ups: 2, writes: 2, write_bytes: 1 << 20, response_bytes: 1 << 20 };
+
+const WAITING: u64 = 8;
+
+/// Asks again and again with so many clients until `and_then` has ended.
+fn while_asked(clients: u64, ask: impl Fn() + Sync, and_then: impl FnOnce()) {
+    let has_ended = AtomicBool::new(false);
+    let until_ended = || {
+        while !has_ended.load(Ordering::Relaxed) {
+            ask();
+        }
+    };
+    thread::scope(|scope| {
+        (0..clients).for_each(|_| drop(scope.spawn(until_ended)));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(and_then));
+        has_ended.store(true, Ordering::Relaxed);
+        ended.unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+    });
+}
+
+fn read(node: &Server, user: &str, headers: &[(&str, &str)]) -> u16 {
+    node.ask("GET", &format!("/v1/users/{user}/feed"), headers, "").status
+}
+
+#[test]
+fn requests_that_wait_for_a_record_leave_the_permits_to_others_on_both_nodes() {
+    let nodes = Nodes::limited(LIMITS);
+    nodes.roles.own("cas", Some(0));
+    // Asked directly, and by another node, which waits for the answer.
+    for node in [nodes.b(), nodes.a()] {
+        let wait = || drop(read(node, "ann", &[("tidewire-after", "1000")]));
+        while_asked(WAITING, wait, || {
+            if node.address() == nodes.b().address() {
+                wait_for(nodes.b(), "waits", WAITING);
+            } else {
+                wait_for_inside(nodes.b(), "waits", WAITING);
+            }
+            assert_eq!(read(nodes.b(), "ann", &[]), 200, "by a client of the owner");
+            assert_eq!(read(nodes.a(), "ann", &[]), 200, "by another node");
+            assert_eq!(read(nodes.a(), "cas", &[]), 200, "on the other node");
+        });
+    }
+}
+
+/// Waits until so much of other nodes is in progress.
+fn wait_for_inside(node: &Server, gate: &str, expected: u64) {
+    let (began, line) = (Instant::now(), format!("tidewire_inside_under_way{{gate=\"{gate}\"}} {expected}\n"));
+    while !node.get("/metrics").text.contains(&line) {
+        assert!(began.elapsed() < PATIENCE, "{line}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_node_that_hangs_leaves_the_permits_of_the_one_that_asks_it_to_others() {
+    let (nodes, peer) = (Nodes::limited(LIMITS), Peer::start(Fault::Hangs));
+    nodes.roles.own("cas", Some(0));
+    nodes.roles.move_to(1, peer.url.clone());
+    let hang = || drop(read(nodes.a(), "ann", &[]));
+    while_asked(WAITING, hang, || {
+        let began = Instant::now();
+        while peer.requests() < WAITING as usize {
+            assert!(began.elapsed() < PATIENCE, "{} of {WAITING} reads have been passed on", peer.requests());
+            thread::yield_now();
+        }
+        assert_eq!(read(nodes.a(), "cas", &[]), 200);
+        nodes.roles.own_all(Some(0));
+    });
+}
+
+#[test]
+fn publishers_that_wait_for_the_delivery_leave_the_permits_to_others() {
+    let nodes = Nodes::limited(LIMITS);
+    // The other nodes have never delivered what the sequencer has applied.
+    nodes.roles.apply(2, 7);
+    nodes.roles.own_all(Some(2));
+    let publish =
+        |query: &str| nodes.c().post(&format!("/v1/posts{query}"), &json!({"author": "bob", "body": 1})).status;
+    while_asked(
+        1,
+        || assert_eq!(publish("?wait=delivered"), 201),
+        || {
+            wait_for(nodes.c(), "delivery_waits", 1);
+            wait_for(nodes.c(), "writes", 0);
+            assert_eq!(publish(""), 201);
+            (0..2).for_each(|node| nodes.roles.apply(node, 7));
+        },
+    );
+}
+
+#[test]
+fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
+    let nodes = Nodes::limited(LIMITS);
+    let began = Instant::now();
+    while_asked(
+        1,
+        || drop(nodes.b().get("/v1/cluster?delivered=7")),
+        || {
+            loop {
+                let admission: Value = nodes.b().get("/v1/stats").json()["admission"].clone();
+                let under_way = |gate: &str| admission[gate]["under_way"].as_u64().unwrap();
+                // The request for these figures is an operation as well.
+                if (under_way("waits"), under_way("operations")) == (1, 1) {
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "{admission}");
+            }
+            nodes.roles.apply(1, 7);
+        },
+    );
+}
