@@ -14,7 +14,6 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, span, warn};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
 use tidewire::runtime::counters::Counter;
@@ -98,12 +97,9 @@ impl Visit for Message<'_> {
 }
 
 /// A log filter that suppresses and counts the lines that remote peers cause.
-pub(crate) struct WithoutPeerErrors(pub(crate) EnvFilter);
+pub(crate) struct WithoutPeerErrors<F>(pub(crate) F);
 
-impl<S: Subscriber> Filter<S> for WithoutPeerErrors
-where
-    EnvFilter: Filter<S>,
-{
+impl<S: Subscriber, F: Filter<S>> Filter<S> for WithoutPeerErrors<F> {
     fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
         Kind::of(metadata).is_some() || Filter::enabled(&self.0, metadata, context)
     }

@@ -31,6 +31,7 @@ pub(crate) mod init;
 pub(crate) mod journal;
 pub(crate) mod keys;
 pub mod lines;
+mod log;
 mod manual;
 #[cfg(feature = "cluster")]
 mod node;
@@ -56,12 +57,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
-use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::cli::log::Log;
 use crate::cli::settings::LogFormat;
-use crate::peer_error_log::WithoutPeerErrors;
 use tidewire::storage::error::StorageError;
 
 /// A feed engine in one process.
@@ -151,9 +149,9 @@ pub fn run() -> ExitCode {
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = Cli::command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|cause| cause.exit());
-    // `serve` starts the log itself, because its settings choose the log format.
+    // `serve` starts the log itself, because its settings choose the format and the level.
     if !matches!(cli.command, Command::Serve(_)) {
-        begin_log(LogFormat::Text);
+        Log::begin(LogFormat::Text, log::level_of_environment().as_ref());
     }
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
@@ -188,18 +186,6 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         terminal::fail(&*cause);
         exit::code_of(&*cause)
     })
-}
-
-/// Starts logging to standard error. The variable `TIDEWIRE_LOG` sets the filter.
-fn begin_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    let is_coloured = terminal::is_coloured(&std::io::stderr());
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(is_coloured);
-    let (log, filter) = (tracing_subscriber::registry(), WithoutPeerErrors(filter));
-    match format {
-        LogFormat::Text => log.with(lines.with_filter(filter)).init(),
-        LogFormat::Json => log.with(lines.json().flatten_event(true).with_filter(filter)).init(),
-    }
 }
 
 /// Rewords the error for a file that does not belong in a data directory: the tools accept any path, so they only report the wrong

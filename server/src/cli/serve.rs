@@ -9,7 +9,7 @@ use std::thread;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{Level, enabled, error, info, warn};
 
 #[cfg(feature = "backup")]
 use crate::backup::BackupError;
@@ -18,15 +18,16 @@ use crate::backup::BackupOptions;
 use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 use crate::backup::url::BackupUrl;
+use crate::cli::log::Log;
 #[cfg(feature = "cluster")]
 use crate::cli::node::{self, NodeStart};
-use crate::cli::settings::{LogFormat, OldPosts, Settings, SettingsError};
-use crate::cli::{Outcome, begin_log, exit, opening, recovering, terminal};
+use crate::cli::settings::{LogFormat, LogLevel, OldPosts, Settings, SettingsError};
+use crate::cli::{Outcome, exit, opening, recovering, terminal};
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
 use crate::http::serve;
 use crate::http::sockets::open_files;
-use crate::http::state::HttpState;
+use crate::http::state::{HttpState, ReloadLogLevel};
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
@@ -98,15 +99,18 @@ impl Source {
 impl Serve {
     /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
-        // If the file cannot be used, its own `log-format` is unknown: flags and environment choose how the error is reported.
+        // If the file cannot be used, its own settings of the log are unknown: flags and environment choose how the error is reported.
         let (file, unusable) = match self.config.as_deref().map(Settings::read).transpose() {
             Ok(file) => (file.unwrap_or_default(), None),
             Err(cause) => (Settings::default(), Some(cause)),
         };
+        // A level that flags or the environment have precedes that of the file, whatever is in it later.
+        let reloaded = self.config.clone().filter(|_| self.settings.log_level.is_none());
         let this = Self { settings: self.settings.or(&file), ..self };
         let format = this.settings.log_format.unwrap_or_default();
-        begin_log(format);
-        let outcome = unusable.map_or_else(|| this.serve(), |cause| Err(cause.into()));
+        let log = Log::begin(format, this.settings.log_level.as_ref());
+        let reload_log_level = reloaded.map(|file| reload_log_level(log, file));
+        let outcome = unusable.map_or_else(|| this.serve(reload_log_level), |cause| Err(cause.into()));
         match (format, outcome) {
             // Whoever collects the log in JSON gets the cause from there only.
             (LogFormat::Json, Err(cause)) => {
@@ -117,7 +121,7 @@ impl Serve {
         }
     }
 
-    fn serve(self) -> Outcome {
+    fn serve(self, reload_log_level: Option<ReloadLogLevel>) -> Outcome {
         let settings = self.settings;
         #[cfg(feature = "cluster")]
         let of_node = self.node;
@@ -155,7 +159,7 @@ impl Serve {
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
-        let state = state(&settings, access)?.with_connections(limits);
+        let state = HttpState { reload_log_level, ..state(&settings, access)?.with_connections(limits) };
         #[cfg(feature = "cluster")]
         let state = HttpState { cluster, ..state };
         #[cfg(feature = "otel")]
@@ -183,6 +187,22 @@ impl Serve {
             Err(_) => Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+/// Returns what chooses the level of the log by a settings file that may have changed.
+fn reload_log_level(log: Log, file: PathBuf) -> ReloadLogLevel {
+    Arc::new(move || match Settings::read(&file) {
+        Ok(Settings { log_level, .. }) => {
+            let shown = log_level.as_ref().map_or_else(|| "the default".to_owned(), LogLevel::to_string);
+            let tell = || info!("the log level is now {shown}");
+            // Told once, by the level that shows it.
+            let is_told = enabled!(Level::INFO);
+            is_told.then(tell);
+            log.set(log_level.as_ref());
+            (!is_told).then(tell);
+        }
+        Err(cause) => warn!("the log level stays as it is: {cause}"),
+    })
 }
 
 /// Returns the state of a server that has no engine yet. Logs a warning if keys may be read on their way.

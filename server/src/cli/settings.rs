@@ -38,7 +38,7 @@ pub use archive::{OldPosts, RemoteAccess};
 pub use error::SettingsError;
 use values::listen_address_in_toml;
 pub(crate) use values::reachable;
-pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy, listen_address};
+pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, LogLevel, Span, SyncPolicy, listen_address};
 
 /// Maximum bytes of a settings file.
 const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -200,6 +200,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_LOG_FORMAT", value_name = "text|json")]
     pub log_format: Option<LogFormat>,
 
+    /// Least level of messages in the log, or a filter by module [default: what RUST_LOG says, or else info]
+    #[arg(long, env = "TIDEWIRE_LOG_LEVEL", value_name = "off|error|warn|info|debug|trace")]
+    pub log_level: Option<LogLevel>,
+
     /// Requests that read, at the same time; more are refused [requests, default: 1024]
     #[arg(long, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
     pub reads_max: Option<NonZeroUsize>,
@@ -351,6 +355,7 @@ impl Settings {
             tls_key: self.tls_key.or_else(|| other.tls_key.clone()),
             slow_log: self.slow_log.or(other.slow_log),
             log_format: self.log_format.or(other.log_format),
+            log_level: self.log_level.or_else(|| other.log_level.clone()),
             reads_max: self.reads_max.or(other.reads_max),
             writes_max: self.writes_max.or(other.writes_max),
             write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),

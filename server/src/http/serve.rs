@@ -18,7 +18,7 @@ use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::rt::net::TcpStream;
-use actix_web::{App, rt};
+use actix_web::{App, rt, web};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
@@ -36,7 +36,7 @@ use crate::http::sockets::answering;
 use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::request_order::RequestOrder;
-use crate::http::state::HttpState;
+use crate::http::state::{HttpState, ReloadLogLevel};
 use crate::http::tls::Certificate;
 use crate::http::upgrade::{LINGER, upgrades};
 use crate::peer_error_log;
@@ -266,7 +266,7 @@ pub async fn run_on(
     let backups = Arc::clone(&state.backups);
     rt::spawn(Arc::clone(&state.access).keep());
     #[cfg(unix)]
-    reload_on_hangup(Arc::clone(&state.access), certificate.clone())?;
+    reload_on_hangup(Arc::clone(&state.access), certificate.clone(), state.reload_log_level.clone())?;
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
@@ -301,23 +301,36 @@ async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
 }
 
-/// Loads the access file and the certificate again at each SIGHUP, whose default action would end the process.
+/// Loads the access file, the certificate and the log level again at each SIGHUP, whose default action would end the process.
 #[cfg(unix)]
-fn reload_on_hangup(access: Arc<Access>, certificate: Option<Arc<Certificate>>) -> io::Result<()> {
+fn reload_on_hangup(
+    access: Arc<Access>,
+    certificate: Option<Arc<Certificate>>,
+    reload_log_level: Option<ReloadLogLevel>,
+) -> io::Result<()> {
     use actix_web::rt::signal::unix::{SignalKind, signal};
     let mut hangups = signal(SignalKind::hangup())?;
     rt::spawn(async move {
         while hangups.recv().await.is_some() {
-            let what = match (access.ask(), &certificate) {
-                (true, Some(_)) => "loading the access file and the certificate again",
-                (true, None) => "loading the access file again",
-                (false, Some(_)) => "loading the certificate again",
-                (false, None) => "nothing to load again: there is no access file and no certificate",
+            let loaded = [
+                (access.ask(), "the access file"),
+                (certificate.is_some(), "the certificate"),
+                (reload_log_level.is_some(), "the log level"),
+            ];
+            let loaded: Vec<&str> =
+                loaded.into_iter().filter_map(|(is_there, what)| is_there.then_some(what)).collect();
+            let what = match loaded.as_slice() {
+                [] => "nothing to load again".to_owned(),
+                loaded => format!("loading {} again", loaded.join(" and ")),
             };
             info!("SIGHUP: {what}; other settings change with a restart");
             if let Some(certificate) = &certificate {
                 certificate.ask();
                 certificate.renew();
+            }
+            if let Some(reload) = reload_log_level.clone() {
+                // It fails only if the runtime ends.
+                let _ = web::block(move || reload()).await;
             }
         }
     });

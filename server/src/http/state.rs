@@ -40,6 +40,9 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Default time that a request for an event stream waits for the end of the recovery: less than clients and proxies wait for an answer.
 const RECOVERY_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Chooses the level of the log anew, and logs what came of it. Reads a file.
+pub type ReloadLogLevel = Arc<dyn Fn() + Send + Sync>;
+
 /// The state that all workers share. Clones refer to the same state.
 #[derive(Clone)]
 pub struct HttpState {
@@ -73,6 +76,8 @@ pub struct HttpState {
     pub changes: Arc<ChangeStreams>,
     /// The ids of all posts, for pages of them.
     pub listed_ids: Arc<ListedIds>,
+    /// Chooses the level of the log anew by the settings file, if that has it.
+    pub reload_log_level: Option<ReloadLogLevel>,
     /// The figures of backups.
     pub backups: Arc<BackupFigures>,
     /// The node of a cluster that this server is, if it is one.
@@ -102,6 +107,7 @@ impl HttpState {
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
             changes: Arc::default(),
             listed_ids: Arc::default(),
+            reload_log_level: None,
             backups: Arc::default(),
             #[cfg(feature = "cluster")]
             cluster: None,

@@ -68,7 +68,7 @@ fn at_a_terminal(no_color: &str) -> String {
     let mut script = Command::new("script");
     // For the child alone: the terminal is one that shows colours.
     script.args(["-qec", &demo, "/dev/null"]).env("NO_COLOR", no_color).env("TERM", "xterm").stdin(Stdio::null());
-    let output = script.env_remove("TIDEWIRE_LOG").output().unwrap();
+    let output = script.env_remove("TIDEWIRE_LOG_LEVEL").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -210,6 +210,32 @@ fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_hangup_changes_the_log_level_to_that_of_the_settings_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tidewire.toml");
+    let choose = |level: &str| fs::write(&file, format!("log-level = \"{level}\"\n")).unwrap();
+    choose("info");
+    let program = Program::start(&directory.path().join("data"), &["--config", file.to_str().unwrap()]);
+    let hangup = |expected: &str, times: usize| {
+        program.signal("HUP");
+        until(expected, || program.said(expected) == times);
+    };
+    choose("loud");
+    hangup("the log level stays as it is", 1);
+    assert_eq!(program.said("SIGHUP: loading the log level again"), 1);
+    for (times, quiet) in (1..).zip(["error", "warn", "off"]) {
+        choose(quiet);
+        hangup(&format!("the log level is now {quiet}"), 1);
+        choose("tidewire=info");
+        hangup("the log level is now tidewire=info", times);
+        let is_told = program.said("SIGHUP: loading the log level again");
+        assert_eq!(is_told, 1 + times, "the signal to leave {quiet} is not told");
+    }
+    program.signal("TERM");
+    assert!(program.ended().0.success());
+}
+
+#[test]
 fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (data, file) = (directory.path().join("data"), directory.path().join("access.toml"));

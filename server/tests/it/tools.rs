@@ -39,7 +39,10 @@ pub fn run(directory: &Path, words: &str) -> Ran {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEWIRE_")) {
         command.env_remove(name);
     }
-    command.env("TIDEWIRE_SERVER", "http://127.0.0.1:1").env("TIDEWIRE_LOG", "warn").env("HTTP_PROXY", "127.0.0.1:1");
+    command
+        .env("TIDEWIRE_SERVER", "http://127.0.0.1:1")
+        .env("TIDEWIRE_LOG_LEVEL", "warn")
+        .env("HTTP_PROXY", "127.0.0.1:1");
     command.current_dir(directory).args(words.split_whitespace()).stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

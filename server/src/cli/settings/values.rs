@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use tracing_subscriber::EnvFilter;
 
 use crate::backup::url::BackupUrl;
 use crate::http::auth::browser::Hosts;
@@ -167,6 +168,43 @@ impl FromStr for LogFormat {
     }
 }
 
+/// Which messages the log has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLevel(String);
+
+impl LogLevel {
+    /// The levels, from none of the messages to all of them.
+    const ALL: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+    /// Returns the filter of the log: a level is that of Tidewire, and of libraries no more than warnings.
+    pub(crate) fn filter(&self) -> String {
+        match self.0.as_str() {
+            level @ ("off" | "error") => level.to_owned(),
+            level if Self::ALL.contains(&level) => format!("warn,tidewire={level}"),
+            filter => filter.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // To the filter, a word that is no level is the name of a module, and a level that is mistyped, too.
+        let is_filter = text.contains('=') && EnvFilter::builder().parse(text).is_ok();
+        if is_filter || Self::ALL.contains(&text) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("{text:?} is neither one of {} nor a filter as \"warn,tidewire=debug\"", Self::ALL.join(", ")))
+    }
+}
+
 fn parse_choice(text: &str, yes: &str, no: &str) -> Result<bool, String> {
     match text {
         _ if text == yes => Ok(true),
@@ -186,7 +224,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, Origins, Hosts, Proxies, BackupUrl);
+read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, LogLevel, Origins, Hosts, Proxies, BackupUrl);
 
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

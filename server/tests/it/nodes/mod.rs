@@ -102,7 +102,7 @@ fn command(program: String) -> Command {
     } else {
         Command::new(program)
     };
-    command.stdin(Stdio::null()).env("TIDEWIRE_LOG", "info");
+    command.stdin(Stdio::null()).env("TIDEWIRE_LOG_LEVEL", "info");
     command
 }
 

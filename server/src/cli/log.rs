@@ -1,0 +1,52 @@
+//! The log of this process, on standard error.
+//!
+//! Responsible for:
+//! - which messages it has, also when another level is chosen while the process runs.
+//!
+//! Not responsible for:
+//! - the limit on lines that remote peers cause (`peer_error_log`).
+
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+use crate::cli::settings::{LogFormat, LogLevel};
+use crate::cli::terminal;
+use crate::peer_error_log::WithoutPeerErrors;
+
+/// The log while the process runs.
+#[derive(Clone)]
+pub(crate) struct Log(reload::Handle<EnvFilter, Registry>);
+
+impl Log {
+    /// Starts the log.
+    pub(crate) fn begin(format: LogFormat, level: Option<&LogLevel>) -> Self {
+        let (filter, handle) = reload::Layer::new(filter(level));
+        let filter = WithoutPeerErrors(filter);
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(terminal::is_coloured(&std::io::stderr()));
+        let log = tracing_subscriber::registry();
+        match format {
+            LogFormat::Text => log.with(lines.with_filter(filter)).init(),
+            LogFormat::Json => log.with(lines.json().flatten_event(true).with_filter(filter)).init(),
+        }
+        Self(handle)
+    }
+
+    /// Changes the level of the messages that follow.
+    pub(crate) fn set(&self, level: Option<&LogLevel>) {
+        // It fails only without the log, which lasts as long as the process.
+        let _ = self.0.reload(filter(level));
+    }
+}
+
+/// Returns the level that the environment names, for commands that have no setting for it.
+pub(crate) fn level_of_environment() -> Option<LogLevel> {
+    std::env::var("TIDEWIRE_LOG_LEVEL").ok()?.parse().ok()
+}
+
+fn filter(level: Option<&LogLevel>) -> EnvFilter {
+    let by_default = || EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
+    level.map_or_else(by_default, |level| EnvFilter::new(level.filter()))
+}
