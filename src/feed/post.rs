@@ -193,7 +193,7 @@ pub struct Post {
     pub repost_of: Option<PostId>,
     /// The post to which this one replies.
     pub reply_to: Option<PostId>,
-    /// The author of that post, if it is known.
+    /// The author of that post, since that post is known.
     pub answered: Option<Box<Membership>>,
     /// The [`Draft::fingerprint`] of the content as it was first published, whatever edits followed.
     pub fingerprint: u64,
@@ -272,6 +272,12 @@ impl Post {
         let mut post = Self { repost_of: Some(origin), ..self.clone() };
         post.encode(self.body());
         post
+    }
+
+    /// Returns the same post as a reply to a post of `author`.
+    #[must_use]
+    pub fn answering(&self, author: Membership) -> Self {
+        Self { answered: Some(Box::new(author)), ..self.clone() }
     }
 
     /// Returns the id of the post.

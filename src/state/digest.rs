@@ -225,7 +225,7 @@ impl Sum<'_> {
         fact = fact.text(post.kind.as_str()).number(post.hidden.into()).option(post.edited_at, Fact::instant);
         fact = fact.option(post.repost_of, |fact, id| fact.number(id.0));
         fact = fact.option(post.reply_to, |fact, id| fact.number(id.0));
-        fact = fact.option(post.answered.as_deref(), |fact, answered| source(fact, answered.slot));
+        fact = fact.option(self.world.answered_by(post), source);
         fact = fact.number(post.fingerprint).text(post.body()).number(post.sources().len() as u64);
         fact = post.sources().iter().fold(fact, |fact, member| source(fact, member.slot));
         self.add(fact);

@@ -206,10 +206,8 @@ impl Viewer {
         if author == self.reader {
             return (!rules.show_own).then_some(Blocker::OwnPost);
         }
-        let reply_to = post.reply_to?;
-        // Posts do not always arrive in order: the parent may have arrived after the reply.
-        let later = || world.posts.get(reply_to).map(|post| post.author().slot);
-        let answered = post.answered.as_deref().map(|author| author.slot).or_else(later);
+        post.reply_to?;
+        let answered = world.answered_by(post);
         // Edges to an erased user are removed one by one, but no longer count.
         let answered = answered.filter(|answered| !world.sources.is_erased(*answered));
         let shows = match rules.replies {

@@ -163,6 +163,13 @@ impl World {
         self.archive.as_ref()
     }
 
+    /// Returns the author whom a reply answers, if it is known. More replies than are remembered may wait for one post: of these it is known
+    /// while that post is in memory.
+    pub fn answered_by(&self, reply: &Post) -> Option<SourceSlot> {
+        let author = reply.answered.as_deref().map(|author| author.slot);
+        author.or_else(|| Some(self.posts.get(reply.reply_to?)?.author().slot))
+    }
+
     /// Makes every reader refresh its list of sources with posts to pull.
     pub(super) fn renew_pulled_epoch(&self) {
         self.pulled_epoch.fetch_add(1, Ordering::Release);

@@ -320,3 +320,46 @@ async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
     assert!(whole_feed_upward(&shelved.engine, "ann", 33).await == expected, "and upward");
     shelved.engine.shutdown();
 }
+
+#[tokio::test]
+async fn a_reply_that_comes_before_its_parent_is_shown_by_the_author_whom_it_answers_wherever_both_are() {
+    let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default());
+    let config = EngineConfig { outbox_posts: some(1), ..EngineConfig::default() };
+    let mut engine = open(&files, &archive, &config);
+    // Ann follows both, and zoe only who answers: replies to others are not in a feed by default.
+    engine.follow(vec![edge("ann", "cas"), edge("ann", "bob"), edge("zoe", "cas")]).await.unwrap();
+    let with_id = |number, draft| Draft { id: Some(PostId(number)), ..draft };
+    let push_out = async |engine: &Engine, post: u64, author: &str| {
+        while engine.shared().world.posts.get(PostId(post)).is_some() {
+            engine.publish(draft(author, "0"), true).await.unwrap();
+        }
+    };
+    let reply = |number, parent| with_id(number, Draft { reply_to: Some(PostId(parent)), ..draft("cas", "\"reply\"") });
+    // To 10 by a reply that goes to the archive before its parent comes, to 20 by one that stays in memory.
+    engine.publish(reply(11, 10), true).await.unwrap();
+    push_out(&engine, 11, "cas").await;
+    engine.publish(reply(21, 20), true).await.unwrap();
+    for parent in [10, 20] {
+        engine.publish(with_id(parent, draft("bob", "\"parent\"")), true).await.unwrap();
+    }
+    for step in ["in memory", "in the archive", "after a replay", "after a snapshot"] {
+        for (reader, expected) in [("ann", vec![PostId(21), PostId(11)]), ("zoe", Vec::new())] {
+            let shown = whole_feed(&engine, reader, 100).await.into_iter().map(|entry| entry.post);
+            let replies: Vec<PostId> = shown.filter(|id| [11, 21].contains(&id.0)).collect();
+            assert_eq!(replies, expected, "{reader}, {step}");
+        }
+        match step {
+            "in memory" => {
+                assert!(engine.shared().world.posts.get(PostId(21)).is_some());
+                push_out(&engine, 10, "bob").await;
+                push_out(&engine, 20, "bob").await;
+                continue;
+            }
+            "after a replay" => drop(engine.snapshot().await.unwrap()),
+            _ => {}
+        }
+        engine.shutdown();
+        engine = open(&files, &archive, &config);
+    }
+    engine.shutdown();
+}

@@ -1,8 +1,8 @@
 //! Looking up posts in the archive.
 //!
 //! Responsible for:
-//! - restoring a post from its archived bytes, with what the archive does not have: edits in a cluster, and the originals of reposts that were
-//!   redirected.
+//! - restoring a post from its archived bytes, with what the archive does not have: edits in a cluster, the originals of reposts that were
+//!   redirected, and the authors whom replies answer that came before their parents.
 //!
 //! Not responsible for:
 //! - outboxes (`state::tiering::both`).
@@ -36,13 +36,26 @@ impl World {
         source: impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
         let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
+        match self.archived_alone(&**archive, id, &source)? {
+            Some(Stored::Live(post)) => Ok(Some(Stored::Live(self.answering(&**archive, post, &source)?))),
+            other => Ok(other),
+        }
+    }
+
+    /// Returns the same without looking at the parent of a reply.
+    fn archived_alone(
+        &self,
+        archive: &dyn Archive,
+        id: PostId,
+        source: &impl Fn(&SourceId) -> Option<Arc<Source>>,
+    ) -> Result<Option<Stored>, ArchiveError> {
         let Some(behind) = archive.behind_log() else {
-            return Ok(read(&**archive, id, source)?.map(|stored| self.redirected(stored)));
+            return Ok(read(archive, id, source)?.map(|stored| self.redirected(stored)));
         };
         // Kept edits end when the archive has them. So the ones that count are those before and after the read.
         let mut edit = behind.edit(id);
         for _ in 0..REREADS_MAX {
-            let stored = read(&**archive, id, &source)?;
+            let stored = read(archive, id, source)?;
             let now = behind.edit(id);
             if now == edit {
                 return Ok(stored.map(|stored| self.redirected(edited(stored, edit.as_ref()))));
@@ -51,6 +64,24 @@ impl World {
         }
         let why = format!("post {id} was edited again and again while it was read");
         Err(ArchiveError::Unavailable { place: archive.place(), why })
+    }
+
+    /// Adds the author whom an archived reply answers, if its parent has become known since the reply was archived.
+    fn answering(
+        &self,
+        archive: &dyn Archive,
+        reply: Arc<Post>,
+        source: &impl Fn(&SourceId) -> Option<Arc<Source>>,
+    ) -> Result<Arc<Post>, ArchiveError> {
+        let Some(parent) = reply.reply_to.filter(|_| reply.answered.is_none()) else { return Ok(reply) };
+        let found = match self.posts.stored(parent) {
+            None if self.may_have_archived(parent) => read(archive, parent, source)?,
+            in_memory => in_memory,
+        };
+        Ok(match found {
+            Some(Stored::Live(parent)) => Arc::new(reply.answering(parent.author().clone())),
+            Some(Stored::Deleted) | None => reply,
+        })
     }
 
     /// Returns what was read of the archive for an id, with the changes that were applied since and that the archive may not have.

@@ -32,7 +32,7 @@ impl Writer {
         match self.awaited.take(post.id()) {
             None => Some(Vec::new()),
             Some(Answers::All(answers)) => {
-                answers.iter().for_each(|answer| self.note_answered(answer.id, post.accepted_at));
+                answers.iter().for_each(|answer| self.note_answered(answer.id, post));
                 Some(answers)
             }
             Some(Answers::TooMany) => {
@@ -65,9 +65,16 @@ impl Writer {
         self.awaited.forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
     }
 
-    fn note_answered(&self, answer: PostId, at: UnixMicros) {
+    /// Completes a reply whose parent has become known, since the parent may be in the archive later, or deleted.
+    fn note_answered(&self, answer: PostId, parent: &Post) {
+        let at = parent.accepted_at;
         match self.world.posts.stored(answer) {
-            Some(Stored::Live(answer)) => self.note_revealed(&Affected::of(&answer), at),
+            Some(Stored::Live(answer)) => {
+                if answer.answered.is_none() {
+                    self.world.posts.put(Arc::new(answer.answering(parent.author().clone())));
+                }
+                self.note_revealed(&Affected::of(&answer), at);
+            }
             Some(Stored::Deleted) => {}
             // The reply is not in memory, so its position is not known here.
             None => self.world.arrivals.forget_before(at),

@@ -4,6 +4,7 @@ mod check;
 mod live;
 mod ops;
 mod poll;
+mod posts;
 mod regressions;
 
 use std::sync::Arc;
@@ -16,9 +17,8 @@ use tidewire::engine::{Engine, Erasing, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::position::Position;
-use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::stream::StreamLimits;
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::PostId;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -27,9 +27,7 @@ use crate::kept::{open_before, state, storage};
 use crate::oracle::{Asked, NaivePost, Of, Oracle};
 use crate::properties::check::position;
 use crate::properties::live::{LiveClient, clients};
-use crate::properties::ops::{
-    Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, Settings, TAGS, Target, op, policy, source_name,
-};
+use crate::properties::ops::{Feed, LISTS, Op, PEOPLE, Restart, SOURCES, Settings, Target, op, policy, source_name};
 use crate::properties::poll::{Poller, pollers};
 use crate::world::{all_asleep, edge, id, some};
 
@@ -147,12 +145,7 @@ impl Run {
     async fn apply(&mut self, op: Op) {
         match op {
             Op::Publish(post) => self.publish(post).await,
-            Op::Delete(post) => {
-                if let Some(post) = self.oracle.posts.get_mut(post) {
-                    self.engine.delete(PostId(post.id)).await.unwrap();
-                    post.deleted = true;
-                }
-            }
+            Op::Delete(nth) => self.delete(nth).await,
             Op::Hide(post, hidden) => self.edit(post, None, Some(hidden)).await,
             Op::Edit(post) => self.edit(post, Some("\"edited\""), None).await,
             Op::Follow { reader, source, hidden, backfill } => {
@@ -257,84 +250,6 @@ impl Run {
             Target::Id(id) => Some(PostId(id)),
             Target::Known(_) if self.oracle.posts.is_empty() => None,
             Target::Known(nth) => Some(PostId(self.oracle.posts[nth % self.oracle.posts.len()].id)),
-        }
-    }
-
-    fn draft(&self, post: &Published, body: &str) -> Draft {
-        let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
-        // Whom an answer to something later answers is only known while that is in memory.
-        let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
-        // What repeats or answers itself is refused, and what repeats a repost of itself.
-        let repeats = |id: u64| self.oracle.repeated_by(PEOPLE[post.author], id);
-        let is_other = |id: &PostId| post.own_id.is_none_or(|own_id| id.0 != own_id && repeats(id.0) != Some(own_id));
-        Draft {
-            id: post.own_id.map(PostId),
-            // Whole seconds: many posts share their time.
-            published_at: post.ago.map(|ago| UnixMicros(START - ago * 1_000_000)),
-            tags: tags.map(|nth| SourceId::tag(TAGS[nth]).unwrap()).collect(),
-            topic: post.topic.then(|| SourceId::topic("42").unwrap()),
-            repost_of: post.repost_of.and_then(|target| self.target(target)).filter(is_other),
-            reply_to: post.reply_to.filter(is_sure).and_then(|target| self.target(target)).filter(is_other),
-            ..Draft::new(id(PEOPLE[post.author]), Body::new(body).unwrap())
-        }
-    }
-
-    async fn publish(&mut self, post: Published) {
-        self.clock.advance(Duration::from_micros(1));
-        let body = self.oracle.posts.len().to_string();
-        let draft = self.draft(&post, &body);
-        let taken = draft.id.and_then(|own_id| self.oracle.posts.iter().find(|post| post.id == own_id.0));
-        if let Some(taken) = taken {
-            let code = if taken.deleted { "post_deleted" } else { "post_id_taken" };
-            assert_eq!(self.engine.publish(draft, true).await.unwrap_err().code(), code);
-            return;
-        }
-        let wait = post.wait;
-        let published = self.engine.publish(draft.clone(), wait).await.unwrap();
-        assert!(published.created);
-        let post = published.post;
-        if draft.id.is_none() && draft.published_at.is_none() {
-            let last = std::mem::replace(&mut self.last_minted, post.position);
-            // The clock is off by less than what is waited for.
-            assert!(post.position.published_at > last.published_at, "{:?} after {last:?}", post.position);
-            assert!(post.id() > last.id, "whatever the clock does");
-        }
-        let repeated = draft.repost_of.and_then(|id| self.oracle.repeated_by(draft.author.as_str(), id.0));
-        let answered = draft.reply_to.and_then(|id| self.oracle.post(id.0)).map(|post| post.author.clone());
-        let arrived = self.oracle.arrives();
-        // Whether an answer shows may depend on who published what it answers.
-        let answers = |other: &&mut NaivePost| other.reply_to == Some(post.id().0) && other.answered.is_none();
-        self.oracle.posts.iter_mut().filter(answers).for_each(|answer| answer.arrived = arrived);
-        if let Some(origin) = repeated.or(draft.repost_of.map(|id| id.0)) {
-            self.oracle.redirect(draft.author.as_str(), post.id().0, origin, arrived);
-        }
-        self.oracle.posts.push(NaivePost {
-            arrived,
-            id: post.id().0,
-            published_at: post.position.published_at.0,
-            author: draft.author.to_string(),
-            sources: draft.sources().map(SourceId::to_string).collect(),
-            body,
-            repost_of: repeated.or(draft.repost_of.map(|id| id.0)),
-            reply_to: draft.reply_to.map(|id| id.0),
-            answered,
-            ..NaivePost::default()
-        });
-        let again = Draft { id: Some(post.id()), ..draft };
-        assert!(!self.engine.publish(again, wait).await.unwrap().created);
-    }
-
-    async fn edit(&mut self, post: usize, body: Option<&str>, hidden: Option<bool>) {
-        let arrives = self.oracle.arrives();
-        let Some(post) = self.oracle.posts.get_mut(post) else { return };
-        let edited = self.engine.edit(PostId(post.id), body.map(|body| Body::new(body).unwrap()), hidden).await;
-        assert_eq!(edited.is_err(), post.deleted);
-        if post.hidden && hidden == Some(false) && !post.deleted {
-            post.arrived = arrives;
-        }
-        post.hidden = hidden.unwrap_or(post.hidden);
-        if let Some(body) = body {
-            body.clone_into(&mut post.body);
         }
     }
 
