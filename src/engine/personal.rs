@@ -40,6 +40,13 @@ pub struct Unread {
     pub work: Work,
 }
 
+impl Unread {
+    /// Returns what is known of a reader whose marker is at a position before anything is counted.
+    pub fn not_counted(marker: Position) -> Self {
+        Self { marker: Some(marker), entries: 0, capped: true, complete: false, work: Work::default() }
+    }
+}
+
 impl Engine {
     /// Mutes or blocks a source, or removes the mute or block. Returns false if nothing changes. A block removes the
     /// follow edges in both directions; removing the block does not restore them.
@@ -87,9 +94,10 @@ impl Engine {
     pub async fn mark(&self, reader: SourceId, up_to: impl Into<Resume>) -> Result<(), Error> {
         let Resume { position, below, ahead_us, .. } = up_to.into();
         let given = below.map(|through| Settled { through, ahead_us });
-        let now = self.inner.shared.world.arrivals.settled();
-        // A token that is ahead of this state was issued before a recovery that lost events.
-        let seen = given.filter(|given| given.through <= now.through).unwrap_or(now);
+        let arrivals = &self.inner.shared.world.arrivals;
+        // A token that is ahead of this state was issued before a recovery that lost events. One of another node may be ahead of what this one
+        // has delivered.
+        let seen = given.filter(|given| given.through <= arrivals.applied().through).unwrap_or(arrivals.settled());
         self.choose(reader, Choice::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }
 

@@ -11,6 +11,7 @@
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only the posts left to be pulled must be
 //! merged. At and below the floor ("cold") the inbox has no posts, and the whole outbox of every followed source is merged.
 
+use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
 use rustc_hash::FxHashMap;
@@ -386,8 +387,10 @@ impl<V: View> View for NewTo<'_, V> {
 
     fn look(&mut self, position: Position) -> Visibility<V::Entry> {
         // The time of acceptance is only looked up if the result depends on it.
-        let is_new = match (position > self.resume.position, self.resume.above) {
-            (true, None) => true,
+        let is_new = match (position.cmp(&self.resume.position), self.resume.above) {
+            (Ordering::Greater, None) => true,
+            // The client has it, also if it had not reached all of its readers by then.
+            (Ordering::Equal, _) => false,
             _ => self.view.accepted_at(position).is_none_or(|at| self.resume.is_new(position, at)),
         };
         let is_new = is_new || self.late.binary_search(&position).is_ok();

@@ -283,6 +283,33 @@ async fn what_shows_again_or_only_now_is_given() {
     }
 }
 
+/// Somebody's post is on its way to many readers for long. Meanwhile others publish.
+#[tokio::test]
+async fn what_a_page_showed_is_read_although_earlier_posts_of_others_are_not_delivered_everywhere() {
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "dan")]).await.unwrap();
+    for reader in ["ann", "cas"] {
+        engine.feed(&id(reader), NEWEST).await.unwrap();
+    }
+    let arrivals = &engine.shared().world.arrivals;
+    let long = arrivals.applied().through;
+    publish(&engine, draft("bob", "1")).await;
+    publish(&engine, draft("bob", "2")).await;
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
+    // As on a node that takes the marker of the page of another one, and is behind in its deliveries.
+    arrivals.begin(long);
+    engine.mark(id("ann"), page.resume.unwrap()).await.unwrap();
+    assert_eq!(engine.unread(&id("ann")).await.unwrap().entries, 0);
+    publish(&engine, draft("dan", "3")).await;
+    let page = engine.feed(&id("cas"), NEWEST).await.unwrap().page;
+    for up_to in [page.resume.unwrap(), Resume::at(page.items[0].0)] {
+        engine.mark(id("cas"), up_to).await.unwrap();
+        assert_eq!(engine.unread(&id("cas")).await.unwrap().entries, 0);
+    }
+    arrivals.end(long);
+    engine.shutdown();
+}
+
 #[tokio::test]
 async fn a_marker_never_counts_as_read_what_came_after_it_was_set() {
     let files = MemoryFiles::default();

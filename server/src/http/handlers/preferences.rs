@@ -101,8 +101,11 @@ pub(in crate::http) async fn mark(
     let bytes = body.json_bytes(&request)?;
     let _permit = permit_to_count(&request, &engine, &reader)?;
     // Two calls: the scribe commits the marker, and only then the reader's actor can count from it.
-    engine.mark(reader.clone(), new_marker(bytes)?).await?;
-    Ok(unread(&engine.unread(&reader).await?))
+    let up_to = new_marker(bytes)?;
+    engine.mark(reader.clone(), up_to).await?;
+    // The marker is set, so that a refusal to count is no refusal of the request.
+    let counted = engine.unread(&reader).await;
+    Ok(unread(&counted.unwrap_or_else(|_| Unread::not_counted(up_to.position))))
 }
 
 /// Handles `GET /v1/users/{user}/marker`.
