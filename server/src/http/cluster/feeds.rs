@@ -174,7 +174,7 @@ impl Peers {
         let broken = |cause: String| problem_of(&Failure::Lost(cause), true, Hop::Owner);
         let outgoing = self.outgoing_part(request, users)?;
         let (answer, _permit) = self
-            .send(address, &outgoing, request.turn)
+            .send(address, &outgoing, (request.hop, request.turn))
             .await
             .map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
         if has_moved(&answer) {

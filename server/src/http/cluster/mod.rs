@@ -84,6 +84,9 @@ const TAKING_WAIT: Duration = Duration::from_secs(2);
 /// Applications that a worker has: for upgrade requests, and for all others.
 const APPLICATIONS_PER_WORKER: usize = 2;
 
+/// Steps that a request takes from node to node, each with permits of its own.
+const STEPS: usize = 2;
+
 /// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
@@ -99,8 +102,8 @@ pub struct ClusterOptions {
     /// Maximum live connections that are passed on at the same time. Each is an open file beside the connection of its client. Default
     /// 16,384.
     pub live_max: usize,
-    /// Maximum requests that one application of a worker has under way at other nodes. It bounds the connections as well: only one more to
-    /// each node asks what it has delivered. Default 512.
+    /// Maximum requests that one application of a worker has under way at other nodes, of those that clients sent to it and, as many again, of
+    /// those that other nodes did. It bounds the connections as well: only one more to each node asks what it has delivered. Default 512.
     pub passes_max: usize,
 }
 
@@ -116,8 +119,8 @@ impl ClusterOptions {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let applications = workers.max(1) * APPLICATIONS_PER_WORKER;
         self.live_max = self.live_max.min(files / 4);
-        self.passes_max = self.passes_max.min(files / 8 / applications).max(1);
-        let taken = self.live_max + self.passes_max * applications;
+        self.passes_max = self.passes_max.min(files / 8 / STEPS / applications).max(1);
+        let taken = self.live_max + self.passes_max * STEPS * applications;
         open_files.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
     }
 }
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn connections_to_other_nodes_leave_open_files_to_clients() {
         for (files, workers, expected) in
-            [(1_024, 2, (256, 32, 640)), (1 << 20, 64, (16_384, 512, 966_656)), (8, 4, (2, 1, 0)), (0, 1, (0, 1, 0))]
+            [(1_024, 2, (256, 16, 640)), (1 << 20, 64, (16_384, 512, 901_120)), (8, 4, (2, 1, 0)), (0, 1, (0, 1, 0))]
         {
             let mut options = ClusterOptions::new(ClusterKey::new(&"k".repeat(40)).unwrap());
             let left = options.fit_into(files, workers);

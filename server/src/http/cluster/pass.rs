@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use actix_http::ws;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
@@ -97,6 +98,10 @@ impl Peers {
         // The response to a refused caller is a close code, which needs no owner.
         let user = match caller {
             Some(Caller::Refused(_)) => return self.answer_here(request, &admitted, &handle).await,
+            // The handshake is checked here, since the connection to the owner gets one of its own.
+            _ if is_websocket(request.headers()) && ws::handshake(request.head()).is_err() => {
+                return self.answer_here(request, &admitted, &handle).await;
+            }
             _ => user_of(operation, &request, caller.as_ref()),
         };
         let (mut request, mut looks) = (request, Looks::default());
@@ -245,7 +250,7 @@ impl Peers {
         let outgoing = self.outgoing(request, admitted, to)?;
         let is_live = admitted.operation.work == WorkKind::Live;
         let slot = if is_live { Some(self.live_slot()?) } else { None };
-        let (response, permit) = match self.send(address, &outgoing, admitted.turn).await {
+        let (response, permit) = match self.send(address, &outgoing, (admitted.hop, admitted.turn)).await {
             Ok(sent) => sent,
             Err(failure @ Failure::NotSent(_)) => {
                 return Ok(Passed::NotSent(problem_of(&failure, outgoing.is_read, to)));

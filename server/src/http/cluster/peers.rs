@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::http::admission::turn::Turn;
 use crate::http::cluster::Cluster;
+use crate::http::cluster::inside::Hop;
 use tidewire::error_text::error_text;
 use tidewire::throttle::Throttle;
 
@@ -60,7 +61,11 @@ pub(super) enum Failure {
 pub(in crate::http) struct Peers {
     pub(super) cluster: Arc<Cluster>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    permits: Arc<Semaphore>,
+    /// Permits of requests of clients.
+    first_steps: Arc<Semaphore>,
+    /// Permits of requests that other nodes have passed on to this one. They need no further ones, so that nodes that pass requests to each other
+    /// do not wait for each other.
+    second_steps: Arc<Semaphore>,
     failures_logged: Arc<Throttle>,
 }
 
@@ -80,8 +85,8 @@ impl Peers {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_MAX)
             .build(connector.enable_http1().wrap_connector(http));
-        let permits = Arc::new(Semaphore::new(cluster.options.passes_max));
-        Self { cluster, client, permits, failures_logged: Arc::default() }
+        let [first_steps, second_steps] = [(); 2].map(|()| Arc::new(Semaphore::new(cluster.options.passes_max)));
+        Self { cluster, client, first_steps, second_steps, failures_logged: Arc::default() }
     }
 
     /// Returns this node.
@@ -89,26 +94,19 @@ impl Peers {
         &self.cluster
     }
 
-    /// Sends a request to the node at `address`. The permit must be kept until the body of the answer is read. It takes the place of the permit
+    /// Sends a request to the node at `address`; `hop` is the role for which another node has sent it here. The permit must be kept until the body of the answer is read. It takes the place of the permit
     /// for work here, so that a node that hangs does not keep this one from its own work. A read is sent once more if the connection breaks
     /// before the answer begins: it was a kept one, perhaps, which the other node was closing.
     pub(super) async fn send(
         &self,
         address: &str,
         outgoing: &Outgoing,
-        turn: &Turn,
+        (hop, turn): (Option<Hop>, &Turn),
     ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), Failure> {
         turn.pause();
-        let permit = self.permit(turn).await.ok_or(Failure::Overloaded)?;
+        let permits = if hop.is_none() { &self.first_steps } else { &self.second_steps };
+        let permit = permit(permits, turn).await.ok_or(Failure::Overloaded)?;
         Ok((self.send_without_permit(address, outgoing).await?, permit))
-    }
-
-    async fn permit(&self, turn: &Turn) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            return Some(permit);
-        }
-        let _place = turn.place().ok()?;
-        timeout(CONNECT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
     }
 
     /// Does the same without a permit, for requests that have a limit of their own.
@@ -150,6 +148,15 @@ impl Peers {
             }
         }
     }
+}
+
+/// Takes a permit. Waits for one in a place of its own.
+async fn permit(permits: &Arc<Semaphore>, turn: &Turn) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return Some(permit);
+    }
+    let _place = turn.place().ok()?;
+    timeout(CONNECT_TIMEOUT, Arc::clone(permits).acquire_owned()).await.ok()?.ok()
 }
 
 enum MayRetry {

@@ -359,7 +359,10 @@ fn enter<'a>(
     {
         let admission = peers.cluster().admission();
         request.extensions_mut().insert(hop);
-        request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
+        if let Some(connection) = request.conn_data::<Arc<ConnectionState>>() {
+            connection.mark_authenticated();
+            connection.mark_of_node();
+        }
         return Ok((Some(caller), admission));
     }
     Ok((state.access.enter(operation, request, state.engine_cell.engine(), counted)?, &state.admission))

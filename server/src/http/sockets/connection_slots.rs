@@ -254,6 +254,14 @@ impl Connections {
         }
     }
 
+    /// Takes a connection out of the limit of its address.
+    #[cfg(feature = "cluster")]
+    pub(super) fn mark_of_node(&self, connection: &ConnectionState) {
+        let mut table = self.table.lock();
+        table.remove_from_address(connection);
+        connection.set_of_node();
+    }
+
     /// Closes connections that have been idle for longer than `idle_max`.
     pub(in crate::http) fn sweep(&self, idle_max: Duration) {
         let Some(before) = Instant::now().checked_sub(idle_max) else { return };
@@ -293,8 +301,19 @@ impl ConnectionTable {
     /// Applies a change to both orders that contain the connection.
     fn orders(&mut self, connection: &ConnectionState, change: impl Fn(&mut Order, usize)) {
         change(&mut self.all, connection.seat.of_all);
-        if let Some(order) = connection.address.and_then(|address| self.by_address.get_mut(&address)) {
+        if let Some(order) = connection.counted_address().and_then(|address| self.by_address.get_mut(&address)) {
             change(order, connection.seat.of_address);
+        }
+    }
+
+    /// Removes a connection from the order of its address.
+    fn remove_from_address(&mut self, connection: &ConnectionState) {
+        let Some(address) = connection.counted_address() else { return };
+        if let Entry::Occupied(mut order) = self.by_address.entry(address) {
+            order.get_mut().remove(connection.seat.of_address);
+            if order.get().len() == 0 {
+                order.remove();
+            }
         }
     }
 
@@ -315,15 +334,10 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
-        table.orders(&self.connection, Order::remove);
+        table.all.remove(self.connection.seat.of_all);
+        table.remove_from_address(&self.connection);
         // Requests may end after the connection, when its keys already belong to another one.
         self.connection.leave();
-        let Some(address) = self.connection.address else { return };
-        if let Entry::Occupied(order) = table.by_address.entry(address)
-            && order.get().len() == 0
-        {
-            order.remove();
-        }
     }
 }
 

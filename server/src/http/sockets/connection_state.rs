@@ -14,8 +14,10 @@ use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 /// The state of one connection. Fields that belong to the table change only under the table's lock.
 #[derive(Debug)]
 pub(in crate::http) struct ConnectionState {
-    /// The address whose limit the connection counts against, if any.
-    pub(super) address: Option<IpAddr>,
+    /// The address of the client, if it has a limit.
+    address: Option<IpAddr>,
+    /// True if it does not count against that limit, since it is of another node of the cluster.
+    is_of_node: AtomicBool,
     /// The keys of the connection in the table.
     pub(super) seat: Seat,
     connections: Arc<Connections>,
@@ -46,6 +48,7 @@ impl ConnectionState {
     pub(super) fn new(connections: Arc<Connections>, address: Option<IpAddr>, seat: Seat) -> Arc<Self> {
         Arc::new(Self {
             address,
+            is_of_node: AtomicBool::new(false),
             seat,
             connections,
             opened: Instant::now(),
@@ -115,6 +118,25 @@ impl ConnectionState {
         if !self.is_authenticated() {
             self.connections.mark_authenticated(self);
         }
+    }
+
+    /// Takes the connection out of the limit of its address, because it is of another node of the cluster, which serves many clients.
+    #[cfg(feature = "cluster")]
+    pub(in crate::http) fn mark_of_node(&self) {
+        if self.counted_address().is_some() {
+            self.connections.mark_of_node(self);
+        }
+    }
+
+    /// Returns the address whose limit the connection counts against, if any.
+    pub(super) fn counted_address(&self) -> Option<IpAddr> {
+        self.address.filter(|_| !self.is_of_node.load(Ordering::Relaxed))
+    }
+
+    /// Sets the mark of [`Self::mark_of_node`]. Call only under the table's lock.
+    #[cfg(feature = "cluster")]
+    pub(super) fn set_of_node(&self) {
+        self.is_of_node.store(true, Ordering::Relaxed);
     }
 
     /// Sets the mark of [`Self::mark_authenticated`]. Call only under the table's lock.

@@ -176,3 +176,20 @@ fn an_event_stream_through_another_node_gets_what_happens_and_ends_with_either_s
     nodes.stop_live(0);
     assert_eq!(data(&mut stream), None, "the node between stops");
 }
+
+#[test]
+fn a_handshake_that_the_owner_would_refuse_is_refused_by_the_other_node_too() {
+    let nodes = Nodes::of_one_world(Access::default);
+    let handshake = "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (connection, expected) in [("", 426), ("Connection: keep-alive\r\n", 426), ("Connection: Upgrade\r\n", 101)] {
+        for node in [nodes.a(), nodes.b()] {
+            let mut stream = TcpStream::connect(node.address()).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            write!(stream, "{handshake}{connection}\r\n").unwrap();
+            let mut status = String::new();
+            BufReader::new(stream).read_line(&mut status).unwrap();
+            assert!(status.starts_with(&format!("HTTP/1.1 {expected} ")), "{connection:?}: {status}");
+        }
+    }
+}

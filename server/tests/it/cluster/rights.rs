@@ -14,7 +14,7 @@ use crate::cli::openssl::issue_of_authority;
 use crate::cluster::nodes::{KEY, Nodes};
 use crate::tls;
 
-const ANYBODY: &str = r#"{"caller":"anybody","peer":null}"#;
+pub const ANYBODY: &str = r#"{"caller":"anybody","peer":null}"#;
 
 #[test]
 fn the_header_of_nodes_is_refused_without_the_key_whatever_else_the_request_has() {

@@ -7,8 +7,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tidewire_server::http::admission::AdmissionLimits;
 
-use crate::cluster::nodes::Nodes;
+use crate::cluster::nodes::{KEY, Nodes};
 use crate::cluster::peer::{Fault, Peer};
+use crate::cluster::rights::ANYBODY;
 use crate::overload::{PATIENCE, wait_for};
 use crate::server::Server;
 
@@ -44,7 +45,9 @@ fn requests_that_wait_for_a_record_leave_the_permits_to_others_on_both_nodes() {
     nodes.roles.own("cas", Some(0));
     // Asked directly, and by another node, which waits for the answer.
     for node in [nodes.b(), nodes.a()] {
-        let wait = || drop(read(node, "ann", &[("tidewire-after", "1000")]));
+        let wait = || {
+            read(node, "ann", &[("tidewire-after", "1000")]);
+        };
         while_asked(WAITING, wait, || {
             if node.address() == nodes.b().address() {
                 wait_for(nodes.b(), "waits", WAITING);
@@ -72,7 +75,9 @@ fn a_node_that_hangs_leaves_the_permits_of_the_one_that_asks_it_to_others() {
     let (nodes, peer) = (Nodes::limited(LIMITS), Peer::start(Fault::Hangs));
     nodes.roles.own("cas", Some(0));
     nodes.roles.move_to(1, peer.url.clone());
-    let hang = || drop(read(nodes.a(), "ann", &[]));
+    let hang = || {
+        read(nodes.a(), "ann", &[]);
+    };
     while_asked(WAITING, hang, || {
         let began = Instant::now();
         while peer.requests() < WAITING as usize {
@@ -124,4 +129,30 @@ fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
             nodes.roles.apply(1, 7);
         },
     );
+}
+
+#[test]
+fn requests_that_other_nodes_pass_on_do_not_wait_for_permits_of_those_that_clients_send() {
+    let nodes = Nodes::passing(1);
+    nodes.roles.own("ann", Some(0));
+    nodes.roles.move_to(0, Peer::start(Fault::Hangs).url);
+    let hang = || {
+        read(nodes.b(), "ann", &[]);
+    };
+    // More than the workers of the node have permits, for reads of a user whose owner hangs.
+    while_asked(64, hang, || {
+        let (began, follow) = (Instant::now(), ("PUT", "/v1/users/bob/following/cas"));
+        loop {
+            let of_client = nodes.b().ask(follow.0, follow.1, &[], "");
+            if of_client.status == 503 {
+                assert_eq!(of_client.json()["code"], "overloaded");
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "there are still permits for requests of clients");
+        }
+        let headers = [("tidewire-hop", "owner"), ("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY)];
+        let of_node = nodes.b().ask(follow.0, follow.1, &headers, "");
+        assert!(of_node.status < 300, "{}", of_node.text);
+        nodes.roles.own("ann", Some(1));
+    });
 }

@@ -271,3 +271,24 @@ fn an_idle_connection_is_found_behind_any_number_of_live_ones() {
     assert!(connections.enter(peer(2)).is_none(), "none is idle any more");
     assert!(live.iter().all(|slot| !slot.state().is_ended()));
 }
+
+#[cfg(feature = "cluster")]
+#[test]
+fn connections_of_another_node_do_not_count_against_its_address() {
+    let connections = connections(10, 2);
+    let of_node: Vec<_> = (0..5)
+        .map(|_| {
+            let slot = connections.enter(peer(2)).unwrap();
+            let busy = slot.state().begin();
+            slot.state().mark_of_node();
+            (slot, busy)
+        })
+        .collect();
+    let others = [(); 2].map(|()| connections.enter(peer(2)).unwrap());
+    let busy = others.each_ref().map(|slot| slot.state().begin());
+    assert!(connections.enter(peer(2)).is_none(), "others of the address do");
+    drop(of_node);
+    assert!(connections.enter(peer(2)).is_none());
+    drop((busy, others));
+    assert_eq!((connections.count(), connections.table.lock().by_address.len()), (0, 0));
+}
