@@ -121,7 +121,7 @@ impl Engine {
         for reason in explanation.reasons {
             match reason {
                 Reason::Follows(source) | Reason::Kept(source) | Reason::Repost { source, .. }
-                    if !via.contains(&source) =>
+                    if source != reader.id && !via.contains(&source) =>
                 {
                     via.push(source);
                 }

@@ -125,7 +125,7 @@ impl Problem {
 
     /// Creates a problem for a method that the path does not support; `allow` lists the supported methods.
     pub fn method_not_allowed(method: &str, allow: String) -> Self {
-        let detail = format!("{method} is not served here, but {allow} is");
+        let detail = format!("{method} is not served here; use {allow}");
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
         problem.0.allow = Some(allow);
         problem

@@ -46,8 +46,32 @@ pub(super) struct Parameters<'a> {
 
 /// Returns true if a client accepts server-sent events, as `EventSource` and its polyfills say.
 pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/event-stream"))
+    let ranges = headers.get_all(ACCEPT).filter_map(|accept| accept.to_str().ok()).flat_map(|accept| accept.split(','));
+    ranges.into_iter().any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_events = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"));
+        // What has no quality is not accepted.
+        let quality =
+            |part: &str| part.split_once('=').filter(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse::<f32>().ok();
+        is_events && parts.filter_map(quality).all(|quality| quality > 0.0)
+    })
+}
+
+/// Parses a whole number in its one spelling: without sign or leading zeros.
+pub(super) fn whole_number<T: FromStr>(text: &str) -> Option<T> {
+    let has_one_spelling = text == "0" || !text.starts_with(['0', '+', '-']);
+    has_one_spelling.then(|| text.parse().ok()).flatten()
+}
+
+/// Maximum characters of a refusal that may be those of the client.
+const REFUSAL_CHARS_MAX: usize = 300;
+
+/// Cuts a text that may have been sent by the client.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(REFUSAL_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// The parameter with which clients of server-sent events resume if they cannot set the header `Last-Event-ID`.
@@ -106,8 +130,9 @@ impl<'a> Parameters<'a> {
 
     /// Parses a parameter that is a whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
-        let parse =
-            |text: &str| text.parse().map_err(|_| invalid_parameter(name, &format!("{text:?} is no whole number")));
+        let parse = |text: &str| {
+            whole_number(text).ok_or_else(|| invalid_parameter(name, &format!("{text:?} is no whole number")))
+        };
         self.text(name).map(parse).transpose()
     }
 
@@ -119,8 +144,8 @@ impl<'a> Parameters<'a> {
     /// Parses `limit` where it has another default and maximum.
     pub(super) fn limit_of(&self, default: usize, max: usize) -> Result<usize, Problem> {
         let Some(text) = self.text("limit") else { return Ok(default) };
-        match text.parse() {
-            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
+        match whole_number(text) {
+            Some(limit) if (1..=max).contains(&limit) => Ok(limit),
             _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {max}"))),
         }
     }
@@ -252,9 +277,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     let text = cause.to_string();
+    // Only names that the client did not choose: those of fields that are known.
     let quoted = text.split('`').nth(1).unwrap_or("");
     let (code, named) = if text.starts_with("unknown field") {
-        ("unknown_field", quoted)
+        ("unknown_field", "")
     } else if text.starts_with("missing field") {
         ("missing_field", quoted)
     } else if text.starts_with("duplicate field") {
@@ -270,7 +296,8 @@ fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
         (parent, "") => parent.to_owned(),
         (parent, named) => format!("{parent}.{named}"),
     };
-    Problem::bad(code, format!("{field}: {text}")).of_field(field)
+    let field = shortened(field);
+    Problem::bad(code, format!("{field}: {}", shortened(text))).of_field(field)
 }
 
 /// Deserializes an optional value from a JSON string and validates it.
@@ -295,4 +322,39 @@ where
 /// Distinguishes null from a missing field: null is a valid body of a post, and an invalid value of most fields.
 pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    #[test]
+    fn events_are_accepted_by_their_media_type_in_any_case_and_line() {
+        for (lines, expected) in [
+            (vec!["text/event-stream"], true),
+            (vec!["TEXT/Event-Stream ; q=0.5"], true),
+            (vec!["application/json, text/event-stream"], true),
+            (vec!["application/x-ndjson", "text/event-stream"], true),
+            (vec!["text/event-stream;q=0, application/x-ndjson"], false),
+            (vec!["text/event-stream; q=0.000"], false),
+            (vec!["text/event-streams"], false),
+            (vec!["*/*"], false),
+            (vec![], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            lines.iter().for_each(|line| headers.append(ACCEPT, HeaderValue::from_static(line)));
+            assert_eq!(accepts_events(&headers), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_whole_number_has_one_spelling() {
+        for (text, expected) in [("0", Some(0)), ("40", Some(40)), ("18446744073709551615", Some(u64::MAX))] {
+            assert_eq!(whole_number(text), expected);
+        }
+        for text in ["", "00", "040", "+40", "-1", "4 0", "18446744073709551616"] {
+            assert_eq!(whole_number::<u64>(text), None, "{text:?}");
+        }
+    }
 }

@@ -131,6 +131,7 @@ fn posts() {
         (r#"{"author":"tag:a","body":1}"#.into(), 422, "not_a_user", None),
         (post(r#","author":"b""#), 400, "duplicate_field", Some("author")),
         (post(r#","colour":1"#), 400, "unknown_field", Some("colour")),
+        (post(r#","col`our":1"#), 400, "unknown_field", Some("col`our")),
         (post(r#","id":7"#), 400, "invalid_field", Some("id")),
         (post(r#","id":"-7""#), 400, "invalid_field", Some("id")),
         (post(r#","id":"18446744073709551616""#), 400, "invalid_field", Some("id")),
@@ -258,6 +259,10 @@ fn follows() {
     let huge = format!(r#"{{"follows":[{}]}}"#, " ".repeat(4_000_000));
     let answer = server.send("POST", "/v1/follows", Some("application/json"), huge);
     check(&answer, "a huge request", 413, "body_too_large", None);
+    let long = format!(r#"{{"{}":1}}"#, "ä".repeat(100_000));
+    let answer = server.send("POST", "/v1/follows", Some("application/json"), long);
+    check(&answer, "a long name of a field", 400, "unknown_field", Some(&format!("{}…", "ä".repeat(300))));
+    assert!(answer.text.len() < 3_000, "{} bytes say so", answer.text.len());
     let option = server.send("PUT", "/v1/users/a/following/c", Some("application/json"), r#"{"colour":1}"#);
     check(&option, "an unknown option", 400, "unknown_field", Some("colour"));
 }

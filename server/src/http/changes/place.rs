@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, invalid_parameter};
+use crate::http::request::{Parameters, invalid_parameter, whole_number};
 use tidewire::id::SourceId;
 use tidewire::storage::journal::Sequence;
 
@@ -31,7 +31,7 @@ impl Place {
     fn parse(id: &str) -> Option<Self> {
         let (after, reader) = id.split_once('-').map_or((id, None), |(after, reader)| (after, Some(reader)));
         let reader = reader.map(SourceId::new).transpose().ok()?;
-        Some(Self { after: Sequence(after.parse().ok()?), reader })
+        Some(Self { after: Sequence(whole_number(after)?), reader })
     }
 
     /// Returns the place that a client names: by the `id` of its last event, which comes with the name of its header or parameter, or else by
@@ -86,8 +86,10 @@ mod tests {
             assert_eq!(place.to_string(), id);
         }
         let long = format!("40-{}", "a".repeat(129));
-        for id in ["", "-", "x", "-1", "-ann", "40-", "40-a b", "40-a\n", "40-ä", "40-.", "4 0", "40 ", "x-ann", &long]
-        {
+        for id in [
+            "", "-", "x", "-1", "-ann", "40-", "40-a b", "40-a\n", "40-ä", "40-.", "4 0", "40 ", "+40", "040", "x-ann",
+            &long,
+        ] {
             assert_eq!(Place::parse(id), None, "{id:?}");
         }
     }

@@ -128,8 +128,9 @@ pub(in crate::http) async fn read(
         engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
     };
     let here: Vec<_> = distinct.into_iter().filter(|(_, user)| !elsewhere.contains_key(*user)).collect();
-    // The pipeline has admitted one page, and other nodes admit what they read.
-    let _more = admission.enter_many(WorkKind::BulkRead, here.len().saturating_sub(1))?;
+    // The pipeline has admitted one page, which is all that a token may read. Other nodes admit what they read.
+    let further = if caller.is_user() { 0 } else { here.len().saturating_sub(1) };
+    let _more = admission.enter_many(WorkKind::BulkRead, further)?;
     let mut pages = stream::iter(here).map(page).buffered(PAGES_AT_ONCE);
     let mut json = String::from(r#"{"feeds":["#);
     // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.

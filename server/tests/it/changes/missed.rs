@@ -63,6 +63,9 @@ fn only_who_sleeps_and_wants_to_know_and_would_find_the_post_in_the_feed_has_mis
         let second = answer.json()["id"].as_str().unwrap().to_owned();
         let answer = server.post("/v1/posts", &json!({"author": "eve", "body": 3, "tags": ["rust"]}));
         let third = answer.json()["id"].as_str().unwrap().to_owned();
+        // An own repost brings it to the reader, and nobody whom the reader follows.
+        let repost = json!({"author": "ann", "body": 4, "repost_of": first});
+        assert_eq!(server.post("/v1/posts", &repost).status, 201);
         let expected = [
             has_missed("ann", &first, &["bob"]),
             has_missed("quiet", &first, &["bob"]),
