@@ -245,6 +245,22 @@ async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() 
 }
 
 #[tokio::test]
+async fn a_reply_that_came_before_its_parent_can_be_read_if_the_parent_is_damaged() {
+    let mut failing = Failing::new().await;
+    let (parent, reply) = (PostId(1), PostId(2));
+    for post in [Draft { reply_to: Some(parent), ..draft("bob", "\"reply\"") }, draft("bob", "\"parent\"")] {
+        let id = if post.reply_to.is_some() { reply } else { parent };
+        failing.engine.publish(Draft { id: Some(id), ..post }, true).await.unwrap();
+        failing.publish(20).await;
+        until(|| failing.engine.shared().world.posts.get(id).is_none()).await;
+    }
+    failing.damage(parent);
+    assert!(failing.engine.post(parent).await.is_err());
+    assert_eq!(failing.engine.post(reply).await.unwrap().reply_to, Some(parent));
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
 async fn a_post_that_an_outbox_names_and_the_archive_lacks_is_named_by_pages() {
     let failing = Failing::new().await;
     let lost = failing.posts[20];

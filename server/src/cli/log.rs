@@ -47,6 +47,8 @@ pub(crate) fn level_of_environment() -> Option<LogLevel> {
 }
 
 fn filter(level: Option<&LogLevel>) -> EnvFilter {
-    let by_default = || EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    level.map_or_else(by_default, |level| EnvFilter::new(level.filter()))
+    // An empty variable is as good as none: to the filter it would mean errors only.
+    let of_environment = || std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
+    let filter = level.map(LogLevel::filter).or_else(of_environment);
+    filter.and_then(|filter| EnvFilter::try_new(filter).ok()).unwrap_or_else(|| EnvFilter::new("warn,tidewire=info"))
 }

@@ -104,7 +104,7 @@ impl Serve {
             Ok(file) => (file.unwrap_or_default(), None),
             Err(cause) => (Settings::default(), Some(cause)),
         };
-        // A level that flags or the environment have precedes that of the file, whatever is in it later.
+        // A flag or a variable decides the level, also when the file changes.
         let reloaded = self.config.clone().filter(|_| self.settings.log_level.is_none());
         let this = Self { settings: self.settings.or(&file), ..self };
         let format = this.settings.log_format.unwrap_or_default();

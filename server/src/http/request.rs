@@ -46,8 +46,9 @@ pub(super) struct Parameters<'a> {
 
 /// Returns true if a client accepts server-sent events, as `EventSource` and its polyfills say.
 pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
-    let ranges = headers.get_all(ACCEPT).filter_map(|accept| accept.to_str().ok()).flat_map(|accept| accept.split(','));
-    ranges.into_iter().any(|range| {
+    let mut ranges =
+        headers.get_all(ACCEPT).filter_map(|accept| accept.to_str().ok()).flat_map(|accept| accept.split(','));
+    ranges.any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_events = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"));
         // What has no quality is not accepted.

@@ -37,7 +37,7 @@ impl World {
     ) -> Result<Option<Stored>, ArchiveError> {
         let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
         match self.archived_alone(&**archive, id, &source)? {
-            Some(Stored::Live(post)) => Ok(Some(Stored::Live(self.answering(&**archive, post, &source)?))),
+            Some(Stored::Live(post)) => Ok(Some(Stored::Live(self.with_answered(&**archive, post, &source)?))),
             other => Ok(other),
         }
     }
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Adds the author whom an archived reply answers, if its parent has become known since the reply was archived.
-    fn answering(
+    fn with_answered(
         &self,
         archive: &dyn Archive,
         reply: Arc<Post>,
@@ -75,7 +75,14 @@ impl World {
     ) -> Result<Arc<Post>, ArchiveError> {
         let Some(parent) = reply.reply_to.filter(|_| reply.answered.is_none()) else { return Ok(reply) };
         let found = match self.posts.stored(parent) {
-            None if self.may_have_archived(parent) => read(archive, parent, source)?,
+            None if self.may_have_archived(parent) => match read(archive, parent, source) {
+                // The reply itself can be read.
+                Err(cause @ ArchiveError::Damaged { .. }) => {
+                    self.read_failures.note(&cause);
+                    None
+                }
+                read => read?,
+            },
             in_memory => in_memory,
         };
         Ok(match found {

@@ -196,7 +196,7 @@ impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // To the filter, a word that is no level is the name of a module, and a level that is mistyped, too.
+        // The filter takes any other word for the name of a module, so it would accept a mistyped level.
         let is_filter = text.contains('=') && EnvFilter::builder().parse(text).is_ok();
         if is_filter || Self::ALL.contains(&text) {
             return Ok(Self(text.to_owned()));

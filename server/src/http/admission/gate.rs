@@ -1,7 +1,7 @@
 //! One limit of admission control, and the refusal when it is reached.
 //!
 //! Responsible for:
-//! - counting what is in progress and what was refused, and bounding the share of one client.
+//! - counting work in progress and refusals, and limiting the share of one client.
 //!
 //! Not responsible for:
 //! - which work has which limit (`http::admission`).
@@ -80,7 +80,7 @@ impl Gate {
 /// single client is not slowed down.
 pub(super) const CLIENTS_PER_GATE: usize = 16;
 
-/// A limit of which one client may use no more than a share.
+/// A limit for all clients together, and a lower one for each client.
 #[derive(Debug)]
 pub(super) struct SharedGate {
     pub(super) gate: Gate,

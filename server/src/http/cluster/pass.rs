@@ -66,7 +66,7 @@ const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VER
 /// Maximum time that a request waits for the node that takes over a role.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum records between the one that a node has applied and one that a request waits for: more than a node applies in that time.
+/// Maximum records between the one that a node has applied and one that a request waits for: more than a node applies in the second for which the request waits.
 const AFTER_AHEAD_MAX: u64 = 1_000_000;
 
 /// Intervals between two looks at who has a role: the first one, and the longest.

@@ -171,6 +171,15 @@ impl Sheet<'_> {
         self.counters((name, help), [(&[][..], value)])
     }
 
+    /// Writes the use, the limit and the refusals of all gates, by their names and helps in this order.
+    fn gates(&mut self, admission: &Admission, [under_way, limit, refused]: [(&str, &str); 3]) -> fmt::Result {
+        let gates = admission.gates();
+        self.gauges(under_way, "gate", gates.map(|gate| (gate.name, gate.taken() as u64)))?;
+        self.gauges(limit, "gate", gates.map(|gate| (gate.name, gate.limit as u64)))?;
+        let counts = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
+        self.counters(refused, counts.iter().map(|(labels, count)| (&labels[..], *count)))
+    }
+
     fn counters<'l>(
         &mut self,
         (name, help): (&str, &str),
@@ -235,14 +244,12 @@ impl Sheet<'_> {
             figures.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
         let refusals = refusals.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("http_refusals", "Requests refused or failed, by the code of the problem"), refusals)?;
-        let gates = figures.admission.gates();
-        let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
-        self.gauges(("admission_under_way", "Requests or bytes under way, by gate"), "gate", under_way)?;
-        let limits = gates.map(|gate| (gate.name, gate.limit as u64));
-        self.gauges(("admission_limit", "How much may be under way, by gate"), "gate", limits)?;
-        let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
-        let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
+        let names = [
+            ("admission_under_way", "Requests or bytes under way, by gate"),
+            ("admission_limit", "How much may be under way, by gate"),
+            ("admission_refused", "Requests refused at the door, by gate"),
+        ];
+        self.gates(&figures.admission, names)?;
         self.of_connections(&figures.connections)?;
         let denied: Vec<_> = figures.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
         let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));

@@ -22,14 +22,12 @@ impl Sheet<'_> {
         self.gauge("passed_on_live", "Live connections that are passed on", None, live as u64)?;
         self.gauge("passed_on_live_limit", "How many there may be", None, live_max as u64)?;
         self.of_node(cluster.placement())?;
-        let gates = cluster.admission().gates();
-        let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
-        self.gauges(("inside_under_way", "Requests or bytes of other nodes under way, by gate"), "gate", under_way)?;
-        let limits = gates.map(|gate| (gate.name, gate.limit as u64));
-        self.gauges(("inside_limit", "How much of other nodes may be under way, by gate"), "gate", limits)?;
-        let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
-        let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("inside_refused", "Requests of other nodes refused at the door, by gate"), refused)
+        let names = [
+            ("inside_under_way", "Requests or bytes of other nodes under way, by gate"),
+            ("inside_limit", "How much of other nodes may be under way, by gate"),
+            ("inside_refused", "Requests of other nodes refused at the door, by gate"),
+        ];
+        self.gates(cluster.admission(), names)
     }
 
     fn of_node(&mut self, placement: &dyn Placement) -> fmt::Result {
