@@ -9,11 +9,13 @@ use actix_web::http::header::HeaderValue;
 use actix_web::web::Bytes;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Body as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::http::admission::Reservation;
 use crate::http::admission::turn::Turn;
 use crate::http::auth::Caller;
 use crate::http::cluster::inside::{AFTER, Hop};
@@ -50,6 +52,8 @@ pub(in crate::http) struct Elsewhere {
     /// Readers that have moved to this node since it admitted the request for them.
     pub(in crate::http) admitted: HashSet<SourceId>,
     pub(in crate::http) stale: PartsStale,
+    /// The bytes of these entries, which wait until those of all owners are there.
+    pub(in crate::http) reserved: Vec<Option<Reservation>>,
 }
 
 /// The longest time in seconds for which an owner of other readers has not heard from the log, if one says so. It is an extension of the
@@ -57,14 +61,21 @@ pub(in crate::http) struct Elsewhere {
 #[derive(Clone, Copy, Default)]
 pub(in crate::http) struct PartsStale(pub(super) Option<u64>);
 
-/// The entries of some readers as JSON, or the reasons why there are none.
-type Entries = Vec<(SourceId, Result<String, Problem>)>;
-
 /// The answer of one owner.
+#[derive(Default)]
 struct Part {
-    /// Its entries in the order of the readers.
-    entries: Vec<String>,
+    /// The entries of its readers as JSON, or the reasons why there are none.
+    entries: Vec<(SourceId, Result<String, Problem>)>,
     stale_seconds: Option<u64>,
+    /// The bytes of the answer.
+    reserved: Option<Reservation>,
+}
+
+impl Part {
+    fn of(users: &[&SourceId], entries: impl IntoIterator<Item = Result<String, Problem>>) -> Self {
+        let entries = users.iter().map(|user| (*user).clone()).zip(entries).collect();
+        Self { entries, ..Self::default() }
+    }
 }
 
 #[derive(Deserialize)]
@@ -127,9 +138,10 @@ impl Peers {
         let parts = by_owner.iter().map(|(address, users)| self.part(request, address, users));
         for (users, part) in by_owner.values().zip(join_all(parts).await) {
             match part {
-                Some((entries, stale_seconds)) => {
+                Some(Part { entries, stale_seconds, reserved }) => {
                     elsewhere.entries.extend(entries);
                     elsewhere.stale.0 = elsewhere.stale.0.max(stale_seconds);
+                    elsewhere.reserved.push(reserved);
                 }
                 None => moved.extend(users),
             }
@@ -138,12 +150,7 @@ impl Peers {
     }
 
     /// Asks one owner for the feeds of its readers, and for how long the log was silent. Returns `None` if it does not own all of them.
-    async fn part(
-        &self,
-        request: &FeedsRequest<'_>,
-        address: &str,
-        users: &[&SourceId],
-    ) -> Option<(Entries, Option<u64>)> {
+    async fn part(&self, request: &FeedsRequest<'_>, address: &str, users: &[&SourceId]) -> Option<Part> {
         let began = Instant::now();
         let asked = self.ask(request, address, users).await;
         let outcome = match &asked {
@@ -156,13 +163,7 @@ impl Peers {
         if asked.is_err() && !users.iter().all(is_there) {
             return None;
         }
-        Some(match asked {
-            Ok(part) => {
-                let Part { entries, stale_seconds } = part?;
-                (users.iter().map(|user| (*user).clone()).zip(entries.into_iter().map(Ok)).collect(), stale_seconds)
-            }
-            Err(problem) => (users.iter().map(|user| ((*user).clone(), Err(problem.clone()))).collect(), None),
-        })
+        asked.unwrap_or_else(|problem| Some(Part::of(users, users.iter().map(|_| Err(problem.clone())))))
     }
 
     async fn ask(
@@ -181,19 +182,21 @@ impl Peers {
             return Ok(None);
         }
         let (head, body) = answer.into_parts();
+        // Before it is read, since it waits for the slowest owner.
+        let reserved = request.turn.answer(body.size_hint().exact().map_or(PART_BYTES_MAX, |bytes| bytes as usize))?;
         let read = timeout(self.cluster.options.answer_timeout, Limited::new(body, PART_BYTES_MAX).collect()).await;
         let read = read.map_err(|cause| broken(cause.to_string()))?;
         let bytes = read.map_err(|cause| broken(cause.to_string()))?.to_bytes();
         if head.status != http1::StatusCode::OK {
-            return Ok(Some(Part { entries: refused(&head, &bytes, users), stale_seconds: None }));
+            return Ok(Some(Part::of(users, refused(&head, &bytes, users).into_iter().map(Ok))));
         }
         let Answer { feeds } = serde_json::from_slice(&bytes).map_err(|cause| broken(cause.to_string()))?;
         if feeds.len() != users.len() {
             return Err(broken(format!("{} feeds of {} came", feeds.len(), users.len())));
         }
         let stale_seconds = head.headers.get(STALE.as_str()).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
-        let entries = feeds.into_iter().map(|entry| entry.get().to_owned()).collect();
-        Ok(Some(Part { entries, stale_seconds }))
+        let part = Part::of(users, feeds.into_iter().map(|entry| Ok(entry.get().to_owned())));
+        Ok(Some(Part { stale_seconds, reserved, ..part }))
     }
 
     fn outgoing_part(&self, request: &FeedsRequest<'_>, users: &[&SourceId]) -> Result<Outgoing, Problem> {

@@ -111,15 +111,15 @@ pub(in crate::http) async fn read(
     let distinct: Vec<_> =
         users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
     #[cfg(feature = "cluster")]
-    let (admit, mut elsewhere) = {
+    let (admit, mut elsewhere, _reserved) = {
         let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count, &turn).await;
         if is_inside && !elsewhere.entries.is_empty() {
             return Ok(cluster::moved(&Hop::Owner.unavailable()));
         }
-        let Elsewhere { entries, admitted, .. } = elsewhere;
+        let Elsewhere { entries, admitted, reserved, .. } = elsewhere;
         let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { count(nth, user) };
         turn.resume()?;
-        (admit, entries)
+        (admit, entries, reserved)
     };
     #[cfg(not(feature = "cluster"))]
     let (admit, mut elsewhere) = (count, HashMap::<SourceId, Result<String, Problem>>::new());
