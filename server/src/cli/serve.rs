@@ -23,6 +23,7 @@ use crate::cli::log::Log;
 use crate::cli::node::{self, NodeStart};
 use crate::cli::settings::{LogFormat, LogLevel, OldPosts, Settings, SettingsError};
 use crate::cli::{Outcome, exit, opening, recovering, terminal};
+use crate::http::admission::AdmissionLimits;
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
 use crate::http::serve;
@@ -135,6 +136,9 @@ impl Serve {
         let (node_options, files) = of_node.options(open_files::limit())?;
         #[cfg(not(feature = "cluster"))]
         let files = open_files::limit();
+        let admission = settings.admission()?;
+        #[cfg(feature = "cluster")]
+        let admission = node_options.as_ref().map_or(admission, |options| options.limit_passes(admission));
         let (limits, wanted) = (settings.connections(files), config.live_max);
         config.live_max = wanted.min(limits.left_to_live());
         // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
@@ -159,7 +163,7 @@ impl Serve {
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
-        let state = HttpState { reload_log_level, ..state(&settings, access)?.with_connections(limits) };
+        let state = HttpState { reload_log_level, ..state(&settings, access, admission)?.with_connections(limits) };
         #[cfg(feature = "cluster")]
         let state = HttpState { cluster, ..state };
         #[cfg(feature = "otel")]
@@ -206,8 +210,8 @@ fn reload_log_level(log: Log, file: PathBuf) -> ReloadLogLevel {
 }
 
 /// Returns the state of a server that has no engine yet. Logs a warning if keys may be read on their way.
-fn state(settings: &Settings, access: Arc<Access>) -> Result<HttpState, SettingsError> {
-    let mut state = HttpState::new(EngineCell::default(), settings.admission()?);
+fn state(settings: &Settings, access: Arc<Access>, limits: AdmissionLimits) -> Result<HttpState, SettingsError> {
+    let mut state = HttpState::new(EngineCell::default(), limits);
     state.access = access;
     state.certificate = settings.certificate()?;
     let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());

@@ -51,8 +51,14 @@ const RESPONSE_BYTES_MAX: usize = 256 << 20;
 const STREAMS_WAITING_MAX: usize = 1_024;
 
 /// Maximum number of requests that wait, in place of doing their work: for a record, for a delivery, or for the ids of all posts. Less than the
-/// requests that a worker may have under way at other nodes, where they may be the ones that wait.
+/// requests that may be at other nodes, where they may be the ones that wait.
 const WAITS_MAX: usize = 256;
+
+/// Maximum number of requests that are at other nodes of a cluster: as many as writes, since most writes are.
+const PASSES_MAX: usize = WRITES_MAX;
+
+/// What other nodes have, for refusals.
+const PASSES: &str = "requests at other nodes";
 
 /// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
 const WRITE_BYTES_MAX: usize = 256 << 20;
@@ -76,6 +82,8 @@ pub struct AdmissionLimits {
     pub write_bytes: usize,
     /// Maximum bytes of response bodies that are not sent yet. Default 256 MiB.
     pub response_bytes: usize,
+    /// Maximum requests that are at other nodes of a cluster, each with an open connection. Default 4,096.
+    pub passes: usize,
 }
 
 impl Default for AdmissionLimits {
@@ -86,6 +94,7 @@ impl Default for AdmissionLimits {
             writes: WRITES_MAX,
             write_bytes: WRITE_BYTES_MAX,
             response_bytes: RESPONSE_BYTES_MAX,
+            passes: PASSES_MAX,
         }
     }
 }
@@ -107,6 +116,8 @@ pub struct Admission {
     starting: SharedGate,
     waits: SharedGate,
     delivery_waits: SharedGate,
+    passes: SharedGate,
+    passes_to_node: SharedGate,
     unread_counts: Arc<Semaphore>,
 }
 
@@ -151,6 +162,8 @@ impl Admission {
                 "publishers that wait for deliveries",
                 limits.writes,
             ),
+            passes: SharedGate::of_count("passes", PASSES, limits.passes),
+            passes_to_node: SharedGate::of_nodes("passes_to_node", PASSES, limits.passes),
             unread_counts: Arc::new(Semaphore::new(UNREAD_COUNTS_MAX)),
         })
     }
@@ -161,7 +174,7 @@ impl Admission {
     }
 
     /// Returns all gates, for metrics and statistics.
-    pub(in crate::http) fn gates(&self) -> [&Gate; 14] {
+    pub(in crate::http) fn gates(&self) -> [&Gate; 16] {
         [
             &self.reads,
             &self.bulk_reads,
@@ -177,6 +190,8 @@ impl Admission {
             &self.starting.gate,
             &self.waits.gate,
             &self.delivery_waits.gate,
+            &self.passes.gate,
+            &self.passes_to_node.gate,
         ]
     }
 
@@ -282,7 +297,7 @@ impl Drop for Permit {
     }
 }
 
-/// A reservation of the bytes of a body, or of a place to wait, released on drop.
+/// A reservation of the bytes of a body, of a place to wait, or of a request at another node, released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Reservation {
     admission: Arc<Admission>,
@@ -303,7 +318,7 @@ mod tests {
     use crate::http::admission::gate::CLIENTS_PER_GATE;
 
     const LIMITS: AdmissionLimits =
-        AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
+        AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000, passes: 16 };
 
     #[test]
     fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
@@ -316,7 +331,7 @@ mod tests {
         assert!(admission.enter(WorkKind::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -292,6 +292,9 @@ impl From<Error> for Problem {
             Error::ArchiveUnavailable(_) => {
                 Self::new(status, error.code(), ARCHIVE_UNAVAILABLE).because(error.to_string())
             }
+            Error::PublishedInFuture { .. } => {
+                Self::new(status, error.code(), error.to_string()).of_field("published_at")
+            }
             _ => Self::new(status, error.code(), error.to_string()),
         };
         problem.0.retry_after_seconds = match &error {

@@ -252,7 +252,10 @@ fn operations_answer() {
     let server = server();
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
-    assert_eq!(server.send("HEAD", "/healthz", None, "").status, 200);
+    for (path, has_length) in [("/healthz", true), ("/v1/users/ann/events", false)] {
+        let head = server.send("HEAD", path, None, "");
+        assert_eq!((head.status, !head.header("content-length").is_empty()), (200, has_length), "{path}");
+    }
     follow(&server, "ann", "bob");
     server.get("/v1/users/ann/feed");
     publish(&server, "bob", 1);

@@ -57,7 +57,7 @@ fn publish(server: &Server) -> Answer {
     server.post("/v1/posts", &json!({"author": "bob", "body": 1}))
 }
 
-fn under_way(server: &Server, gate: &str) -> u64 {
+pub fn under_way(server: &Server, gate: &str) -> u64 {
     server.get("/v1/stats").json()["admission"][gate]["under_way"].as_u64().unwrap()
 }
 
@@ -289,7 +289,7 @@ fn with_large_page(limits: AdmissionLimits, pace: Pace) -> Server {
 }
 
 /// A client that asks for the page, and reads no more than how it was answered.
-fn unread_page(server: &Server) -> (u16, TcpStream) {
+pub fn unread_page(server: &Server) -> (u16, TcpStream) {
     unread_page_of(server, "bob", "")
 }
 

@@ -80,11 +80,16 @@ impl Gate {
 /// single client is not slowed down.
 pub(super) const CLIENTS_PER_GATE: usize = 16;
 
+/// Number of nodes that can fill a limit together: one that hangs leaves half of it to the others.
+const NODES_PER_GATE: usize = 2;
+
 /// A limit for all clients together, and a lower one for each client.
 #[derive(Debug)]
 pub(super) struct SharedGate {
     pub(super) gate: Gate,
     share: usize,
+    /// Who has such a share, for refusals.
+    of_one: &'static str,
     /// How much is in use by client. Clients that use nothing have no entry.
     pub(super) by_client: Mutex<FxHashMap<u64, usize>>,
 }
@@ -93,12 +98,20 @@ impl SharedGate {
     pub(super) fn of_bytes(name: &'static str, noun: &'static str, limit: usize) -> Self {
         // The share is at least the largest request body allowed.
         let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
-        Self { gate: Gate::new(name, noun, limit, shown_bytes), share, by_client: Mutex::default() }
+        Self::sharing(Gate::new(name, noun, limit, shown_bytes), share, " for one client")
     }
 
     pub(super) fn of_count(name: &'static str, noun: &'static str, limit: usize) -> Self {
-        let share = (limit / CLIENTS_PER_GATE).max(1);
-        Self { gate: Gate::of_count(name, noun, limit), share, by_client: Mutex::default() }
+        Self::sharing(Gate::of_count(name, noun, limit), (limit / CLIENTS_PER_GATE).max(1), " for one client")
+    }
+
+    /// Creates a limit that other nodes share, each of which is a client by its address.
+    pub(super) fn of_nodes(name: &'static str, noun: &'static str, limit: usize) -> Self {
+        Self::sharing(Gate::of_count(name, noun, limit), limit.div_ceil(NODES_PER_GATE), " for one node")
+    }
+
+    fn sharing(gate: Gate, share: usize, of_one: &'static str) -> Self {
+        Self { gate, share, of_one, by_client: Mutex::default() }
     }
 
     /// Checks that the limit and the client's share are not used up.
@@ -149,7 +162,7 @@ impl SharedGate {
     }
 
     fn refuse_share(&self) -> Problem {
-        self.gate.refuse_beyond(self.share, " for one client")
+        self.gate.refuse_beyond(self.share, self.of_one)
     }
 }
 

@@ -91,6 +91,22 @@ impl Turn {
         self.admission.answer(self.work, self.client, bytes)
     }
 
+    /// Takes a pass: a permit for a request at the node at `address`, in place of the permit for work here, so that a node that hangs does not keep
+    /// this one from its own work.
+    ///
+    /// # Errors
+    /// Fails if there is none, or the client or that node has its share of them.
+    #[cfg(feature = "cluster")]
+    pub(in crate::http) fn pass(&self, address: &str) -> Result<Pass, Problem> {
+        self.pause();
+        let of_client = self.admission.reserve(|admission| &admission.passes, self.client, 1)?;
+        let node = Client::named(address);
+        Ok(Pass {
+            _of_client: of_client,
+            _to_node: self.admission.reserve(|admission| &admission.passes_to_node, node, 1)?,
+        })
+    }
+
     /// Takes a place to wait.
     ///
     /// # Errors
@@ -117,6 +133,14 @@ impl Turn {
     }
 }
 
+/// A permit for a request at another node, released on drop.
+#[cfg(feature = "cluster")]
+#[derive(Debug)]
+pub(in crate::http) struct Pass {
+    _of_client: Reservation,
+    _to_node: Reservation,
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         self.pause();
@@ -131,8 +155,14 @@ mod tests {
     use crate::http::admission::gate::CLIENTS_PER_GATE;
     use crate::http::admission::{AdmissionLimits, WAITS_MAX};
 
-    const LIMITS: AdmissionLimits =
-        AdmissionLimits { reads: 2, wake_ups: 1, writes: CLIENTS_PER_GATE, write_bytes: 1_000, response_bytes: 1_000 };
+    const LIMITS: AdmissionLimits = AdmissionLimits {
+        reads: 2,
+        wake_ups: 1,
+        writes: CLIENTS_PER_GATE,
+        write_bytes: 1_000,
+        response_bytes: 1_000,
+        passes: 2 * CLIENTS_PER_GATE,
+    };
 
     fn turn(admission: &Arc<Admission>, client: u64) -> Result<Rc<Turn>, Problem> {
         Turn::begin(admission, WorkKind::Read, Client::One(client))
@@ -162,6 +192,22 @@ mod tests {
         assert!(other.wait(async {}).now_or_never().unwrap().is_ok());
         drop(share);
         assert!(one.wait(async {}).now_or_never().unwrap().is_ok());
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn neither_a_client_nor_a_node_that_hangs_takes_the_passes_of_others() {
+        let admission = Admission::new(LIMITS);
+        let [one, other] = [1, 2].map(|client| turn(&admission, client).unwrap());
+        let all = Turn::begin(&admission, WorkKind::Write, Client::Trusted).unwrap();
+        let of_one = [one.pass("a").unwrap(), one.pass("b").unwrap()];
+        assert!(one.pass("c").is_err(), "it has its share, wherever its requests are");
+        let to_a: Vec<_> = (0..CLIENTS_PER_GATE - 1).map(|_| all.pass("a").unwrap()).collect();
+        assert!(other.pass("a").is_err(), "half of all are there");
+        assert!(other.pass("b").is_ok());
+        drop((of_one, to_a));
+        assert!(one.pass("a").is_ok());
+        assert!(admission.gates().iter().all(|gate| gate.taken() == 0), "with a pass, the work here is paused");
     }
 
     #[test]

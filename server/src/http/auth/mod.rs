@@ -33,7 +33,7 @@ mod unauthenticated;
 mod validity;
 mod verified;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -49,7 +49,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tracing::{error, info};
 
-use crate::http::admission::Permit;
+use crate::http::admission::Admission;
 use crate::http::auth::access_file::AccessFileError;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
@@ -61,7 +61,7 @@ use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
 use crate::http::offered_upgrade::is_websocket;
-use crate::http::operation::{Needs, Operation, Right, user_in_path};
+use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
 use crate::http::watched_files::WatchedFiles;
@@ -431,14 +431,17 @@ impl Access {
         caller.map_err(|denial| self.count_denial(denial, peer))
     }
 
-    /// Admits an unauthenticated connection until the returned slot is dropped. The connection counts against the limit of `address`, if
-    /// there is one.
+    /// Admits an unauthenticated connection until the returned slot is dropped. It counts against the limit of the address of `peer`, unless that
+    /// is a proxy.
+    ///
+    /// # Errors
+    /// Fails if there is no permit for it.
     pub(in crate::http) fn admit_unauthenticated(
         &self,
-        address: Option<IpAddr>,
-        permit: impl FnOnce() -> Result<Permit, Problem>,
+        peer: Option<SocketAddr>,
+        admission: &Arc<Admission>,
     ) -> Result<UnauthenticatedSlot, Problem> {
-        self.unauthenticated.enter(address, permit)
+        self.unauthenticated.enter(self.proxies.counted(peer), || admission.enter(WorkKind::Unauthenticated))
     }
 
     /// Checks whether the caller may choose the id of a post.

@@ -18,6 +18,7 @@ mod types;
 
 use std::sync::Arc;
 
+use actix_web::body::None as NoBody;
 use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, VARY};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, Data};
@@ -85,7 +86,7 @@ pub(in crate::http) async fn changes(
         // Disables response buffering in proxies, which would delay events.
         .insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
     if request.method() == Method::HEAD {
-        return Ok(response.finish());
+        return Ok(response.body(NoBody::new()));
     }
     // Events are awaited however many are wanted; lines end with what there is.
     if format == Format::EventStream {

@@ -1,7 +1,7 @@
 //! Waiting until posts are delivered on all nodes: each delivers to the readers that it owns.
 //!
 //! Each other node is asked by one request at a time, for all publishers of this process together. So publishers that wait use up neither the
-//! permits for passing requests on, nor the limits on work for other nodes.
+//! passes to other nodes, nor the limits on work for other nodes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ impl Peers {
             is_read: true,
         };
         // A failure is logged there.
-        let answer = self.send_without_permit(address, &outgoing).await.ok()?;
+        let answer = self.send_without_pass(address, &outgoing).await.ok()?;
         // As a whole, so that the connection is kept.
         let answer = relay::whole(answer, self.cluster.options.answer_timeout).await.ok()?;
         Some(answer.status() == StatusCode::OK)

@@ -9,7 +9,6 @@ use actix_web::http::header::HeaderValue;
 use actix_web::web::Bytes;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Body as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -20,8 +19,10 @@ use crate::http::admission::turn::Turn;
 use crate::http::auth::Caller;
 use crate::http::cluster::inside::{AFTER, Hop};
 use crate::http::cluster::metrics::Outcome;
-use crate::http::cluster::pass::{Looks, STALE, has_moved, name_of, problem_of};
+use crate::http::cluster::outgoing::name_of;
+use crate::http::cluster::pass::{Looks, STALE, has_moved, problem_of};
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
+use crate::http::cluster::relay;
 use crate::http::page_json;
 use crate::http::problem::Problem;
 use tidewire::cluster::placement::Place;
@@ -174,16 +175,14 @@ impl Peers {
     ) -> Result<Option<Part>, Problem> {
         let broken = |cause: String| problem_of(&Failure::Lost(cause), true, Hop::Owner);
         let outgoing = self.outgoing_part(request, users)?;
-        let (answer, _permit) = self
-            .send(address, &outgoing, (request.hop, request.turn))
-            .await
-            .map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
+        let sent = self.send(address, &outgoing, request.turn).await;
+        let (answer, _pass) = sent.map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
         if has_moved(&answer) {
             return Ok(None);
         }
         let (head, body) = answer.into_parts();
         // Before it is read, since it waits for the slowest owner.
-        let reserved = request.turn.answer(body.size_hint().exact().map_or(PART_BYTES_MAX, |bytes| bytes as usize))?;
+        let reserved = request.turn.answer(relay::bytes_of(&body))?;
         let read = timeout(self.cluster.options.answer_timeout, Limited::new(body, PART_BYTES_MAX).collect()).await;
         let read = read.map_err(|cause| broken(cause.to_string()))?;
         let bytes = read.map_err(|cause| broken(cause.to_string()))?.to_bytes();

@@ -121,8 +121,9 @@ impl Cluster {
 
 /// Returns the sequence that the answering node must have applied, if the request names one.
 pub(super) fn after(request: &ServiceRequest) -> Result<Option<Sequence>, Problem> {
-    let Some(given) = request.headers().get(&AFTER) else { return Ok(None) };
-    let parsed = given.to_str().ok().and_then(|text| text.parse().ok()).map(Sequence);
-    let refuse = || Problem::bad("invalid_header", "Tidewire-After: not a whole number").of_field("Tidewire-After");
-    parsed.map(Some).ok_or_else(refuse)
+    let mut given = request.headers().get_all(&AFTER);
+    let Some(first) = given.next() else { return Ok(None) };
+    let parsed = first.to_str().ok().and_then(|text| text.parse().ok()).map(Sequence);
+    let refuse = || Problem::bad("invalid_header", "Tidewire-After: not one whole number").of_field("Tidewire-After");
+    parsed.filter(|_| given.next().is_none()).map(Some).ok_or_else(refuse)
 }

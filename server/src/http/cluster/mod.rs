@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - sending a request that another node has to handle to that node, and its response to the client, WebSockets and event streams too
-//!   ([`pass`], [`peers`], [`relay`], [`websocket`]);
+//!   ([`pass`], [`outgoing`], [`peers`], [`relay`], [`websocket`]);
 //! - admitting what other nodes send: only with the key of the cluster ([`key`]), and with permits of their own, so that requests of
 //!   clients cannot take those of nodes ([`inside`]);
 //! - the headers `Tidewire-Node`, `Tidewire-Sequence`, `Tidewire-Applied` and `Tidewire-After`;
@@ -24,6 +24,7 @@ mod feeds;
 mod inside;
 mod key;
 mod metrics;
+mod outgoing;
 mod pass;
 mod peers;
 mod relay;
@@ -84,7 +85,7 @@ const TAKING_WAIT: Duration = Duration::from_secs(2);
 /// Applications that a worker has: for upgrade requests, and for all others.
 const APPLICATIONS_PER_WORKER: usize = 2;
 
-/// Steps that a request takes from node to node, each with permits of its own.
+/// Steps that a request takes from node to node, each with passes of its own.
 const STEPS: usize = 2;
 
 /// The settings of a node.
@@ -102,16 +103,20 @@ pub struct ClusterOptions {
     /// Maximum live connections that are passed on at the same time. Each is an open file beside the connection of its client. Default
     /// 16,384.
     pub live_max: usize,
-    /// Maximum requests that one application of a worker has under way at other nodes, of those that clients sent to it and, as many again, of
-    /// those that other nodes did. It bounds the connections as well: only one more to each node asks what it has delivered. Default 512.
-    pub passes_max: usize,
+    /// Maximum idle connections to one node that one application of a worker keeps. Default 64.
+    pub idle_max: usize,
 }
 
 impl ClusterOptions {
     /// Creates the default settings with this key.
     pub fn new(key: ClusterKey) -> Self {
         let (limits, answer_timeout) = (AdmissionLimits::default(), Duration::from_secs(10));
-        Self { key, authorities: None, answer_timeout, limits, live_max: 16_384, passes_max: 512 }
+        Self { key, authorities: None, answer_timeout, limits, live_max: 16_384, idle_max: 64 }
+    }
+
+    /// Returns the limits on the work for clients, with the limit on passes that requests of other nodes have.
+    pub fn limit_passes(&self, limits: AdmissionLimits) -> AdmissionLimits {
+        AdmissionLimits { passes: self.limits.passes, ..limits }
     }
 
     /// Lowers the limits to what a process can have that may open this many files, and returns how many files are left to clients.
@@ -119,8 +124,9 @@ impl ClusterOptions {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let applications = workers.max(1) * APPLICATIONS_PER_WORKER;
         self.live_max = self.live_max.min(files / 4);
-        self.passes_max = self.passes_max.min(files / 8 / STEPS / applications).max(1);
-        let taken = self.live_max + self.passes_max * STEPS * applications;
+        self.limits.passes = self.limits.passes.min(files / 4 / STEPS).max(1);
+        self.idle_max = self.idle_max.min(self.limits.passes / applications).max(1);
+        let taken = self.live_max + self.limits.passes * STEPS;
         open_files.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
     }
 }
@@ -326,12 +332,15 @@ mod tests {
 
     #[test]
     fn connections_to_other_nodes_leave_open_files_to_clients() {
-        for (files, workers, expected) in
-            [(1_024, 2, (256, 16, 640)), (1 << 20, 64, (16_384, 512, 901_120)), (8, 4, (2, 1, 0)), (0, 1, (0, 1, 0))]
-        {
+        for (files, workers, expected) in [
+            (1_024, 2, (256, 128, 512)),
+            (1 << 20, 64, (16_384, 4_096, 1_024_000)),
+            (8, 4, (2, 1, 4)),
+            (0, 1, (0, 1, 0)),
+        ] {
             let mut options = ClusterOptions::new(ClusterKey::new(&"k".repeat(40)).unwrap());
             let left = options.fit_into(files, workers);
-            assert_eq!((options.live_max, options.passes_max, left), expected, "{files} files, {workers} workers");
+            assert_eq!((options.live_max, options.limits.passes, left), expected, "{files} files, {workers} workers");
         }
     }
 }

@@ -5,28 +5,25 @@ use std::time::{Duration, Instant};
 use actix_http::ws;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{
-    ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
-};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::rt::time::sleep;
 use actix_web::{Error, HttpMessage as _, HttpResponse};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tidewire::error::Error::NotSequencer;
 use tidewire::id::SourceId;
-use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
+use tidewire::limits::{LIVE_UNAUTHENTICATED_TIME, RESPONSE_PIECE_BYTES};
 use tidewire::storage::journal::Sequence;
 
-use crate::http::admission::turn::Turn;
-use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
+use crate::http::admission::turn::{Pass, Turn};
+use crate::http::auth::{Access, Caller, UnauthenticatedSlot};
 use crate::http::caching;
 use crate::http::cluster::decision::{Next, next};
 use crate::http::cluster::feeds::PartsStale;
 use crate::http::cluster::inside::{self, Hop};
 use crate::http::cluster::metrics::{LiveSlot, Outcome};
 use crate::http::cluster::moved;
-use crate::http::cluster::peers::{Failure, Outgoing, Peers};
+use crate::http::cluster::peers::{Failure, Peers};
 use crate::http::cluster::relay;
 use crate::http::cluster::websocket;
 use crate::http::offered_upgrade::is_websocket;
@@ -46,22 +43,6 @@ pub(super) const STALE: HeaderName = HeaderName::from_static("tidewire-stale-sec
 
 /// The time for which the log must be silent until answers say so, if two beats are not longer: so long it is in a healthy cluster.
 const STALE_MIN: Duration = Duration::from_secs(2);
-
-/// The headers of a request that handlers read.
-const REQUEST_HEADERS: [HeaderName; 9] = [
-    ACCEPT_ENCODING,
-    CONTENT_TYPE,
-    IF_NONE_MATCH,
-    inside::AFTER,
-    HeaderName::from_static("accept"),
-    HeaderName::from_static("last-event-id"),
-    HeaderName::from_static("traceparent"),
-    HeaderName::from_static("tracestate"),
-    HeaderName::from_static("x-request-id"),
-];
-
-/// The headers of a WebSocket handshake, apart from the protocols.
-const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE];
 
 /// Maximum time that a request waits for the node that takes over a role.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -84,6 +65,7 @@ pub(in crate::http) struct Admitted<'a> {
     /// The interval of heartbeats on live connections.
     pub(in crate::http) heartbeat: Duration,
     pub(in crate::http) turn: &'a Turn,
+    pub(in crate::http) access: &'a Access,
 }
 
 impl Peers {
@@ -249,8 +231,8 @@ impl Peers {
     ) -> Result<Passed, Problem> {
         let outgoing = self.outgoing(request, admitted, to)?;
         let is_live = admitted.operation.work == WorkKind::Live;
-        let slot = if is_live { Some(self.live_slot()?) } else { None };
-        let (response, permit) = match self.send(address, &outgoing, (admitted.hop, admitted.turn)).await {
+        let slots = if is_live { Some(self.live_slots(request, admitted)?) } else { None };
+        let (response, pass) = match self.send(address, &outgoing, admitted.turn).await {
             Ok(sent) => sent,
             Err(failure @ Failure::NotSent(_)) => {
                 return Ok(Passed::NotSent(problem_of(&failure, outgoing.is_read, to)));
@@ -260,17 +242,38 @@ impl Peers {
         if has_moved(&response) {
             return Ok(Passed::Moved);
         }
-        let response = match slot {
-            Some(slot) => self.live_response(request, response, slot, silence_max(admitted)).await?,
-            None if outgoing.is_read => relay::response(response, permit, self.cluster.options.answer_timeout),
-            None => self.write_response(response, to).await?,
+        let response = match slots {
+            _ if outgoing.method == http1::Method::HEAD => relay::response_to_head(response),
+            Some(slots) => self.live_response(request, response, slots, silence_max(admitted)).await?,
+            None if outgoing.is_read => self.read_response(response, admitted.turn, to).await?,
+            None => self.write_response(response, pass, to).await?,
         };
         Ok(Passed::Answered(response))
     }
 
-    /// Reads the answer to a write as a whole first, so that the client never gets a part of it.
-    async fn write_response(&self, response: http1::Response<Incoming>, to: Hop) -> Result<HttpResponse, Problem> {
+    /// Reads the answer to a read as a whole, once its bytes are reserved. So a client that takes it slowly has nothing at the other node.
+    async fn read_response(
+        &self,
+        response: http1::Response<Incoming>,
+        turn: &Turn,
+        to: Hop,
+    ) -> Result<HttpResponse, Problem> {
+        let bytes = relay::bytes_of(response.body());
+        // Until the pipeline reserves them for the response.
+        let _reserved = if bytes > RESPONSE_PIECE_BYTES { turn.answer(bytes)? } else { None };
         let read = relay::whole(response, self.cluster.options.answer_timeout).await;
+        read.map_err(|cause| problem_of(&Failure::Lost(cause), true, to))
+    }
+
+    /// Reads the answer to a write as a whole first, so that the client never gets a part of it.
+    async fn write_response(
+        &self,
+        response: http1::Response<Incoming>,
+        pass: Pass,
+        to: Hop,
+    ) -> Result<HttpResponse, Problem> {
+        let read = relay::whole(response, self.cluster.options.answer_timeout).await;
+        drop(pass);
         let mut response = read.map_err(|cause| problem_of(&Failure::Lost(cause), false, to))?;
         let sequence = response.headers().get(SEQUENCE).and_then(|sequence| sequence.to_str().ok()?.parse().ok());
         if to == Hop::Sequencer
@@ -284,21 +287,26 @@ impl Peers {
         Ok(response)
     }
 
-    fn live_slot(&self) -> Result<LiveSlot, Problem> {
-        self.cluster.metrics.enter_live().ok_or_else(|| {
+    fn live_slots(&self, request: &ServiceRequest, admitted: &Admitted<'_>) -> Result<LiveSlots, Problem> {
+        let is_unauthenticated = matches!(admitted.caller, Some(Caller::Unauthenticated));
+        // First, since it ends another one at the limit of the address.
+        let admit = || admitted.access.admit_unauthenticated(request.peer_addr(), admitted.turn.admission());
+        let unauthenticated = is_unauthenticated.then(admit).transpose()?;
+        let slot = self.cluster.metrics.enter_live().ok_or_else(|| {
             let detail = format!("{} live connections are passed on already", self.cluster.options.live_max);
             Problem::unavailable("overloaded", detail).retry_soon()
-        })
+        })?;
+        Ok((slot, unauthenticated))
     }
 
     async fn live_response(
         &self,
         request: &mut ServiceRequest,
         response: http1::Response<Incoming>,
-        slot: LiveSlot,
+        slots: LiveSlots,
         silence_max: Duration,
     ) -> Result<HttpResponse, Problem> {
-        let life = relay::Life::new(slot, self.cluster.stopping.subscribe(), silence_max);
+        let life = relay::Life::new(slots, self.cluster.stopping.subscribe(), silence_max);
         if response.status() == http1::StatusCode::SWITCHING_PROTOCOLS {
             return websocket::response(response, request.take_payload(), life).await.map_err(|cause| {
                 let detail = format!("the owner of this user gave up the connection: {cause}");
@@ -308,54 +316,10 @@ impl Peers {
         request.extensions_mut().insert(Endless);
         Ok(relay::live_response(response, life))
     }
-
-    /// Creates the request to the other node.
-    fn outgoing(&self, request: &ServiceRequest, admitted: &Admitted<'_>, to: Hop) -> Result<Outgoing, Problem> {
-        let caller = admitted.caller.clone().ok_or_else(|| Problem::internal(&"a request without a caller"))?;
-        let mut headers = self.inside_headers(caller, request.peer_addr(), to)?;
-        let given = request.headers();
-        let is_upgrade = admitted.operation.work == WorkKind::Live && is_websocket(given);
-        let of_upgrade = WEBSOCKET_HEADERS.iter().filter(|_| is_upgrade);
-        for name in REQUEST_HEADERS.iter().chain(of_upgrade) {
-            if let Some(value) = given.get(name) {
-                headers.insert(name_of(name), value_of(value));
-            }
-        }
-        if is_upgrade {
-            headers.insert(http1::header::CONNECTION, http1::HeaderValue::from_static("Upgrade"));
-            if offers_protocol(given) {
-                // Another protocol that the client offers may be its token.
-                let protocol = http1::HeaderValue::from_static(PROTOCOL);
-                headers.insert(name_of(&SEC_WEBSOCKET_PROTOCOL), protocol);
-            }
-        }
-        let path_and_query = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let method = http1::Method::from_bytes(request.method().as_str().as_bytes());
-        Ok(Outgoing {
-            method: method.map_err(|cause| Problem::internal(&cause))?,
-            path_and_query,
-            headers,
-            body: request.extensions().get::<RequestBody>().map(|body| body.0.clone()).unwrap_or_default(),
-            is_read: admitted.operation.handled_by != HandledBy::Sequencer,
-        })
-    }
-
-    /// Returns the headers by which another node knows this one and the caller.
-    pub(super) fn inside_headers(
-        &self,
-        caller: Caller,
-        peer: Option<std::net::SocketAddr>,
-        to: Hop,
-    ) -> Result<http1::HeaderMap, Problem> {
-        let passed =
-            inside::Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
-        let mut headers = http1::HeaderMap::new();
-        headers.insert(name_of(&inside::HOP), http1::HeaderValue::from_static(to.name()));
-        headers.insert(name_of(&inside::KEY), value_of(self.cluster.options.key.header()));
-        headers.insert(name_of(&inside::CALLER), value_of(&passed));
-        Ok(headers)
-    }
 }
+
+/// The slot of a live connection that is passed on, and the one that it has until its client has authenticated.
+type LiveSlots = (LiveSlot, Option<UnauthenticatedSlot>);
 
 /// What has become of a request that was sent to another node.
 enum Passed {
@@ -414,9 +378,7 @@ const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// Returns the problem of a request that has no answer.
 pub(super) fn problem_of(failure: &Failure, is_read: bool, to: Hop) -> Problem {
     match failure {
-        Failure::Overloaded => {
-            Problem::unavailable("overloaded", "too many requests wait for other nodes").retry_soon()
-        }
+        Failure::Refused(problem) => problem.clone(),
         Failure::Lost(_) if !is_read => {
             let detail = "the connection to the node that takes the write broke, so it may be done or not: sending it again is \
                           safe, a new post only with the same id";
@@ -450,16 +412,6 @@ fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Call
         }
         _ => None,
     }
-}
-
-pub(super) fn name_of(name: &HeaderName) -> http1::HeaderName {
-    http1::HeaderName::from_bytes(name.as_str().as_bytes()).expect("a valid name is valid in both versions")
-}
-
-fn value_of(value: &HeaderValue) -> http1::HeaderValue {
-    let mut copy = http1::HeaderValue::from_bytes(value.as_bytes()).expect("a valid value is valid in both versions");
-    copy.set_sensitive(value.is_sensitive());
-    copy
 }
 
 /// The headers of a response that belong to one connection, or that this server sets itself.

@@ -13,21 +13,17 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::http::admission::turn::Turn;
+use crate::http::admission::turn::{Pass, Turn};
 use crate::http::cluster::Cluster;
-use crate::http::cluster::inside::Hop;
+use crate::http::problem::Problem;
 use tidewire::error_text::error_text;
 use tidewire::throttle::Throttle;
 
-/// Maximum time to connect to another node, and to wait for a permit to do so.
+/// Maximum time to connect to another node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Maximum idle connections to one node that a worker keeps.
-const IDLE_MAX: usize = 64;
 
 /// How long an idle connection is kept: less than servers keep theirs, so that few requests meet a connection that is about to close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,8 +44,8 @@ pub(super) struct Outgoing {
 /// The reason why a request has no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The worker has too many requests under way.
-    Overloaded,
+    /// Too many requests are at other nodes.
+    Refused(Problem),
     /// The other node has not got the request.
     NotSent(String),
     /// The other node may have got the request.
@@ -61,11 +57,6 @@ pub(super) enum Failure {
 pub(in crate::http) struct Peers {
     pub(super) cluster: Arc<Cluster>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Permits of requests of clients.
-    first_steps: Arc<Semaphore>,
-    /// Permits of requests that other nodes have passed on to this one. They need no further ones, so that nodes that pass requests to each other
-    /// do not wait for each other.
-    second_steps: Arc<Semaphore>,
     failures_logged: Arc<Throttle>,
 }
 
@@ -83,10 +74,9 @@ impl Peers {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_MAX)
+            .pool_max_idle_per_host(cluster.options.idle_max)
             .build(connector.enable_http1().wrap_connector(http));
-        let [first_steps, second_steps] = [(); 2].map(|()| Arc::new(Semaphore::new(cluster.options.passes_max)));
-        Self { cluster, client, first_steps, second_steps, failures_logged: Arc::default() }
+        Self { cluster, client, failures_logged: Arc::default() }
     }
 
     /// Returns this node.
@@ -94,23 +84,20 @@ impl Peers {
         &self.cluster
     }
 
-    /// Sends a request to the node at `address`; `hop` is the role for which another node has sent it here. The permit must be kept until the body of the answer is read. It takes the place of the permit
-    /// for work here, so that a node that hangs does not keep this one from its own work. A read is sent once more if the connection breaks
-    /// before the answer begins: it was a kept one, perhaps, which the other node was closing.
+    /// Sends a request to the node at `address`. The pass must be kept until the body of the answer is read. A read is sent once more if the
+    /// connection breaks before the answer begins: it was a kept one, perhaps, which the other node was closing.
     pub(super) async fn send(
         &self,
         address: &str,
         outgoing: &Outgoing,
-        (hop, turn): (Option<Hop>, &Turn),
-    ) -> Result<(Response<Incoming>, OwnedSemaphorePermit), Failure> {
-        turn.pause();
-        let permits = if hop.is_none() { &self.first_steps } else { &self.second_steps };
-        let permit = permit(permits, turn).await.ok_or(Failure::Overloaded)?;
-        Ok((self.send_without_permit(address, outgoing).await?, permit))
+        turn: &Turn,
+    ) -> Result<(Response<Incoming>, Pass), Failure> {
+        let pass = turn.pass(address).map_err(Failure::Refused)?;
+        Ok((self.send_without_pass(address, outgoing).await?, pass))
     }
 
-    /// Does the same without a permit, for requests that have a limit of their own.
-    pub(super) async fn send_without_permit(
+    /// Does the same without a pass, for requests that have a limit of their own.
+    pub(super) async fn send_without_pass(
         &self,
         address: &str,
         outgoing: &Outgoing,
@@ -148,15 +135,6 @@ impl Peers {
             }
         }
     }
-}
-
-/// Takes a permit. Waits for one in a place of its own.
-async fn permit(permits: &Arc<Semaphore>, turn: &Turn) -> Option<OwnedSemaphorePermit> {
-    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
-        return Some(permit);
-    }
-    let _place = turn.place().ok()?;
-    timeout(CONNECT_TIMEOUT, Arc::clone(permits).acquire_owned()).await.ok()?.ok()
 }
 
 enum MayRetry {

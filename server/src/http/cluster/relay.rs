@@ -1,4 +1,4 @@
-//! The answer of another node as a response body, piece by piece.
+//! The answer of another node as a response: as a whole, and that of an event stream piece by piece.
 
 use std::io;
 use std::pin::Pin;
@@ -13,39 +13,44 @@ use actix_web::web::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use http1::Response;
 use hyper::body::{Body as _, Incoming};
-use tidewire::limits::BULK_REQUEST_BYTES_MAX;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::http::auth::UnauthenticatedSlot;
 use crate::http::cluster::metrics::LiveSlot;
 use crate::http::cluster::pass::{copy_head, status_of};
+use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 
-/// Maximum bytes of the answer to a write: a post, or the errors of a bulk request, which are not longer than the request.
-const WRITE_ANSWER_BYTES_MAX: usize = 2 * BULK_REQUEST_BYTES_MAX;
-
-/// Creates the response from the answer of another node. Its body passes through while the client takes it.
-pub(super) fn response(
-    answer: Response<Incoming>,
-    permit: OwnedSemaphorePermit,
-    silence_max: Duration,
-) -> HttpResponse {
-    let (head, body) = answer.into_parts();
-    let size = size_of(&head);
-    let silence = Silence::new(silence_max);
-    with_head(&head, BoxBody::new(Relayed { body, size, silence, life: None, _permit: Some(permit) }))
-}
+/// Maximum bytes of an answer: several of the largest pages, a post, or the errors of a bulk request, which are not longer than the request.
+const ANSWER_BYTES_MAX: usize = 2 * BULK_REQUEST_BYTES_MAX;
 
 /// Creates the response of a live connection from the answer of another node: an event stream, or a refusal.
 pub(super) fn live_response(answer: Response<Incoming>, life: Life) -> HttpResponse {
     let (head, body) = answer.into_parts();
     let (size, silence) = (size_of(&head), Silence::new(life.silence_max));
-    with_head(&head, BoxBody::new(Relayed { body, size, silence, life: Some(life), _permit: None }))
+    with_head(&head, BoxBody::new(Relayed { body, size, silence, life }))
+}
+
+/// Creates the response to `HEAD` from the answer of another node: without a body, but with the size of one.
+pub(super) fn response_to_head(answer: Response<Incoming>) -> HttpResponse {
+    let (head, _) = answer.into_parts();
+    let size = match size_of(&head) {
+        BodySize::Stream => BodySize::None,
+        size => size,
+    };
+    with_head(&head, BoxBody::new(NotSent(size)))
+}
+
+/// Returns how many bytes an answer has, or may have if it does not say so.
+pub(super) fn bytes_of(body: &Incoming) -> usize {
+    let exact = body.size_hint().exact();
+    exact.map_or(ANSWER_BYTES_MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Reads an answer as a whole. Fails with the reason if a part of it is missing.
 pub(super) async fn whole(answer: Response<Incoming>, at_most: Duration) -> Result<HttpResponse, String> {
     let (head, body) = answer.into_parts();
-    let read = timeout(at_most, Limited::new(body, WRITE_ANSWER_BYTES_MAX).collect()).await;
+    let read = timeout(at_most, Limited::new(body, ANSWER_BYTES_MAX).collect()).await;
     let read = read.map_err(|_| format!("the rest of the answer did not come within {at_most:?}"))?;
     let bytes = read.map_err(|cause| cause.to_string())?.to_bytes();
     Ok(with_head(&head, BoxBody::new(bytes)))
@@ -73,21 +78,36 @@ pub(super) struct Life {
     stopping: Pin<Box<dyn Future<Output = ()>>>,
     pub(super) silence_max: Duration,
     _slot: LiveSlot,
+    unauthenticated: Option<UnauthenticatedSlot>,
 }
 
 impl Life {
-    pub(super) fn new(slot: LiveSlot, mut stopping: watch::Receiver<bool>, silence_max: Duration) -> Self {
+    pub(super) fn new(
+        (slot, unauthenticated): (LiveSlot, Option<UnauthenticatedSlot>),
+        mut stopping: watch::Receiver<bool>,
+        silence_max: Duration,
+    ) -> Self {
         let stopping = Box::pin(async move {
             if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
                 std::future::pending::<()>().await;
             }
         });
-        Self { stopping, silence_max, _slot: slot }
+        Self { stopping, silence_max, _slot: slot, unauthenticated }
     }
 
     /// Returns true if this server stops.
     pub(super) fn poll_stopping(&mut self, task: &mut Context<'_>) -> bool {
         self.stopping.as_mut().poll(task).is_ready()
+    }
+
+    /// Returns true if the client has not authenticated and has to give way to another one.
+    pub(super) fn poll_evicted(&self, task: &mut Context<'_>) -> bool {
+        self.unauthenticated.as_ref().is_some_and(|slot| slot.poll_evicted(task).is_ready())
+    }
+
+    /// Notes that the client has authenticated.
+    pub(super) fn note_authenticated(&mut self) {
+        self.unauthenticated = None;
     }
 }
 
@@ -113,14 +133,27 @@ impl Silence {
     }
 }
 
-/// The body of an answer on its way to the client. It is read as fast as the client takes it.
+/// The body of an answer to `HEAD`, of which only the size is sent.
+struct NotSent(BodySize);
+
+impl MessageBody for NotSent {
+    type Error = io::Error;
+
+    fn size(&self) -> BodySize {
+        self.0
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(None)
+    }
+}
+
+/// The body of an event stream on its way to the client. It is read as fast as the client takes it.
 struct Relayed {
     body: Incoming,
     size: BodySize,
     silence: Silence,
-    /// Present for event streams.
-    life: Option<Life>,
-    _permit: Option<OwnedSemaphorePermit>,
+    life: Life,
 }
 
 impl MessageBody for Relayed {
@@ -132,7 +165,7 @@ impl MessageBody for Relayed {
 
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let this = self.get_mut();
-        if this.life.as_mut().is_some_and(|life| life.poll_stopping(task)) {
+        if this.life.poll_stopping(task) {
             return Poll::Ready(None);
         }
         loop {
@@ -150,8 +183,8 @@ impl MessageBody for Relayed {
                 Poll::Pending if this.silence.poll_over(task) => io::ErrorKind::TimedOut.into(),
                 Poll::Pending => return Poll::Pending,
             };
-            // An event stream has no length, so it ends, and its client comes back. Any other body would look complete.
-            return Poll::Ready(if this.life.is_some() { None } else { Some(Err(broken)) });
+            // An event stream ends, and its client comes back. A refusal would look complete.
+            return Poll::Ready(if this.size == BodySize::Stream { None } else { Some(Err(broken)) });
         }
     }
 }

@@ -23,6 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http::cluster::pass::copy_head;
 use crate::http::cluster::relay::{Life, Silence};
 
+/// What a client is told that gives way to another one which has not authenticated either.
+const NO_ROOM: &str = "no room: come back";
+
 /// Bytes per read from the owner.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -107,6 +110,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 self.silence.interrupt();
                 self.frames.follow(read.filled());
+                if self.frames.has_text {
+                    self.life.note_authenticated();
+                }
                 Poll::Ready(Some(Bytes::copy_from_slice(read.filled())))
             }
             Poll::Ready(_) => Poll::Ready(None),
@@ -116,13 +122,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
     }
 
     /// Ends the connection. Returns a close frame if the client has not got one and expects a frame now.
-    fn end(&mut self) -> Option<Bytes> {
+    fn end(&mut self, (code, words): (CloseCode, &str)) -> Option<Bytes> {
         self.is_over = true;
         if !self.frames.is_between() || self.frames.is_closed {
             return None;
         }
         let mut close = BytesMut::new();
-        let reason = CloseReason { code: CloseCode::Restart, description: Some("come back".to_owned()) };
+        let reason = CloseReason { code, description: Some(words.to_owned()) };
         Parser::write_close(&mut close, Some(reason), false);
         Some(close.freeze())
     }
@@ -143,8 +149,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> MessageBody for Relayed<T> {
         let takes = this.send(task);
         match this.read(task) {
             Poll::Ready(Some(bytes)) => Poll::Ready(Some(Ok(bytes))),
+            Poll::Pending if this.life.poll_evicted(task) => Poll::Ready(this.end((CloseCode::Again, NO_ROOM)).map(Ok)),
             Poll::Pending if takes && !this.life.poll_stopping(task) => Poll::Pending,
-            Poll::Ready(None) | Poll::Pending => Poll::Ready(this.end().map(Ok)),
+            Poll::Ready(None) | Poll::Pending => Poll::Ready(this.end((CloseCode::Restart, "come back")).map(Ok)),
         }
     }
 }
@@ -158,6 +165,8 @@ struct Frames {
     left: u64,
     /// True once a close frame has begun.
     is_closed: bool,
+    /// True once a message has begun. An owner sends none before the client has authenticated.
+    has_text: bool,
 }
 
 impl Frames {
@@ -178,7 +187,9 @@ impl Frames {
             self.header.push(bytes[0]);
             bytes = &bytes[1..];
             if let Some(length) = payload_length(&self.header) {
-                self.is_closed |= self.header[0] & 0x0f == u8::from(OpCode::Close);
+                let code = self.header[0] & 0x0f;
+                self.is_closed |= code == u8::from(OpCode::Close);
+                self.has_text |= code == u8::from(OpCode::Text);
                 self.left = length;
                 self.header.clear();
             }
@@ -218,7 +229,7 @@ mod tests {
         for piece in [1, 2, 3, 7, 4_096, all.len()] {
             let mut frames = Frames::default();
             all.chunks(piece).for_each(|piece| frames.follow(piece));
-            assert!(frames.is_between() && !frames.is_closed, "{piece}");
+            assert!(frames.is_between() && !frames.is_closed && frames.has_text, "{piece}");
         }
         let mut frames = Frames::default();
         frames.follow(&all[..all.len() - 1]);
@@ -234,6 +245,6 @@ mod tests {
         Parser::write_close(&mut bytes, None, false);
         let mut frames = Frames::default();
         frames.follow(&bytes);
-        assert!(frames.is_closed && frames.is_between());
+        assert!(frames.is_closed && frames.is_between() && !frames.has_text);
     }
 }

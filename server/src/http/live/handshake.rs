@@ -7,7 +7,7 @@
 //! - the limit on such connections, and which one ends for a new one (`http::auth`), permissions.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -99,11 +99,8 @@ pub(super) fn token(text: &[u8]) -> Option<String> {
 }
 
 impl Handshake {
-    /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
-    pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
-        // Not a step of the pipeline: it may end another connection, which only a valid request may do.
-        let slot =
-            request.access.admit_unauthenticated(address, || request.admission.enter(WorkKind::Unauthenticated))?;
+    /// Creates an unauthenticated connection.
+    pub(super) fn new(wire: WebSocket, request: LiveRequest, slot: UnauthenticatedSlot) -> Result<Self, Problem> {
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
         let waiting = Waiting { wire, unauthenticated, deadline, slot };

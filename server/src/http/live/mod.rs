@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_http::ws::{self, HandshakeError};
-use actix_web::body::MessageBody as _;
+use actix_web::body::{MessageBody as _, None as NoBody};
 use actix_web::http::header::{CACHE_CONTROL, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Data, Payload};
@@ -41,7 +41,6 @@ use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
 use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id, user};
 use crate::http::sockets::answering::{Endless, Open};
-use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
@@ -54,7 +53,6 @@ pub(super) async fn websocket(
     payload: Payload,
     engine: ReadyEngine,
     access: Data<Access>,
-    connections: Data<Connections>,
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
     let Wanted { resume, unread_of } = wanted(&request, &user, false)?;
@@ -76,10 +74,11 @@ pub(super) async fn websocket(
             request.extensions_mut().insert(Open);
             let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
             let (access, admission) = (access.into_inner(), Admission::of(&request)?);
-            let address = connections.limits().proxies.counted(peer);
+            // Not a step of the pipeline: it may end another connection, which only a valid request may do.
+            let slot = access.admit_unauthenticated(peer, &admission)?;
             let (engine, log) = ((*engine).clone(), ShownLog::of(&request));
             let live = LiveRequest { engine, access, admission, user, resume, unread_of, peer, connection, log };
-            Handshake::new(wire, live, address)?.boxed()
+            Handshake::new(wire, live, slot)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.
         Caller::Refused(denial) => Connection::refused(wire, Close::Unauthenticated(denial.code())).boxed(),
@@ -108,7 +107,7 @@ pub(super) async fn events(
     let user = user(&request)?;
     let Wanted { resume, unread_of } = wanted(&request, &user, true)?;
     if request.method() == Method::HEAD {
-        return Ok(events_head().finish());
+        return Ok(events_head().body(NoBody::new()));
     }
     let watcher = engine.watch(&user, resume).await.map_err(|cause| match cause {
         Error::TooMany { .. } => {

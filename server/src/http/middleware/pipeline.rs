@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use actix_web::body::{BodySize, MessageBody as _};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
@@ -218,7 +218,12 @@ async fn handle_here_or_elsewhere(
     let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
     let hop = request.extensions().get::<Hop>().copied();
     // In a box, so that the futures of servers without a cluster are not larger.
-    Box::pin(peers.answer(request, cluster::Admitted { operation, caller, hop, heartbeat, turn }, handle)).await
+    Box::pin(peers.answer(
+        request,
+        cluster::Admitted { operation, caller, hop, heartbeat, turn, access: &state.access },
+        handle,
+    ))
+    .await
 }
 
 /// The interval of heartbeats of other nodes, as long as this one is not recovered.
@@ -388,7 +393,8 @@ async fn guard_response(
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
         BodySize::None | BodySize::Stream => 0,
     };
-    let is_large = bytes > RESPONSE_PIECE_BYTES;
+    // The body of the answer to `HEAD` is not sent.
+    let is_large = bytes > RESPONSE_PIECE_BYTES && response.request().method() != Method::HEAD;
     let reservation = if is_large { admission.answer(work, client, bytes) } else { Ok(None) };
     let reservation = match reservation {
         Ok(reservation) => reservation,

@@ -33,12 +33,12 @@ struct ResponseGuard {
 pub(in crate::http) fn body(body: BoxBody, reservation: Option<Reservation>, pace: Pace) -> BoxBody {
     match body.try_into_bytes() {
         Ok(rest) => ResponseGuard { rest, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
-        // It comes from another node while the client takes it.
+        // It is made while the client takes it.
         Err(stream) => StreamGuard { stream, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
     }
 }
 
-/// A body of known size that is not in memory as a whole. Its reservation and its pace bound how long slow clients occupy another node.
+/// A body of known size that is not in memory as a whole. Its pace bounds how long slow clients occupy its source.
 struct StreamGuard {
     stream: BoxBody,
     taken_bytes: usize,

@@ -76,7 +76,7 @@ pub(super) fn of_operation(operation: &Operation) -> Refusals {
             refusals.add(503, &["not_applied_yet", "owner_unavailable"]);
         }
         HandledBy::Sequencer => {
-            refusals.add(503, &["outcome_unknown", "owner_unavailable", "sequencer_unavailable"]);
+            refusals.add(503, &["log_unavailable", "outcome_unknown", "owner_unavailable", "sequencer_unavailable"]);
         }
     }
     refusals

@@ -133,8 +133,8 @@ async fn socket(
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of_others_and_for_who_is_known() {
     let engine = Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() });
-    let limits = ConnectionLimits { proxies: "none".parse().unwrap(), ..ConnectionLimits::of(4_096) };
-    let state = HttpState { access: Arc::new(access()), ..HttpState::from(engine.clone()) }.with_connections(limits);
+    let access = Arc::new(access().with_proxies("none".parse().unwrap()));
+    let state = HttpState { access, ..HttpState::from(engine.clone()) }.with_connections(ConnectionLimits::of(4_096));
     let server = Server::serving(state, engine);
     let (address, here, elsewhere) = (server.address(), [127, 0, 0, 1], [127, 0, 0, 2]);
     let mut strangers = Vec::new();

@@ -1,12 +1,18 @@
 //! Live connections through another node.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::limits::LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX;
 use tidewire_server::http::auth::Access;
+use tidewire_server::http::state::HttpState;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -124,6 +130,47 @@ async fn a_websocket_authenticates_through_another_node_in_each_way() {
 }
 
 /// Opens an event stream, and returns it after its first event.
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_of_one_address_give_way_to_each_other_on_the_node_that_passes_them_on() {
+    let is_first = Cell::new(true);
+    let counting = |state| {
+        // For the other nodes, including the owner, all come from a proxy.
+        let proxies = if is_first.take() { "none" } else { "loopback" }.parse().unwrap();
+        HttpState { access: Arc::new(access().with_proxies(proxies)), ..state }
+    };
+    let engine = Engine::start(EngineConfig::default());
+    let nodes = Nodes::with(|| engine.clone(), counting);
+    let address = nodes.a().address();
+    let stranger = async || {
+        let request = format!("ws://{address}/v1/users/ann/live").into_client_request().unwrap();
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        Client { socket: client_async(request, stream).await.unwrap().0, hello: json!(null) }
+    };
+    let mut known = stranger().await;
+    known.send(Message::text(json!({"type": "auth", "token": token("ann")}).to_string())).await;
+    assert!(matches!(known.next().await, Next::Message(hello) if hello["type"] == "hello"));
+    let mut strangers = Vec::new();
+    for _ in 0..=LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX {
+        strangers.push(stranger().await);
+    }
+    assert_eq!(strangers[0].next().await, Next::Closed(1013), "the longest silent one goes");
+    let authorization = bearer(SERVER_KEY);
+    let server = [("authorization", authorization.as_str())];
+    let stats = nodes.a().ask("GET", "/v1/stats", &server, "").json();
+    assert_eq!(
+        stats["admission"]["live_unauthenticated"]["under_way"], LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+        "{stats}"
+    );
+    let publish = |id: u64| {
+        let post = json!({"author": "bob", "body": id, "id": id.to_string()}).to_string();
+        let headers = [server[0], ("content-type", "application/json")];
+        assert_eq!(nodes.a().ask("POST", "/v1/posts?wait=delivered", &headers, post).status, 201);
+    };
+    nodes.a().ask("PUT", "/v1/users/ann/following/bob", &server, "");
+    publish(1);
+    assert_eq!(known.told().await, "post 1", "who has authenticated stays");
+}
+
 fn events(address: SocketAddr, more: &str) -> (BufReader<TcpStream>, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

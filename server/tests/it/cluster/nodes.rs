@@ -182,12 +182,6 @@ impl Nodes {
         Self::start(|| Engine::start(EngineConfig::default()), Access::default, inside, outside)
     }
 
-    /// Starts nodes with worlds of their own that have so many permits to pass requests on.
-    pub fn passing(passes_max: usize) -> Self {
-        let change = |options| ClusterOptions { passes_max, ..options };
-        Self::start(|| Engine::start(EngineConfig::default()), Access::default, change, |state| state)
-    }
-
     /// Starts nodes with these engines and changes of their state.
     pub fn with(engine: impl Fn() -> Engine, change: impl Fn(HttpState) -> HttpState) -> Self {
         Self::start(engine, Access::default, |options| options, change)

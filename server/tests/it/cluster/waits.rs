@@ -10,12 +10,12 @@ use tidewire_server::http::admission::AdmissionLimits;
 use crate::cluster::nodes::{KEY, Nodes};
 use crate::cluster::peer::{Fault, Peer};
 use crate::cluster::rights::ANYBODY;
-use crate::overload::{PATIENCE, wait_for};
+use crate::overload::{PATIENCE, under_way, unread_page, wait_for};
 use crate::server::Server;
 
 /// Fewer permits than requests that wait.
 const LIMITS: AdmissionLimits =
-    AdmissionLimits { reads: 2, wake_ups: 2, writes: 2, write_bytes: 1 << 20, response_bytes: 1 << 20 };
+    AdmissionLimits { reads: 2, wake_ups: 2, writes: 2, write_bytes: 1 << 20, response_bytes: 1 << 20, passes: 64 };
 
 const WAITING: u64 = 8;
 
@@ -132,8 +132,71 @@ fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
 }
 
 #[test]
+fn a_node_that_hangs_leaves_half_of_the_passes_to_requests_for_others() {
+    let (nodes, peer) =
+        (Nodes::limited(AdmissionLimits { passes: 4, ..AdmissionLimits::default() }), Peer::start(Fault::Hangs));
+    nodes.roles.own("ann", Some(0));
+    nodes.roles.move_to(0, peer.url);
+    let hang = || {
+        read(nodes.b(), "ann", &[]);
+    };
+    while_asked(WAITING, hang, || {
+        wait_for(nodes.b(), "passes_to_node", 2);
+        let refused = nodes.b().get("/v1/users/ann/feed");
+        assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("overloaded")), "{}", refused.text);
+        assert!(refused.text.contains("at most 2") && refused.text.contains("for one node"), "{}", refused.text);
+        let follow = nodes.b().ask("PUT", "/v1/users/bob/following/cas", &[], "");
+        assert!(follow.status < 300, "{}", follow.text);
+        nodes.roles.own("ann", Some(1));
+    });
+}
+
+#[test]
+fn clients_that_do_not_take_their_pages_have_no_passes_meanwhile() {
+    let nodes = Nodes::limited(AdmissionLimits { passes: 2, ..AdmissionLimits::default() });
+    nodes.roles.own_all(Some(2));
+    publish_large_page(nodes.c());
+    let pages: Vec<_> = (0..4).map(|_| unread_page(nodes.a())).collect();
+    assert!(pages.iter().all(|(status, _)| *status == 200));
+    assert_eq!(under_way(nodes.a(), "passes"), 0);
+    assert!(under_way(nodes.a(), "response_bytes") > 4 * 3_000_000, "they are here");
+    drop(pages);
+    wait_for(nodes.a(), "response_bytes", 0);
+}
+
+#[test]
+fn feeds_that_wait_for_those_of_a_node_that_hangs_count_as_bytes_of_answers() {
+    let nodes = Nodes::limited(AdmissionLimits::default());
+    publish_large_page(nodes.c());
+    nodes.roles.own("bob", Some(2));
+    nodes.roles.move_to(1, Peer::start(Fault::Hangs).url);
+    let ask = || {
+        let feeds = nodes.a().post("/v1/feeds", &json!({"users": ["bob", "ann"], "limit": 50})).json()["feeds"].clone();
+        assert_eq!(
+            (feeds[0]["items"].as_array().unwrap().len(), &feeds[1]["problem"]["code"]),
+            (50, &json!("owner_unavailable"))
+        );
+    };
+    while_asked(1, ask, || {
+        let began = Instant::now();
+        while under_way(nodes.a(), "response_bytes") < 3_000_000 {
+            assert!(began.elapsed() < PATIENCE, "bob's page is here and counts");
+        }
+    });
+}
+
+/// Publishes a page of about 3 MB.
+fn publish_large_page(node: &Server) {
+    node.json("PUT", "/v1/users/bob/following/bob", &json!({}));
+    for _ in 0..50 {
+        let post = json!({"author": "bob", "body": "x".repeat(60_000)});
+        assert_eq!(node.post("/v1/posts", &post).status, 201);
+    }
+}
+
+#[test]
 fn requests_that_other_nodes_pass_on_do_not_wait_for_permits_of_those_that_clients_send() {
-    let nodes = Nodes::passing(1);
+    let nodes = Nodes::limited(AdmissionLimits { passes: 1, ..AdmissionLimits::default() });
     nodes.roles.own("ann", Some(0));
     nodes.roles.move_to(0, Peer::start(Fault::Hangs).url);
     let hang = || {
