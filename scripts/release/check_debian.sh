@@ -102,7 +102,7 @@ rm "$root/etc/tidewire/access.toml"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=feeds.example \
     -keyout "$root/tmp/key.pem" -out "$root/tmp/cert.pem" 2>"$work/openssl.err" || fail "$(cat "$work/openssl.err")"
 in_root sh -ec "cd /tmp
-    (umask 077; tidewire key backend 2> backend.key) | sh -c 'umask 077; cat >> /etc/tidewire/access.toml'
+    (umask 077; tidewire key backend --access /etc/tidewire/access.toml > backend.key)
     chown tidewire /etc/tidewire/access.toml
     install -m 600 -o tidewire cert.pem key.pem /etc/tidewire/
     sed -i -e '/^listen/d' -e '/^# [a-z-]* = /s/^# //' /etc/tidewire/tidewire.toml"

@@ -7,6 +7,7 @@
 
 pub mod backup;
 mod bounded;
+mod build_info;
 pub mod cli;
 pub mod console;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -95,6 +95,7 @@ fn split(properties: &str) -> Vec<String> {
 
 /// The options by which a server takes part in a cluster.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
 pub(crate) struct Node {
     /// Take part in the cluster of this name, whose log keeps all writes; a data directory has snapshots for a faster start
     #[arg(long, env = "TIDEWIRE_CLUSTER", value_name = "NAME")]
@@ -116,11 +117,17 @@ pub(crate) struct Node {
     cluster_key_file: Option<PathBuf>,
 
     /// PEM file with the certificates that are trusted for nodes with https addresses: those of their authority, or their own if they are self-signed
-    #[arg(long, env = "TIDEWIRE_CLUSTER_CA_FILE", value_name = "FILE", requires = "cluster")]
+    #[arg(long, hide_short_help = true, env = "TIDEWIRE_CLUSTER_CA_FILE", value_name = "FILE", requires = "cluster")]
     cluster_ca_file: Option<PathBuf>,
 
     /// Time after which a silent node counts as dead; all nodes need the same [duration, default: 6s]
-    #[arg(long, env = "TIDEWIRE_CLUSTER_SESSION", value_name = "DURATION", requires = "cluster")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "TIDEWIRE_CLUSTER_SESSION",
+        value_name = "DURATION",
+        requires = "cluster"
+    )]
     cluster_session: Option<Span>,
 }
 
@@ -284,7 +291,7 @@ impl Init {
             }
         }
         let created = format!("created cluster {} ({id}): its log is the topic {0}.log", self.cluster);
-        terminal::print_line(&format!("{created}, with {} copies", self.replicas));
+        terminal::print_line(&format!("{created}; replicas: {}", self.replicas));
         if let Some(state) = state {
             terminal::print_line(&state.to_string());
         }

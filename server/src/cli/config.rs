@@ -21,7 +21,7 @@ use toml::{Table, Value};
 
 use crate::cli::read_only::ReadOnly;
 use crate::cli::settings::{Bytes, OldPosts, Settings, SettingsError, listen_address, names};
-use crate::cli::{Outcome, terminal};
+use crate::cli::{Outcome, memory, terminal};
 use crate::http::auth;
 use tidewire::storage::archive;
 use tidewire::storage::error::StorageError;
@@ -31,7 +31,8 @@ use tidewire::storage::identity;
 /// Subcommands of `tidewire config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigTool {
-    /// Print the settings that `tidewire serve` would have, or what is wrong with them
+    /// Print the settings that `tidewire serve` would have and where each comes from, and what is wrong with them
+    #[command(visible_alias = "show")]
     Check(Box<Check>),
 }
 
@@ -92,10 +93,10 @@ impl Check {
             }
         };
         if let Some((file, table)) = file {
-            let settings = self.settings.or(&file);
+            let settings = memory::fitted(self.settings.or(&file));
             find_wrong(&settings, &mut findings);
             find_unusable(&settings, &mut findings);
-            print_effective(matches, &table, self.json);
+            print_effective((matches, &table), &settings, self.json);
         }
         for (variable, meant) in misspelt_variables() {
             let text = format!("the variable {variable} is no setting, and is ignored; the nearest is {meant}");
@@ -240,12 +241,19 @@ fn compare_with_archive(files: &ReadOnly) -> Result<(), StorageError> {
     }
 }
 
-fn print_effective(matches: &ArgMatches, file: &Table, json: bool) {
+fn print_effective((matches, file): (&ArgMatches, &Table), settings: &Settings, json: bool) {
     let arguments: Vec<Arg> = names::of_file().collect();
     let width = arguments.iter().map(|argument| names::name(argument).len()).max().unwrap_or_default();
     for argument in &arguments {
-        let (value, from) = effective(argument, matches, file);
+        let (mut value, from) = effective(argument, matches, file);
         let name = names::name(argument);
+        // Their defaults follow the memory.
+        let fitted = match name {
+            "store-bytes-max" => settings.store_bytes_max,
+            "graph-bytes-max" => settings.graph_bytes_max,
+            _ => None,
+        };
+        fitted.into_iter().for_each(|bytes| value = bytes.to_string());
         match json {
             true => terminal::print_json(&json!({"setting": name, "value": value, "from": from})),
             false => terminal::print_line(&format!("{name:<width$}  {value}  ({from})")),

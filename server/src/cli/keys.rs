@@ -2,7 +2,8 @@
 //!
 //! Secrets are read from files, because every user of the machine can see the arguments of a command.
 
-use std::io::{IsTerminal as _, stderr, stdout};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use serde_json::json;
 use crate::bounded::read_text;
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
-use crate::http::auth::access_file::check_name;
+use crate::http::auth::access_file::{self, ACCESS_FILE_BYTES_MAX, check_name};
 use crate::http::auth::keys::KeyScope;
 use crate::http::auth::mint::{self, Scope, Signer, Wanted};
 use tidewire::clock::{Clock as _, SystemClock};
@@ -69,7 +70,7 @@ struct SignedBy {
 /// Arguments of `tidewire key`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The key goes to the standard error, its entry to the standard output:\n  (umask 077; tidewire key backend >> access.toml 2> backend.key)\nNames in an access file must differ, so the key that replaces another one gets a name of its own."
+    after_help = "The key goes to the standard output, and its entry into the access file, or to the standard error:\n  (umask 077; tidewire key backend --access access.toml > backend.key)\nNames in an access file must differ, so the key that replaces another one gets a name of its own."
 )]
 pub(crate) struct Key {
     /// Name of the key in the access file
@@ -78,6 +79,10 @@ pub(crate) struct Key {
     /// Scope of the key
     #[arg(long, default_value = "all")]
     scope: KeyScope,
+
+    /// Access file to which the entry of the key is added; created if missing
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
 
     /// Print key and entry as one JSON document to the standard output
     #[arg(long)]
@@ -121,22 +126,45 @@ impl Key {
         }
         let key = mint::server_key()?;
         let entry = mint::server_key_entry(&self.name, &key, self.scope);
+        if let Some(file) = &self.access {
+            add_entry(file, &entry)?;
+        }
         if self.json {
             terminal::print_json(&json!({"name": self.name, "key": key, "entry": entry}));
             return Ok(ExitCode::SUCCESS);
         }
-        // The key goes to the other stream, so that `>> access.toml` does not write it, and `2> backend.key` writes nothing else.
-        let is_seen = stderr().is_terminal();
+        // The entry goes to the other stream, so that `> backend.key` writes the key alone, and `2>> access.toml` never the key.
+        let is_seen = stdout().is_terminal() && stderr().is_terminal();
         if is_seen {
             terminal::warn("The key, which is kept nowhere and not shown again:");
         }
-        terminal::warn(&key);
-        if is_seen && stdout().is_terminal() {
-            terminal::warn("\nIts entry for the access file:");
+        terminal::print_line(&key);
+        if self.access.is_none() {
+            if is_seen {
+                terminal::warn("\nIts entry for the access file:");
+            }
+            terminal::warn(&format!("\n{entry}"));
         }
-        terminal::print_line(&format!("\n{entry}"));
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Adds an entry to an access file, which is checked with it first.
+fn add_entry(file: &Path, entry: &str) -> Result<(), String> {
+    let failed = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
+    let before = match read_text(file, ACCESS_FILE_BYTES_MAX) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => String::new(),
+        read => read.map_err(|cause| failed(&cause))?,
+    };
+    let added = if before.is_empty() { entry.to_owned() } else { format!("\n{entry}") };
+    access_file::keys(&format!("{before}{added}")).map_err(|cause| failed(&cause))?;
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written =
+        options.open(file).and_then(|mut file| file.write_all(added.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|cause| failed(&cause))
 }
 
 /// Reads the secret in a file, without surrounding white space.

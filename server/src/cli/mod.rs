@@ -33,6 +33,7 @@ pub(crate) mod keys;
 pub mod lines;
 mod log;
 mod manual;
+mod memory;
 #[cfg(feature = "cluster")]
 mod node;
 mod opening;
@@ -58,13 +59,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::build_info;
 use crate::cli::log::Log;
 use crate::cli::settings::LogFormat;
 use tidewire::storage::error::StorageError;
 
 /// A feed engine in one process.
 #[derive(Debug, Parser)]
-#[command(name = "tidewire", version)]
+#[command(name = "tidewire", version, long_version = build_info::LONG_VERSION.as_str())]
 struct Cli {
     #[command(subcommand)]
     command: Command,

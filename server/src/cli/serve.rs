@@ -18,11 +18,12 @@ use crate::backup::BackupOptions;
 use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 use crate::backup::url::BackupUrl;
+use crate::build_info::{COMMIT, FEATURES, VERSION};
 use crate::cli::log::Log;
 #[cfg(feature = "cluster")]
 use crate::cli::node::{self, NodeStart};
 use crate::cli::settings::{LogFormat, LogLevel, OldPosts, Settings, SettingsError};
-use crate::cli::{Outcome, exit, opening, recovering, terminal};
+use crate::cli::{Outcome, exit, memory, opening, recovering, terminal};
 use crate::http::admission::AdmissionLimits;
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
@@ -123,11 +124,12 @@ impl Serve {
     }
 
     fn serve(self, reload_log_level: Option<ReloadLogLevel>) -> Outcome {
-        let settings = self.settings;
+        let settings = memory::fitted(self.settings);
         #[cfg(feature = "cluster")]
         let of_node = self.node;
         raise_open_files();
         let (mut config, storage) = (settings.engine()?, settings.storage()?);
+        memory::warning(&config).iter().for_each(|warning| warn!("{warning}"));
         if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
             return Ok(refuse(settings.log_format.unwrap_or_default(), &refusal));
         }
@@ -141,7 +143,14 @@ impl Serve {
         let admission = node_options.as_ref().map_or(admission, |options| options.limit_passes(admission));
         let (limits, wanted) = (settings.connections(files), config.live_max);
         config.live_max = wanted.min(limits.left_to_live());
-        // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
+        #[cfg(feature = "cluster")]
+        let is_node = node_options.is_some();
+        #[cfg(not(feature = "cluster"))]
+        let is_node = false;
+        say_what_starts(&settings, (!is_node).then_some(&storage), &access);
+        // Before anything is written: who cannot serve leaves no directory behind.
+        let listener = serve::bind(settings.listen())?;
+        // Claimed here, so that a directory in use is an error at once. Recovery runs later, while the server already answers that it is not ready.
         #[cfg(feature = "cluster")]
         let (source, cluster) = match node_options {
             Some(options) => {
@@ -155,7 +164,6 @@ impl Serve {
         };
         #[cfg(not(feature = "cluster"))]
         let source = Source::directory(storage, &settings)?;
-        let listener = serve::bind(settings.listen())?;
         let (live, per_address) = (config.live_max, limits.per_address);
         info!(connections = limits.all, per_address, live, "connection limits derived from the open files limit");
         if settings.live_max.is_some() && live < wanted {
@@ -191,6 +199,24 @@ impl Serve {
             Err(_) => Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+/// Logs what starts with which settings, for whoever finds the log later. `alone` is what a server has that is no node of a cluster.
+fn say_what_starts(settings: &Settings, alone: Option<&StorageConfig>, access: &Access) {
+    let keys = access.key_figures();
+    let keys = keys.map_or_else(|| "none: every request is allowed".to_owned(), |keys| keys.len().to_string());
+    let directory = alone.map(|alone| &alone.directory).or(settings.data_dir.as_ref());
+    let backup_to = settings.backup_to.as_ref().map_or_else(|| "none".to_owned(), BackupUrl::to_string);
+    info!(
+        commit = COMMIT,
+        features = FEATURES.as_str(),
+        data_dir = directory.map_or_else(|| "none".to_owned(), |directory| directory.display().to_string()),
+        durability =
+            alone.map_or_else(|| "as the log of the cluster".to_owned(), |alone| alone.journal.durability.to_string()),
+        keys,
+        backup_to,
+        "tidewire {VERSION} starts"
+    );
 }
 
 /// Returns what chooses the level of the log by a settings file that may have changed.

@@ -43,214 +43,234 @@ pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, LogLevel, Sp
 /// Maximum bytes of a settings file.
 const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
 
+// The sections of the help text and of the reference.
+const NETWORK: &str = "Network";
+const ACCESS: &str = "Access";
+const FEEDS: &str = "Feeds";
+const LIMITS: &str = "Limits";
+const DURABILITY: &str = "Durability";
+const ARCHIVE: &str = "Archive";
+const BACKUPS: &str = "Backups";
+const LOGGING: &str = "Logging";
+
 /// Raw settings: only the values that were set. The keys of the TOML file are the names of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
     /// Address and port to serve on; without an address, or with localhost, on this machine only [default: 127.0.0.1:8080]
-    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address)]
     #[serde(deserialize_with = "listen_address_in_toml")]
     pub listen: Option<SocketAddr>,
 
-    /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
-    #[arg(long, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS")]
-    pub inbox_posts: Option<NonZeroUsize>,
-
-    /// Age at which posts leave inboxes; they stay in the feed [duration, default: none]
-    #[arg(long, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
-    pub inbox_age: Option<Span>,
-
-    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: 10000]
-    #[arg(long, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
-    pub celebrity_followers: Option<Celebrity>,
-
-    /// How long a reader stays awake after its last read [duration, default: 7d]
-    #[arg(long, env = "TIDEWIRE_ACTIVE_WINDOW", value_name = "DURATION")]
-    pub active_window: Option<Span>,
-
-    /// Readers awake at the same time [readers, default: 2000000]
-    #[arg(long, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS")]
-    pub active_readers_max: Option<NonZeroUsize>,
-
-    /// Threads that readers are spread over [threads, default: one for each core]
-    #[arg(long, env = "TIDEWIRE_SHARDS", value_name = "THREADS")]
-    pub shards: Option<NonZeroUsize>,
-
-    /// Sources one reader may follow [sources, default: 5000]
-    #[arg(long, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
-    pub following_max: Option<NonZeroUsize>,
-
-    /// Deliveries that may be pending; beyond it publishing is refused [deliveries, default:
-    /// 2097152 for each shard]
-    #[arg(long, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
-    pub fanout_backlog_max: Option<NonZeroUsize>,
-
-    /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
-    #[arg(long, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
-    pub outbox_posts: Option<NonZeroUsize>,
-
-    /// Memory that posts may take; close to it older ones go to the archive [size, default: 8GiB]
-    #[arg(long, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "SIZE")]
-    pub store_bytes_max: Option<Bytes>,
-
-    /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
-    #[arg(long, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
-    pub sources_max: Option<NonZeroUsize>,
-    /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
-    #[arg(long, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
-    pub edges_max: Option<NonZeroUsize>,
-    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: 16GiB]
-    #[arg(long, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
-    pub graph_bytes_max: Option<Bytes>,
-    /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
-    #[arg(long, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
-    pub reposts_max: Option<NonZeroUsize>,
-
-    /// Directory of journal, snapshots and archive [directory, default: ./snapshots]
-    #[arg(long, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-
-    /// Store for posts that are too old for memory, prepared by `tidewire archive init`; all nodes of a cluster share one [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory, or none in a cluster]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
-    pub archive: Option<String>,
-    /// Time after which posts in that store expire [duration, default: never]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
-    pub archive_ttl: Option<Span>,
-    /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
-    pub archive_user: Option<String>,
-    /// File with the password of that user
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
-    pub archive_password_file: Option<PathBuf>,
-    /// Connect to that store over TLS, and trust the authorities with these certificates, as PEM [default: no TLS]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
-    pub archive_tls_ca: Option<PathBuf>,
-    /// Datacentre of that store to use, the same on all nodes of a cluster; needed if the keyspace is in several [default: the only one]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
-    pub archive_datacenter: Option<String>,
-
-    /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
-    #[arg(long, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
-    pub durability: Option<SyncPolicy>,
-
-    /// Time after which there is a new snapshot, if anything was written; 16 times that after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
-    #[arg(long, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
-    pub snapshot_interval: Option<Span>,
-
-    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
-    #[arg(long, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
-    pub snapshot_journal_bytes: Option<Bytes>,
-
-    /// Inboxes in snapshots: of readers that are awake, so that they are warm after a restart, or none [default: resident]
-    #[arg(long, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "resident|none")]
-    pub snapshot_inboxes: Option<Inboxes>,
-
-    /// Compression of snapshots [default: none]
-    #[arg(long, env = "TIDEWIRE_SNAPSHOT_COMPRESSION", value_name = "none|zstd")]
-    pub snapshot_compression: Option<Compression>,
-
-    /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
-    #[arg(long, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
-    pub backup_to: Option<BackupUrl>,
-    /// How often the new journal is copied there [duration, default: 1h; 5m on a node of a cluster]
-    #[arg(long, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
-    pub backup_every: Option<Span>,
-    /// How far back every moment can be restored; older backups are removed [duration, default: 7d]
-    #[arg(long, env = "TIDEWIRE_BACKUP_KEEP", value_name = "DURATION")]
-    pub backup_keep: Option<Span>,
-
-    /// Start although acknowledged events are gone from the data directory, and list them
-    #[arg(long)]
-    #[serde(skip)]
-    pub repair: bool,
-
-    /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
-    #[arg(long, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
-    pub pull_budget: Option<Span>,
-
-    /// The same for a page that is read from the archive [duration, default: 2s]
-    #[arg(long, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
-    pub archive_budget: Option<Span>,
-
-    /// Live connections at the same time, at most; no more than open files allow [default: 100000]
-    #[arg(long, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
-    pub live_max: Option<NonZeroUsize>,
-
-    /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
-    #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
-    pub live_linger: Option<Span>,
-
-    /// How long an erasure waits for readers of changes that are behind, before it removes the journal; only if there was one within the last hour; at most a day [duration, default: 1m]
-    #[arg(long, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
-    pub erasure_grace: Option<Span>,
-
     /// Serve over TLS with this chain of certificates, as PEM; read again when it changes
-    #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
+    #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
     /// The private key of the certificate, as PEM
-    #[arg(long, env = "TIDEWIRE_TLS_KEY", value_name = "FILE")]
+    #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Log requests that take at least so long [duration, default: 1s]
-    #[arg(long, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
-    pub slow_log: Option<Span>,
+    /// Addresses of proxies, separated by commas: these forward many clients, so the limit per address does not apply to them [default: loopback]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
+    pub proxies: Option<Proxies>,
 
-    /// How the log is written [default: text]
-    #[arg(long, env = "TIDEWIRE_LOG_FORMAT", value_name = "text|json")]
-    pub log_format: Option<LogFormat>,
+    /// Connections of one address (of IPv6: of one network of 64 bits); beyond it, a new connection closes the one that has been idle longest; if none is idle, it is refused [connections, default: a quarter of all]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
+    pub connections_per_address_max: Option<NonZeroUsize>,
 
-    /// Least level of messages in the log, or a filter by module [default: what RUST_LOG says, or else info]
-    #[arg(long, env = "TIDEWIRE_LOG_LEVEL", value_name = "off|error|warn|info|debug|trace")]
-    pub log_level: Option<LogLevel>,
+    /// Live connections at the same time, at most; no more than open files allow [default: 100000]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
+    pub live_max: Option<NonZeroUsize>,
 
-    /// Requests that read, at the same time; more are refused [requests, default: 1024]
-    #[arg(long, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
-    pub reads_max: Option<NonZeroUsize>,
-
-    /// Requests that write, at the same time; more are refused [requests, default: 4096]
-    #[arg(long, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
-    pub writes_max: Option<NonZeroUsize>,
-
-    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3520000, default: 256MiB]
-    #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "SIZE")]
-    pub write_bytes_max: Option<Bytes>,
+    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: none are]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_COMPRESS_FROM", value_name = "SIZE")]
+    pub compress_from: Option<Bytes>,
 
     /// TOML file with the keys that requests need; read again when it changes [default: none; then only on loopback]
-    #[arg(long, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
+    #[arg(long, help_heading = ACCESS, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
     pub access: Option<PathBuf>,
 
     /// Other origins whose pages may use the server, separated by commas [default: none]
-    #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
+    #[arg(long, help_heading = ACCESS, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
     pub cors_origins: Option<Origins>,
 
     /// Host names of a server without keys, beside addresses and localhost, separated by commas [default: none]
-    #[arg(long, env = "TIDEWIRE_HOSTS", value_name = "NAMES")]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_HOSTS", value_name = "NAMES")]
     pub hosts: Option<Hosts>,
 
     /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
-    #[arg(long, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
     pub rate_limit: Option<RequestsPerSecond>,
 
     /// Who chooses the ids of posts that are published by a user's token [default: server]
-    #[arg(long, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
     pub token_post_ids: Option<TokenPostIds>,
 
     /// Longest validity of a user's token, from its iat to its exp; longer ones are refused, and those without iat [duration, default: any time]
-    #[arg(long, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
+    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
     pub token_lifetime_max: Option<Span>,
 
-    /// Connections of one address (of IPv6: of one network of 64 bits); beyond it, a new connection closes the one that has been idle longest; if none is idle, it is refused [connections, default: a quarter of all]
-    #[arg(long, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
-    pub connections_per_address_max: Option<NonZeroUsize>,
+    /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
+    #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS")]
+    pub inbox_posts: Option<NonZeroUsize>,
 
-    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: none are]
-    #[arg(long, env = "TIDEWIRE_COMPRESS_FROM", value_name = "SIZE")]
-    pub compress_from: Option<Bytes>,
+    /// Age at which posts leave inboxes; they stay in the feed [duration, default: none]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
+    pub inbox_age: Option<Span>,
 
-    /// Addresses of proxies, separated by commas: these forward many clients, so the limit per address does not apply to them [default: loopback]
-    #[arg(long, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
-    pub proxies: Option<Proxies>,
+    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: 10000]
+    #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
+    pub celebrity_followers: Option<Celebrity>,
+
+    /// Sources one reader may follow [sources, default: 5000]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
+    pub following_max: Option<NonZeroUsize>,
+
+    /// How long a reader stays awake after its last read [duration, default: 7d]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_WINDOW", value_name = "DURATION")]
+    pub active_window: Option<Span>,
+
+    /// Readers awake at the same time [readers, default: 2000000]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS")]
+    pub active_readers_max: Option<NonZeroUsize>,
+
+    /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
+    pub live_linger: Option<Span>,
+
+    /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
+    pub pull_budget: Option<Span>,
+
+    /// Threads that readers are spread over [threads, default: one for each core]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS")]
+    pub shards: Option<NonZeroUsize>,
+
+    /// Memory that posts may take; close to it older ones go to the archive [size, default: a quarter of the machine's or its control group's, at most 8GiB]
+    #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "SIZE")]
+    pub store_bytes_max: Option<Bytes>,
+
+    /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
+    pub outbox_posts: Option<NonZeroUsize>,
+
+    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: half of that of the machine or its control group, at most 16GiB]
+    #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
+    pub graph_bytes_max: Option<Bytes>,
+
+    /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
+    pub sources_max: Option<NonZeroUsize>,
+
+    /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
+    pub edges_max: Option<NonZeroUsize>,
+
+    /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
+    pub reposts_max: Option<NonZeroUsize>,
+
+    /// Deliveries that may be pending; beyond it publishing is refused [deliveries, default:
+    /// 2097152 for each shard]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
+    pub fanout_backlog_max: Option<NonZeroUsize>,
+
+    /// Requests that read, at the same time; more are refused [requests, default: 1024]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
+    pub reads_max: Option<NonZeroUsize>,
+
+    /// Requests that write, at the same time; more are refused [requests, default: 4096]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
+    pub writes_max: Option<NonZeroUsize>,
+
+    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3520000, default: 256MiB]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "SIZE")]
+    pub write_bytes_max: Option<Bytes>,
+
+    /// Directory of journal, snapshots and archive [directory, default: ./snapshots]
+    #[arg(long, help_heading = DURABILITY, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
+    #[arg(long, help_heading = DURABILITY, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
+    pub durability: Option<SyncPolicy>,
+
+    /// Time after which there is a new snapshot, if anything was written; 16 times that after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
+    pub snapshot_interval: Option<Span>,
+
+    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
+    pub snapshot_journal_bytes: Option<Bytes>,
+
+    /// Inboxes in snapshots: of readers that are awake, so that they are warm after a restart, or none [default: resident]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "resident|none")]
+    pub snapshot_inboxes: Option<Inboxes>,
+
+    /// Compression of snapshots [default: none]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_COMPRESSION", value_name = "none|zstd")]
+    pub snapshot_compression: Option<Compression>,
+
+    /// How long an erasure waits for readers of changes that are behind, before it removes the journal; only if there was one within the last hour; at most a day [duration, default: 1m]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
+    pub erasure_grace: Option<Span>,
+
+    /// Start although acknowledged events are gone from the data directory, and list them
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true)]
+    #[serde(skip)]
+    pub repair: bool,
+
+    /// Store for posts that are too old for memory, prepared by `tidewire archive init`; all nodes of a cluster share one [cassandra://HOST:PORT,…/KEYSPACE, default: archive.redb in the data directory, or none in a cluster]
+    #[arg(long, help_heading = ARCHIVE, env = "TIDEWIRE_ARCHIVE", value_name = "URL")]
+    pub archive: Option<String>,
+
+    /// Time after which posts in that store expire [duration, default: never]
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
+    pub archive_ttl: Option<Span>,
+
+    /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
+    pub archive_user: Option<String>,
+
+    /// File with the password of that user
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
+    pub archive_password_file: Option<PathBuf>,
+
+    /// Connect to that store over TLS, and trust the authorities with these certificates, as PEM [default: no TLS]
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
+    pub archive_tls_ca: Option<PathBuf>,
+
+    /// Datacentre of that store to use, the same on all nodes of a cluster; needed if the keyspace is in several [default: the only one]
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
+    pub archive_datacenter: Option<String>,
+
+    /// Time one page may take that is read from the archive, before it ends early [duration, default: 2s]
+    #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
+    pub archive_budget: Option<Span>,
+
+    /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
+    #[arg(long, help_heading = BACKUPS, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
+    pub backup_to: Option<BackupUrl>,
+
+    /// How often the new journal is copied there [duration, default: 1h; 5m on a node of a cluster]
+    #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
+    pub backup_every: Option<Span>,
+
+    /// How far back every moment can be restored; older backups are removed [duration, default: 7d]
+    #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_KEEP", value_name = "DURATION")]
+    pub backup_keep: Option<Span>,
+
+    /// Least level of messages in the log, or a filter by module [default: what RUST_LOG says, or else info]
+    #[arg(long, help_heading = LOGGING, env = "TIDEWIRE_LOG_LEVEL", value_name = "off|error|warn|info|debug|trace")]
+    pub log_level: Option<LogLevel>,
+
+    /// How the log is written [default: text]
+    #[arg(long, help_heading = LOGGING, hide_short_help = true, env = "TIDEWIRE_LOG_FORMAT", value_name = "text|json")]
+    pub log_format: Option<LogFormat>,
+
+    /// Log requests that take at least so long [duration, default: 1s]
+    #[arg(long, help_heading = LOGGING, hide_short_help = true, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
+    pub slow_log: Option<Span>,
 }
 
 /// The settings of the lines of a file that are not wrong, and the text of these lines.

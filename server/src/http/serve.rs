@@ -269,7 +269,7 @@ pub async fn run_on(
     reload_on_hangup(Arc::clone(&state.access), certificate.clone(), state.reload_log_level.clone())?;
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
-    info!("serving on {scheme}://{listen}");
+    info!("serving on {scheme}://{listen}, the console on {scheme}://{listen}/console");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     let signals = signals()?;
     let ending = (hand_over, stop_live);

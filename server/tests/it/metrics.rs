@@ -126,7 +126,7 @@ fn labels_are_written_alike() {
     for (name, value) in labels {
         let is_snake =
             value.trim_matches('"').chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        assert!(is_snake || ["le", "followers"].contains(&name), "{name}={value}");
+        assert!(is_snake || ["le", "followers", "version", "features"].contains(&name), "{name}={value}");
     }
 }
 

@@ -108,6 +108,8 @@ saw events through 10, last instant 1970-01-01T00:00:10.000500Z
     check(&folder_of("v1"), &format!("snapshot inspect {SNAPSHOT}"), 0, inspected);
     let good = "good: snapshot-00000000000000000009.tide: event 9; sources: 6, edges: 2, posts: 2, deleted ids: 1, inboxes: 1\n";
     check(&folder_of("v1"), &format!("snapshot verify {SNAPSHOT}"), 0, good);
+    let of_directory = run(&folder_of("v1"), "snapshot verify .");
+    assert_eq!((of_directory.code, of_directory.out.as_str()), (0, good.replace(": snap", ": ./snap").as_str()));
     let document = |words: &str| -> Value { serde_json::from_str(&run(&folder_of("v1"), words).out).unwrap() };
     let inspected = document(&format!("snapshot inspect {SNAPSHOT} --json"));
     assert_eq!((&inspected["sequence"], &inspected["sections"][2]["records"]), (&json!(9), &json!(2)), "{inspected}");
@@ -213,7 +215,7 @@ fn what_is_no_such_file_is_told_by_every_tool() {
     }
     for command in ["snapshot inspect", "snapshot verify", "snapshot export"] {
         fails(path, &format!("{command} missing"), &["cannot read missing", "No such file"]);
-        fails(path, &format!("{command} folder"), &["cannot read folder", "directory"]);
+        fails(path, &format!("{command} folder"), &["folder has no snapshot"]);
         fails(path, &format!("{command} foreign"), &["foreign is no Tidewire snapshot"]);
         fails(path, &format!("{command} empty"), &["empty is damaged at byte 0: it is shorter than a header"]);
         fails(path, &format!("{command} {SNAPSHOT}"), &[SNAPSHOT, "format 9", "up to 4"]);

@@ -153,6 +153,16 @@ impl FromStr for Durability {
     }
 }
 
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Always => "always",
+            Self::EverySecond => "everysec",
+            Self::Never => "no",
+        })
+    }
+}
+
 /// Stores events in order.
 pub trait Journal: Send + 'static {
     /// Appends an event. It is stored once [`Journal::commit`] has returned.

@@ -14,21 +14,26 @@ What `tidewire serve` can be told: by flags, by variables of the environment, an
 names of the flags, in this order of precedence. Durations are written as `50ms`, `90s`, `12h` or `7d`; sizes as `4GiB`, `512MB` or a plain number
 of bytes. `:8080` and `localhost:8080` are addresses of this machine only. `tidewire config check` prints the values that a server would have
 ([command line](command-line.md#check-the-settings)).
-
 ";
 
-/// Follows the table of the settings. A build without the feature knows only what is before it.
-const CLUSTER_HEAD: &str = "
-## A node of a cluster
+/// The section of a node of a cluster. A build without the feature knows only what is before it.
+const CLUSTER: &str = "Cluster";
 
+const CLUSTER_SAYS: &str = "
 With the feature `cluster`, by flags and variables only: a file that all nodes share must not name one of them. [cluster.md](cluster.md) says
 how they are used.
-
 ";
 
-fn table<A: Args>(text: &mut String) {
-    text.push_str("| flag | variable | value | |\n|---|---|---|---|\n");
+/// Appends a table for each section of the help text.
+fn tables<A: Args>(text: &mut String) {
+    let mut section = None;
     for argument in A::augment_args(Command::new("serve")).get_arguments() {
+        let of = argument.get_help_heading().expect("every setting has a section");
+        if section.replace(of.to_owned()).as_deref() != Some(of) {
+            let _ = write!(text, "\n## {of}\n");
+            text.push_str(if of == CLUSTER { CLUSTER_SAYS } else { "" });
+            text.push_str("\n| flag | variable | value | |\n|---|---|---|---|\n");
+        }
         let flag = argument.get_long().expect("every setting has a flag");
         let variable = argument.get_env().map(|variable| format!("`{}`", variable.to_string_lossy()));
         let values = argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str());
@@ -41,10 +46,9 @@ fn table<A: Args>(text: &mut String) {
 
 fn reference() -> String {
     let mut text = HEAD.to_owned();
-    table::<Settings>(&mut text);
-    text.push_str(CLUSTER_HEAD);
+    tables::<Settings>(&mut text);
     #[cfg(feature = "cluster")]
-    table::<crate::cli::cluster::Node>(&mut text);
+    tables::<crate::cli::cluster::Node>(&mut text);
     text
 }
 

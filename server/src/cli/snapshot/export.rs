@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::outline::{ExportedPost, Outline, SORTED_BYTES};
+use crate::cli::snapshot::{Snapshot, file_at};
 use crate::cli::{Outcome, terminal};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::storage::archive::{self, ReadOnlyArchive};
@@ -24,7 +24,8 @@ use tidewire::storage::archive::{self, ReadOnlyArchive};
 /// Arguments of `tidewire snapshot export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    /// Snapshot file to export
+    /// Snapshot file to export, or a data directory, of which the newest snapshot is exported
+    #[arg(value_name = "FILE|DIR")]
     file: PathBuf,
 
     /// Where to write posts, a JSON object in each line, oldest first; - is the standard output [default: -, unless --follows is given]
@@ -58,6 +59,7 @@ impl Export {
             let why = "posts and follow edges cannot both go to the standard output; name a file for one";
             return Ok(terminal::refuse(why));
         }
+        self.file = file_at(&self.file)?;
         let snapshot = Snapshot::open(&self.file)?;
         let mut outline = Outline::read(&snapshot)?;
         let archive = if self.posts.is_some() { self.open_archive(&outline)? } else { None };

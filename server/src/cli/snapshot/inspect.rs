@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::snapshot::Snapshot;
 use crate::cli::{Outcome, terminal};
-use tidewire::storage::snapshot::{Block, Section, SnapshotReader};
+use tidewire::clock::UnixMicros;
+use tidewire::storage::snapshot::{Block, EndRecord, Section, SnapshotReader};
 
 #[derive(Default)]
 struct SectionTotals {
@@ -45,12 +46,18 @@ pub(super) fn run(snapshot: &Snapshot, json: bool) -> Outcome {
     read?;
     if let Some(end) = reader.end() {
         terminal::print_line("");
-        terminal::print_line(&format!("saw events through {}, last instant {}", end.through, end.last_instant));
+        let last = last_instant(&end).map_or_else(|| "none".to_owned(), |instant| instant.to_string());
+        terminal::print_line(&format!("saw events through {}, last instant {last}", end.through));
         if end.archive {
             terminal::print_line("older posts are in the archive that it was taken beside");
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the last instant that the clock had issued, if it had issued one.
+fn last_instant(end: &EndRecord) -> Option<UnixMicros> {
+    Some(end.last_instant).filter(|instant| instant.0 > i64::MIN)
 }
 
 /// Returns what is in a snapshot. Of a damaged one it has the sections before the damage, and no end.
@@ -62,7 +69,7 @@ fn document(reader: &SnapshotReader, sums: &BTreeMap<Section, SectionTotals>) ->
         json!({"section": name, "blocks": blocks, "records": records, "raw_bytes": raw_bytes, "stored_bytes": stored_bytes})
     };
     let end = reader.end().map(|end| {
-        let (through, instant) = (end.through.0, end.last_instant.to_string());
+        let (through, instant) = (end.through.0, last_instant(&end).map(|instant| instant.to_string()));
         json!({"through": through, "last_instant": instant, "needs_archive": end.archive})
     });
     json!({

@@ -13,7 +13,8 @@ use clap::Subcommand;
 use crate::cli::read_only::ReadOnly;
 use crate::cli::{Outcome, terminal};
 use tidewire::storage::error::StorageError;
-use tidewire::storage::snapshot::SnapshotReader;
+use tidewire::storage::files::Files as _;
+use tidewire::storage::snapshot::{self, SnapshotReader};
 
 /// Subcommands of `tidewire snapshot`.
 #[derive(Debug, Subcommand)]
@@ -29,7 +30,8 @@ pub(crate) enum SnapshotTool {
 /// Path of the snapshot to inspect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SnapshotFile {
-    /// Snapshot file to read
+    /// Snapshot file to read, or a data directory, of which the newest snapshot is read
+    #[arg(value_name = "FILE|DIR")]
     file: PathBuf,
 
     /// Print one JSON document
@@ -40,14 +42,25 @@ pub(crate) struct SnapshotFile {
 impl SnapshotTool {
     pub(crate) fn run(self) -> Outcome {
         match self {
-            Self::Inspect(SnapshotFile { file, json }) => inspect::run(&Snapshot::open(&file)?, json),
-            Self::Verify(SnapshotFile { file, json }) => terminal::verdict(
-                json,
-                Snapshot::open(&file).map_err(Into::into).and_then(|file| verify::run(&file, json)),
-            ),
+            Self::Inspect(SnapshotFile { file, json }) => inspect::run(&Snapshot::open(&file_at(&file)?)?, json),
+            Self::Verify(SnapshotFile { file, json }) => {
+                let verify = || verify::run(&Snapshot::open(&file_at(&file)?)?, json);
+                terminal::verdict(json, verify())
+            }
             Self::Export(export) => export.run(),
         }
     }
+}
+
+/// Returns the snapshot file at a path, or the newest one in a directory.
+fn file_at(path: &Path) -> Result<PathBuf, String> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let place = path.display();
+    let names = ReadOnly::directory(path).list().map_err(|cause| format!("cannot read {place}: {cause}"))?;
+    let newest = names.into_iter().filter(|name| snapshot::parse_name(name).is_some()).max();
+    newest.map(|name| path.join(name)).ok_or_else(|| format!("{place} has no snapshot"))
 }
 
 /// An open snapshot file. It can be read several times, even if a running server deletes it in the meantime.

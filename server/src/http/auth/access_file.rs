@@ -23,7 +23,7 @@ use tidewire::limits::{ACCESS_KEYS_MAX, KEYS_TRIED_MAX};
 const TOKEN_SECRET_BYTES_MIN: usize = 32;
 
 /// Maximum bytes of an access file.
-const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
+pub(crate) const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Maximum bytes of the name of a key.
 const NAME_BYTES_MAX: usize = 64;
@@ -113,7 +113,7 @@ fn warn_of_readers(file: &Path) {
 }
 
 /// Parses the text of an access file.
-pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
+pub(crate) fn keys(text: &str) -> Result<Keys, String> {
     let written: AccessFileEntries = toml::from_str(text).map_err(|cause| {
         // The full error message would quote the line and thereby a secret.
         let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));

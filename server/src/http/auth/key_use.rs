@@ -43,7 +43,7 @@ impl KeyUse {
 
 /// A key of the access file, without the key itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::http) struct KeyFigures {
+pub(crate) struct KeyFigures {
     /// The name in the access file.
     pub(in crate::http) name: Option<Box<str>>,
     /// The scope of a server key; `None` for a key that verifies tokens.

@@ -403,7 +403,7 @@ impl Access {
     }
 
     /// Returns the use of each key, or `None` if the server has no keys.
-    pub(in crate::http) fn key_figures(&self) -> Option<Vec<KeyFigures>> {
+    pub(crate) fn key_figures(&self) -> Option<Vec<KeyFigures>> {
         self.keys().map(|keys| keys.figures())
     }
 

@@ -20,9 +20,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::backup::figures::BackupFigures;
+use crate::build_info::{COMMIT, FEATURES, VERSION};
 use crate::http::admission::Admission;
 use crate::http::auth::Access;
 use crate::http::changes::streams::ChangeStreams;
@@ -64,6 +66,8 @@ pub(in crate::http) async fn metrics(
     let changes = request.app_data::<Data<ChangeStreams>>();
     let changes = changes.cloned().ok_or_else(|| Problem::internal(&"the server has no streams of changes"))?;
     let mut registry = Registry::with_prefix("tidewire");
+    let build = [("version", VERSION), ("commit", COMMIT), ("features", FEATURES.as_str())];
+    registry.register("build", "What the program was made from", Info::new(build.to_vec()));
     registry.register_collector(Box::new(Figures {
         engine_cell,
         requests,

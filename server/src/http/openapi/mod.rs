@@ -29,6 +29,7 @@ use std::sync::OnceLock;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Map, Value, json};
 
+use crate::build_info;
 use crate::http::compression;
 use crate::http::openapi::groups::{GROUPS, Group};
 use crate::http::operation::Operation;
@@ -53,7 +54,7 @@ pub(super) fn document(operations: &[Operation]) -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Tidewire",
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": build_info::VERSION,
             "description": SAYS,
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },

@@ -78,10 +78,10 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
     assert_eq!(program.get("/v1/users/ann/feed").unwrap().0, 401);
 
     let added = run(&["key", "another"]);
-    let (told, entry) = (said(&added), String::from_utf8(added.stdout).unwrap());
-    let key = told.strip_suffix('\n').unwrap();
-    assert!(!key.contains([' ', '\n']), "`2> key` must write nothing else: {key}");
-    assert!(!entry.contains(key), "`>> access.toml` must not write the key: {entry}");
+    let (entry, printed) = (said(&added), String::from_utf8(added.stdout).unwrap());
+    let key = printed.strip_suffix('\n').unwrap();
+    assert!(!key.contains([' ', '\n']), "`> key` must write nothing else: {key}");
+    assert!(!entry.contains(key), "`2>> access.toml` must not write the key: {entry}");
     assert_eq!(status(&program, key), 401);
     fs::write(&file, format!("{}\n{entry}", tokens::file())).unwrap();
     wait_for(&program, key, 200);
@@ -104,17 +104,17 @@ fn a_file_that_is_repaired_without_a_new_time_or_length_is_read_and_the_log_says
     fs::write(&file, tokens::file()).unwrap();
     let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
     let added = run(&["key", "another"]);
-    let (told, entry) = (said(&added), String::from_utf8(added.stdout).unwrap());
+    let (entry, key) = (said(&added), String::from_utf8(added.stdout).unwrap());
     let repaired = format!("{}\n{entry}", tokens::file());
     fs::write(&file, repaired.replace("sha256", "sha512")).unwrap();
     thread::sleep(Duration::from_millis(4_500));
-    assert_eq!((status(&program, SERVER_KEY), status(&program, told.trim())), (200, 401), "as before");
+    assert_eq!((status(&program, SERVER_KEY), status(&program, key.trim())), (200, 401), "as before");
 
     let (modified, beside) = (fs::metadata(&file).unwrap().modified().unwrap(), directory.path().join("beside"));
     fs::write(&beside, repaired).unwrap();
     fs::File::options().write(true).open(&beside).unwrap().set_modified(modified).unwrap();
     fs::rename(&beside, &file).unwrap();
-    wait_for(&program, told.trim(), 200);
+    wait_for(&program, key.trim(), 200);
     program.signal("TERM");
     let (_, log) = program.ended();
     assert_eq!(log.matches("the previous keys remain valid").count(), 1, "{log}");
@@ -139,6 +139,27 @@ fn a_key_as_json_is_one_document_and_works_with_its_entry() {
     assert_eq!(stats.status.code(), Some(0), "{}", said(&stats));
     let written = run(&["follow", "ann", "bob", "--server", &program.url, "--key-file", path(&key_file)]);
     assert_eq!(written.status.code(), Some(5), "it is for reading: {}", said(&written));
+    program.kill();
+}
+
+#[test]
+fn a_key_is_added_to_an_access_file_that_can_be_read_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    let add = |name| run(&["key", name, "--access", path(&file)]);
+    let (first, second) = (add("one"), add("two"));
+    assert_eq!((first.stderr.as_slice(), second.stderr.as_slice()), (&b""[..], &b""[..]));
+    let before = fs::read_to_string(&file).unwrap();
+    let taken = add("two");
+    assert_eq!((taken.status.code(), taken.stdout.as_slice()), (Some(1), &b""[..]), "{}", said(&taken));
+    assert!(said(&taken).contains("access.toml") && said(&taken).contains("two"), "{}", said(&taken));
+    assert_eq!(fs::read_to_string(&file).unwrap(), before, "nothing is added");
+    #[cfg(unix)]
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions()) & 0o777, 0o600);
+    let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
+    for key in [first.stdout, second.stdout] {
+        assert_eq!(status(&program, String::from_utf8(key).unwrap().trim()), 200);
+    }
     program.kill();
 }
 
@@ -233,7 +254,7 @@ fn tokens_are_minted_by_both_kinds_of_keys() {
 fn a_server_key_signs_no_tokens() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("backend.key");
-    fs::write(&file, run(&["key", "backend"]).stderr).unwrap();
+    fs::write(&file, run(&["key", "backend"]).stdout).unwrap();
     let output = run(&["token", "ann", "--secret-file", path(&file)]);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{}", said(&output));
     let named = ["backend.key: this is a server key", "[[token-key]]"];

@@ -35,7 +35,8 @@ fn segments(directory: &Path) -> usize {
     names.filter(|name| name.to_string_lossy().starts_with("journal-")).count()
 }
 
-fn with_grace(directory: &Path, grace: Duration) -> (Server, Arc<ManualClock>) {
+/// A server whose erasures wait for readers of changes that are behind.
+pub fn with_grace(directory: &Path, grace: Duration) -> (Server, Arc<ManualClock>) {
     let config = EngineConfig { erasure_grace: grace, ..EngineConfig::default() };
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     // Of the grace time as much passes as the test says, however slow the machine is.

@@ -7,7 +7,8 @@ use tidewire::id::SourceId;
 use tidewire::storage::journal::writer::JournalOptions;
 
 use super::consumer::Consumer;
-use super::{lines, on_directory, published, server, stored};
+use super::erased::with_grace;
+use super::{lines, published, server, stored};
 use crate::server::Server;
 
 #[test]
@@ -108,7 +109,8 @@ fn what_the_journal_does_not_have_any_more_is_gone_and_the_oldest_place_is_named
 fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
     const ZOE: &str = "zoe-4f1c9a77";
     let directory = tempfile::tempdir().unwrap();
-    let server = on_directory(directory.path());
+    // The erasure waits for the consumer, which has to learn of it.
+    let (server, clock) = with_grace(directory.path(), super::PATIENCE);
     published(&server, ZOE, &json!("words of zoe"));
     assert_eq!(server.json("PUT", &format!("/v1/users/ann/following/{ZOE}"), &json!({})).status, 201);
     let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
@@ -128,6 +130,7 @@ fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
     let began = std::time::Instant::now();
     while erasing() == Erasing::UnderWay {
         assert!(began.elapsed() < super::PATIENCE, "the erasure ends");
+        clock.advance(super::PATIENCE);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     published(&server, "ann", &json!("after"));

@@ -47,7 +47,7 @@ fn effective_settings_are_printed_with_where_they_come_from() {
         ("store-bytes-max", "2GiB", "file"),
         ("active-window", "2d", "TIDEWIRE_ACTIVE_WINDOW"),
         ("shards", "3", "flag"),
-        ("graph-bytes-max", "16GiB", "default"),
+        ("sources-max", "50000000", "default"),
     ] {
         assert_eq!(value(&settings, name), json!({"setting": name, "value": text, "from": from}));
     }
