@@ -44,8 +44,10 @@ tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-compon
 rm -rf "$target/from-sdist/src"
 cd "$target/from-sdist"
 "$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
-# What is not of this package: examples that use it, and the list of operations that clients leave out.
-export TIDEWIRE_EXAMPLES=$target/../../examples TIDEWIRE_WITHOUT_METHOD=$target/../../clients/without-method.json
+# What is not of this package: examples that use it, the list of operations that clients leave out, the names of the other client.
+clients=$target/../../clients
+export TIDEWIRE_EXAMPLES=$target/../../examples TIDEWIRE_WITHOUT_METHOD=$clients/without-method.json
+export TIDEWIRE_TYPESCRIPT_NAMES=$clients/names.json
 # Most of their time, the tests wait: three workers wait at once.
 "$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3 --numprocesses 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -29,6 +29,7 @@ class Said:
     length: int | None = None
     raw: str | None = None
     encoding: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def problem(status: int, code: str, retry_after: str | None = None, **more: Any) -> Said:
@@ -65,6 +66,8 @@ class Scripted:
                     self.send_header("Content-Encoding", said.encoding)
                 if said.retry_after is not None:
                     self.send_header("Retry-After", said.retry_after)
+                for name, value in said.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(text)
                 self.close_connection = said.length is not None

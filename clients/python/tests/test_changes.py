@@ -48,7 +48,7 @@ def test_every_kind_of_change_is_typed(connect: Connect) -> None:
         client.publish("cas", 1, wait="delivered")
         cursor = client.feed("ann").newest
         assert cursor is not None
-        client.mark("ann", cursor)
+        client.set_marker("ann", cursor)
         client.revoke_tokens("ann")
         client.delete_post(post.id)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import tidewire
-from tidewire import FeedOfUser, NewFollow, NewPost, PublishedChange, PublishedPost, RefusedPost, Tidewire
+from tidewire import FeedOfUser, NewFollow, NewPost, PublishedChange, PublishedPost, RefusedPost, Tidewire, Unfollow
 
 Name = Callable[[str], str]
 
@@ -67,7 +68,8 @@ def test_the_same_post_twice_is_published_once(client: Tidewire, name: Name) -> 
 
 def test_posts_of_a_batch_are_answered_each_by_itself(client: Tidewire, name: Name) -> None:
     bob = name("bob")
-    posts = [NewPost(bob, n) for n in range(3)] + [NewPost("tag:rust", "not a user")]
+    as_dict = {"author": bob, "body": 1, "tags": None}
+    posts: list[NewPost | Mapping[str, Any]] = [NewPost(bob, 0), as_dict, NewPost(bob, 2), NewPost("tag:rust", "not a user")]
     *good, bad = client.publish_many(posts, wait="delivered")
     published = [each.post.id for each in good if isinstance(each, PublishedPost) and each.created]
     assert [post.body for post in client.get_posts(published).posts] == [0, 1, 2]
@@ -91,11 +93,14 @@ def test_follows_one_by_one_and_many_at_once(client: Tidewire, name: Name) -> No
     ann, bob, cas = name("ann"), name("bob"), name("cas")
     assert client.follow(ann, bob, wait="delivered")
     assert not client.follow(ann, bob)
-    done = client.follow_many([NewFollow(ann, cas, backfill=5), NewFollow(cas, ann, hidden=True)], unfollows=[(ann, bob)])
+    done = client.follow_many([NewFollow(ann, cas, backfill=5), NewFollow(cas, ann, hidden=True)], unfollows=[Unfollow(ann, bob)])
     assert (done.created, done.existing, done.removed) == (2, 0, 1)
     assert [each.id for each in client.following(ann).items] == [cas]
     assert [each.id for each in client.following(cas, hidden=True).items] == [ann]
     assert [each.id for each in client.followers(cas, limit=1).items] == [ann]
+    same = client.follow_many(({"follower": ann, "source": cas} for _ in range(2)), unfollows=[{"follower": cas, "source": ann}])
+    assert (same.created, same.existing, same.removed) == (0, 2, 1)
+    client.follow(cas, ann, hidden=True)
     user = client.get_user(cas)
     assert (user.id, user.followers, user.following) == (cas, 1, 0)
     client.unfollow(ann, cas, keep=True)
@@ -188,7 +193,7 @@ def test_the_marker_counts_what_is_unread(client: Tidewire, name: Name) -> None:
     client.publish(bob, 1, wait="delivered")
     newest = client.feed(ann).newest
     assert newest is not None
-    assert client.mark(ann, newest).unread == 0
+    assert client.set_marker(ann, newest).unread == 0
     client.publish(bob, 2, wait="delivered")
     marker = client.marker(ann)
     assert (marker.unread, marker.capped, marker.complete) == (1, False, True)

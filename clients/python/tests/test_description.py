@@ -15,7 +15,7 @@ import pytest
 from server import Server
 
 import tidewire
-from tidewire import AsyncTidewire, Tidewire, _calls
+from tidewire import AsyncTidewire, Tidewire, TidewireError, _calls
 from tidewire._call import Call, Pages
 from tidewire._decode import Model
 
@@ -23,6 +23,24 @@ Description = dict[str, Any]
 
 # Operations that a client does not have, with the reason: one list for all clients of this repository.
 LIST = Path(os.environ.get("TIDEWIRE_WITHOUT_METHOD", Path(__file__).resolve().parents[2] / "without-method.json"))
+# What programs call in the TypeScript client: its scripts/names.mjs builds it.
+NAMES = Path(os.environ.get("TIDEWIRE_TYPESCRIPT_NAMES", Path(__file__).resolve().parents[2] / "names.json"))
+# Names that only one client has, and why.
+ONLY_HERE = {
+    "live": "TypeScript has the messages of a connection as events of `watch`",
+    "close": "what runs JavaScript closes connections",
+    "tls": "what runs JavaScript checks certificates",
+    "problem": "TypeScript has the fields of a refusal in the error",
+    "sent": "TypeScript has one class of errors, and `outcomeUnknown` for this one's purpose",
+    "sources": "TypeScript has one class of errors, and the text has them",
+}
+ONLY_THERE = {
+    "afterSequence": "here only `feed` takes it",
+    **dict.fromkeys(["fetch", "WebSocket", "transport"], "not everything that runs JavaScript has each of them"),
+    **dict.fromkeys(["name", "stack", "cause"], "every error of JavaScript has them"),
+}
+# Times are seconds here, and milliseconds there.
+MILLISECONDS = {"timeout": "timeoutMs", "retry_wait_max": "retryWaitMaxMs"}
 STREAMS = {"GET /v1/changes": "changes", "GET /v1/users/{user}/live": "live"}
 # Parameters that methods have by another name.
 # A place has a sequence and a reader.
@@ -53,7 +71,7 @@ def called(operations: dict[str, Any]) -> dict[str, str]:
         if name.startswith("_") or make.__module__ != _calls.__name__ or not hasattr(Tidewire, name):
             continue
         needed = [each for each in inspect.signature(make).parameters.values() if each.default is inspect.Parameter.empty]
-        call = make(*[[] if each.name == "posts" else "x" for each in needed])
+        call = make(*[[] if each.name in ("posts", "ids", "users") else "x" for each in needed])
         if isinstance(call, Pages):
             continue
         assert isinstance(call, Call)
@@ -111,6 +129,34 @@ def test_both_clients_have_the_same_methods() -> None:
     assert methods(Tidewire) == methods(AsyncTidewire)
     undocumented = [name for name in methods(Tidewire) if not inspect.getdoc(getattr(Tidewire, name))]
     assert undocumented == []
+
+
+def there(name: str) -> str:
+    """Returns what TypeScript calls this."""
+    first, *words = name.split("_")
+    return MILLISECONDS.get(name, first + "".join(word.title() for word in words))
+
+
+def test_the_typescript_client_has_the_same_names() -> None:
+    theirs = json.loads(NAMES.read_text())
+    mine = {there(name): member for name, member in inspect.getmembers(Tidewire) if not name.startswith("_")}
+    assert mine.keys() - ONLY_HERE == theirs["methods"].keys() - ONLY_THERE
+    for method, names in theirs["methods"].items():
+        parameters = inspect.signature(mine[method]).parameters if callable(mine[method]) else {}
+        # Fields of posts and rules are named as in JSON in both.
+        by_name = {name for name, each in parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        assert [name for name in by_name if not {name, there(name)} & set(names)] == [], method
+        known = {*parameters, *map(there, parameters), *ONLY_THERE}
+        assert [name for name in names if name not in known] == [], method
+    options = {there(name) for name in inspect.signature(Tidewire).parameters}
+    assert options - ONLY_HERE.keys() == set(theirs["client"]) - ONLY_THERE.keys()
+
+
+def test_errors_of_the_typescript_client_have_the_same_fields() -> None:
+    kinds = [kind for kind in vars(tidewire).values() if isinstance(kind, type) and issubclass(kind, TidewireError)]
+    fields = {*vars(TidewireError("")), *(name for kind in kinds for name, each in vars(kind).items() if isinstance(each, property))}
+    fields |= {"sent", "sources"}
+    assert {there(name) for name in fields} - ONLY_HERE.keys() == set(json.loads(NAMES.read_text())["error"]) - ONLY_THERE.keys()
 
 
 def test_what_the_package_exports_is_there() -> None:

@@ -69,7 +69,7 @@ def test_messages_say_what_happens_to_the_feed(client: Tidewire, name: Name) -> 
         client.edit_post(post.id, body=2)
         update = next(stream)
         assert isinstance(update, UpdateMessage) and update.post.body == 2
-        client.mark(ann, entered.item.cursor)
+        client.set_marker(ann, entered.item.cursor)
         marker = next(stream)
         assert isinstance(marker, MarkerMessage) and marker.cursor == entered.item.cursor
         client.delete_post(post.id)
@@ -270,7 +270,7 @@ def test_a_feed_follows_edits_deletes_mutes_and_the_marker(client: Tidewire, nam
         until(feed, lambda: [item.post.body for item in feed.items] == ["late"])
         client.unmute(ann, bob)
         until(feed, lambda: len(feed.items) == 5)
-        client.mark(ann, feed.items[0].cursor)
+        client.set_marker(ann, feed.items[0].cursor)
         until(feed, lambda: feed.marker == feed.items[0].cursor and feed.unread is not None and feed.unread.unread == 0)
 
 

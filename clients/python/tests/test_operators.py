@@ -18,7 +18,7 @@ def test_operators_calls(client: Tidewire, name: Name) -> None:
     ann = name("ann")
     client.publish(ann, 1, wait="delivered")
     client.feed(ann)
-    assert client.check_ready() and client.check_ready(writes=True)
+    assert client.is_ready() and client.is_ready(writes=True)
     stats = client.stats(inboxes="count")
     assert stats.writes_refused is None and stats.raw["writes_refused"] is None
     assert stats.posts > 0 and stats.queues["scribe"].limit > 0 and stats.raw["inboxes"]["count"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from conftest import Connect
@@ -48,13 +49,14 @@ def test_a_refusal_has_its_type_status_code_and_field(
     error = raised.value
     assert (type(error), error.status, error.code, error.field) == (kind, status, code, field)
     assert error.message and str(error) == error.message and error.problem["code"] == code
+    assert error.request_id and error.message.endswith(f" (request {error.request_id})")
     assert not error.is_temporary and not error.outcome_unknown
 
 
 def test_follows_are_refused_as_a_whole_and_each_is_named(client: Tidewire) -> None:
     with pytest.raises(t.Unprocessable) as raised:
         client.follow_many([t.NewFollow("ann", "bob"), t.NewFollow("ann", "ann")])
-    assert [(each["index"], each["code"]) for each in raised.value.problem["errors"]] == [(1, "self_follow")]
+    assert [(each["index"], each["code"]) for each in raised.value.errors] == [(1, "self_follow")]
 
 
 def test_a_client_that_asks_too_much_is_told_when_to_come_back(connect: Connect) -> None:
@@ -82,6 +84,36 @@ def test_what_cannot_be_part_of_a_path_reaches_no_other_one(client: Tidewire, pa
         with pytest.raises(ValueError):
             call(client)
     assert [each.id for each in client.following("kept").items] == ["bob"], "the user is erased"
+
+
+EDGE = "NewFollow, or a dict with follower, source and optionally hidden, backfill is needed"
+SHAPES: list[tuple[Callable[[Any], object], str]] = [
+    (
+        lambda c: c.publish_many({"posts": []}),
+        "posts: an iterable, such as a list, is needed, each of it NewPost, or a dict with author, body",
+    ),
+    (lambda c: c.publish_many(t.NewPost("bob", 1)), "posts: an iterable, such as a list, is needed"),
+    (lambda c: c.publish_many([("bob", 1)]), r"posts\[0\]: NewPost, or a dict with author, body and optionally id, .*, not tuple"),
+    (lambda c: c.publish_many([t.NewPost("bob", 1), {"author": "bob"}]), r"posts\[1\] lacks body: NewPost, or a dict with"),
+    (lambda c: c.publish_many([{"author": "bob", "body": 1, "published_at": "2026-11-20T10:00:00Z"}]), "a datetime .* is needed"),
+    (lambda c: c.follow_many([{"user": "ann", "source": "bob"}]), rf"follows\[0\] lacks follower and has 'user': {EDGE}"),
+    (lambda c: c.follow_many([("ann", "bob")]), rf"follows\[0\]: {EDGE}, not tuple"),
+    (
+        lambda c: c.follow_many(unfollows=[("ann", "bob")]),
+        r"unfollows\[0\]: Unfollow, or a dict with follower, source is needed, not tuple",
+    ),
+    (lambda c: c.get_posts("77"), "ids: an iterable, such as a list, is needed, each of it str; not str"),
+    (lambda c: c.get_posts([77]), r"ids\[0\]: str is needed, not int"),
+    (lambda c: c.feeds("ann"), "users: an iterable"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), SHAPES)
+def test_another_shape_than_that_of_a_batch_is_a_type_error_that_names_the_right_one(
+    client: Tidewire, call: Callable[[Any], object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(client)
 
 
 def test_times_without_a_zone_and_numbers_that_json_lacks_are_not_sent(client: Tidewire) -> None:

@@ -50,7 +50,7 @@ for (;;) {
     for await (const change of tidewire.changes({ after: await stored(), types: ['missed'] })) {
       if (change.type === 'missed') {
         // What was deleted meanwhile is not there, and needs no push.
-        const { posts } = await tidewire.postsById([change.post.id]);
+        const { posts } = await tidewire.getPosts([change.post.id]);
         for (const { id, author, body } of posts) {
           await push(change.reader, `${change.reader}/${id}`, `${author}: ${body?.text ?? '(not a text)'}`);
         }

@@ -16,7 +16,7 @@ export type ChangeOf<Body, T extends ChangeType> = Extract<Change<Body>, { type:
 
 // The place comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
-const EVENTS_AT_A_TIME = 1_000;
+const PAGE_SIZE = 1_000;
 
 /**
  * All that is accepted, in order, over as many connections as it takes: each goes on where the last one broke off.
@@ -24,7 +24,7 @@ const EVENTS_AT_A_TIME = 1_000;
  */
 export async function* readChanges<Body, T extends ChangeType>(
   http: Http,
-  { after, types, follow = true, ...options }: ChangesOptions<T>,
+  { after, types, follow = true, pageSize = PAGE_SIZE, ...options }: ChangesOptions<T>,
 ): AsyncGenerator<ChangeOf<Body, T>, void, undefined> {
   const { signal } = options;
   let place = after;
@@ -32,7 +32,7 @@ export async function* readChanges<Body, T extends ChangeType>(
     const request: Request = {
       method: 'GET',
       path: '/v1/changes',
-      query: { ...parameters(place), types: types?.join(), limit: follow ? undefined : EVENTS_AT_A_TIME },
+      query: { ...parameters(place), types: types?.join(), limit: follow ? undefined : pageSize },
       headers: { Accept: follow ? 'text/event-stream' : 'application/x-ndjson' },
       isRepeatable: true,
       // Later ones are tried again here, for ever.
@@ -61,10 +61,10 @@ export async function* readChanges<Body, T extends ChangeType>(
       // One that was open is connected again, also if it was cut before the first message.
       if (!hasBegun && !isOpen) throw error;
       if (error instanceof TidewireError && !mayRepeat(error, request)) throw error;
-      waitMs = Math.min(((error as TidewireError).retryAfter ?? 0) * 1000, http.retryAfterMaxMs);
+      waitMs = Math.min(((error as TidewireError).retryAfter ?? 0) * 1000, http.retryWaitMaxMs);
       cause = error;
     }
-    if (!follow && isComplete && events < EVENTS_AT_A_TIME) return;
+    if (!follow && isComplete && events < pageSize) return;
     // Who wants no more than what there is waits for an end, and who has got nothing for a beginning.
     const isLimited = !follow || !hasBegun;
     if (isLimited && !isComplete && failures >= http.retries(options)) throw cause ?? cutShort();

@@ -1,6 +1,6 @@
 import { readChanges, type ChangeOf, type ChangeType } from './changes.js';
 import { TidewireError } from './error.js';
-import { Http, path, type Request } from './http.js';
+import { Http, path, type Answer, type Request } from './http.js';
 import { newPostId } from './ids.js';
 import { Feed, type FeedOptions } from './live/feed.js';
 import type {
@@ -14,14 +14,25 @@ import type {
   WalkOptions,
   WriteOptions,
 } from './options.js';
+import { row, rows, texts, type Shape } from './shapes.js';
 import type * as T from './types.js';
 import { walkFeed, walkList, type Walk } from './walks.js';
 
-/** A post of a batch: published, or why not. Of the post, the answer has no more than this; `postsById` reads the rest. */
+/** A post of a batch: published, or why not. Of the post, the answer has no more than this; `getPosts` reads the rest. */
 export type BatchResult =
   { post: Pick<T.Post, 'id' | 'author' | 'published_at'>; created: boolean; error?: never } | { error: TidewireError };
 /** One of many feeds: its page, or why not. */
 export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user: string; error: TidewireError };
+/** An edge to add: `follower` follows `source`. */
+export type NewFollow = NonNullable<T.FollowsRequest['follows']>[number];
+/** An edge to remove. */
+export type Unfollow = NonNullable<T.FollowsRequest['unfollows']>[number];
+
+const POST_FIELDS = 'id, published_at, tags, topic, repost_of, reply_to, kind';
+const POST: Shape<T.NewPost> = { needed: ['author', 'body'], words: `{ author, body } and optionally ${POST_FIELDS}` };
+const EDGE = { needed: ['follower', 'source'] } as const;
+const FOLLOW: Shape<NewFollow> = { ...EDGE, words: '{ follower, source } and optionally hidden, backfill' };
+const UNFOLLOW: Shape<Unfollow> = { ...EDGE, words: '{ follower, source }' };
 
 /**
  * A client of a Tidewire server, or of the nodes of a cluster.
@@ -29,7 +40,7 @@ export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user
  *     const tidewire = new Tidewire<{ text: string }>({ server: 'http://localhost:8080' });
  *     await tidewire.follow('ann', 'bob');
  *     await tidewire.publish({ author: 'bob', body: { text: 'hello' } });
- *     for await (const { post } of tidewire.feed('ann')) console.log(post.author, post.body.text);
+ *     for await (const { post } of tidewire.iterFeed('ann')) console.log(post.author, post.body.text);
  *
  * All calls fail with a `TidewireError` when they are refused or not answered, and with the reason of their signal when that
  * ends them. `Body` is the type of the bodies of posts, which nobody checks.
@@ -37,7 +48,6 @@ export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user
 export class Tidewire<Body = unknown> {
   readonly #options: ClientOptions;
   readonly #http: Http;
-  #mayChooseIds = true;
 
   constructor(options: ClientOptions = {}) {
     this.#options = options;
@@ -53,57 +63,51 @@ export class Tidewire<Body = unknown> {
 
   /**
    * Publishes a post. It gets an id here unless it has one, so that it is published once even if it is sent again. Refused
-   * with `post_id_taken` if a post with other content has this id. Where a user's token may choose no ids, it is sent without
-   * one, and not again if nobody answers.
+   * with `post_id_taken` if a post with other content has this id. With a user's token the server chooses the id, and a
+   * post that nobody has answered is not sent again, unless the client has `tokenPostIds: 'user'`.
    */
   async publish(post: T.NewPost<Body>, options: WriteOptions = {}): Promise<T.Post<Body>> {
-    const send = (body: T.NewPost<Body>, isRepeatable: boolean): Promise<T.Post<Body>> =>
-      this.#send('POST', '/v1/posts', options, { body, isRepeatable });
-    if (post.id != null) return send(post, true);
-    if (!this.#mayChooseIds) return send(post, false);
-    try {
-      return await send({ ...post, id: newPostId() }, true);
-    } catch (error) {
-      if (!(error instanceof TidewireError) || error.code !== 'forbidden') throw error;
-      const published = await send(post, false);
-      // Only now is it known that the id was the reason.
-      this.#mayChooseIds = false;
-      return published;
-    }
+    const hasId = row('post', post, POST).id != null;
+    const isRepeatable = hasId || !(await this.#http.doesServerChooseIds(options.signal));
+    const body = isRepeatable && !hasId ? { ...post, id: newPostId() } : post;
+    return this.#send('POST', '/v1/posts', options, { body, isRepeatable });
   }
 
-  /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. */
-  async publishMany(posts: readonly T.NewPost<Body>[], options: WriteOptions = {}): Promise<BatchResult[]> {
-    const body = { posts: posts.map((post) => ({ ...post, id: post.id ?? newPostId() })) };
-    const answer = await this.#send<T.PostsAnswer<Body>>('POST', '/v1/posts/batch', options, { body });
-    return answer.posts.map((each) => ('problem' in each ? { error: new TidewireError(each.problem) } : each));
+  /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. Needs a server key. */
+  async publishMany(posts: Iterable<T.NewPost<Body>>, options: WriteOptions = {}): Promise<BatchResult[]> {
+    const all = rows('posts', posts, POST).map((post) => ({ ...post, id: post.id ?? newPostId() }));
+    const more = { body: { posts: all } };
+    const { value, requestId } = await this.#ask<T.PostsAnswer<Body>>('POST', '/v1/posts/batch', options, more);
+    return value.posts.map((each) =>
+      'problem' in each ? { error: new TidewireError(each.problem, { requestId }) } : each,
+    );
   }
 
   /** Publishes a repost. `body` is a comment on it, if there is one. */
   async repost(
     user: string,
     post: string,
-    more: Partial<T.NewPost<Body>> = {},
+    more: Partial<Pick<T.NewPost<Body>, 'body' | 'id' | 'published_at'>> = {},
     options: WriteOptions = {},
   ): Promise<T.Post<Body | null>> {
     return this.publish({ body: null as Body, ...more, author: user, repost_of: post }, options);
   }
 
   /** A post, hidden ones and reposts too, whose body may be null. Refused with `unknown_post`, or `post_deleted`. */
-  async post(id: string, options: ReadOptions = {}): Promise<T.Post<Body | null>> {
+  async getPost(id: string, options: ReadOptions = {}): Promise<T.Post<Body | null>> {
     return this.#send('GET', path`/v1/posts/${id}`, options);
   }
 
   /** Up to 100 posts, in the order of the ids; `missing` has the ids of those that are unknown or deleted. */
-  async postsById(ids: readonly string[], options: ReadOptions = {}): Promise<T.PostList<Body | null>> {
-    return this.#send('GET', '/v1/posts', options, { query: { ids: ids.join() } });
+  async getPosts(ids: Iterable<string>, options: ReadOptions = {}): Promise<T.PostList<Body | null>> {
+    return this.#send('GET', '/v1/posts', options, { query: { ids: texts('ids', ids).join() } });
   }
 
   /**
    * A page of all posts, by ascending id, hidden ones and reposts too. `next` is the `after` of the next page. To build an
    * index of all posts, read all pages, then the changes after the smallest `sequence` of them. Needs a server key.
    */
-  async allPostsPage(
+  async listPosts(
     options: RequestOptions & {
       /** Posts with larger ids only. */ after?: string | null;
       /** 100, at most 1,000. */ limit?: number;
@@ -138,74 +142,84 @@ export class Tidewire<Body = unknown> {
     return this.#send('DELETE', path`/v1/users/${user}/following/${source}`, rest, { query: { keep } });
   }
 
-  /** Makes up to 10,000 edges and removes others, all of it or nothing. Refused with `errors`, one for each bad edge. */
-  async changeFollows(changes: T.FollowsRequest, options: WriteOptions = {}): Promise<T.Followed> {
-    return this.#send('POST', '/v1/follows', options, { body: changes });
+  /** Adds up to 10,000 edges, then removes `unfollows`, all of it or nothing. Refused with `errors`, one for each bad edge. */
+  async followMany(
+    follows: Iterable<NewFollow> = [],
+    options: WriteOptions & { unfollows?: Iterable<Unfollow> } = {},
+  ): Promise<T.Followed> {
+    const { unfollows, ...rest } = options;
+    const removed = unfollows && rows('unfollows', unfollows, UNFOLLOW);
+    const body = { follows: rows('follows', follows, FOLLOW), unfollows: removed };
+    return this.#send('POST', '/v1/follows', rest, { body });
   }
 
   /** Whom a user follows, newest first; with `hidden` the virtual follows in their place, for server keys. */
-  following(user: string, options: WalkOptions & { hidden?: boolean } = {}): Walk<T.SourceList['items'][number]> {
-    return walkList((part) => this.followingPage(user, part), options);
+  iterFollowing(user: string, options: WalkOptions & { hidden?: boolean } = {}): Walk<T.SourceList['items'][number]> {
+    return walkList((part) => this.following(user, part), options);
   }
 
-  async followingPage(user: string, options: ListOptions & { hidden?: boolean } = {}): Promise<T.SourceList> {
+  async following(user: string, options: ListOptions & { hidden?: boolean } = {}): Promise<T.SourceList> {
     const { hidden, ...rest } = options;
     return this.#list(path`/v1/users/${user}/following`, rest, { hidden });
   }
 
   /** Who follows a source, newest first. */
-  followers(source: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
-    return walkList((part) => this.followersPage(source, part), options);
+  iterFollowers(source: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
+    return walkList((part) => this.followers(source, part), options);
   }
 
-  async followersPage(source: string, options: ListOptions = {}): Promise<T.SourceList> {
+  async followers(source: string, options: ListOptions = {}): Promise<T.SourceList> {
     return this.#list(path`/v1/users/${source}/followers`, options);
   }
 
   // Feeds
 
   /** The entries of a reader's home feed, newest first, down to the oldest. */
-  feed(user: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
-    return walkFeed((part) => this.feedPage(user, part), options);
+  iterFeed(user: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterFeed(user: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
+  iterFeed(user: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
+    return walkFeed((part) => this.feed(user, part), options);
   }
 
   /** A page of a reader's home feed. */
-  feedPage(user: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
-  feedPage(user: string, options?: PageOptions): Promise<T.Page<Body>>;
-  async feedPage(user: string, options: PageOptions = {}): Promise<T.Page<any>> {
+  feed(user: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  feed(user: string, options?: PageOptions): Promise<T.Page<Body>>;
+  async feed(user: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${user}/feed`, options);
   }
 
   /** The newest pages of up to 100 readers, each answered by itself, in the order of `users`. */
   feeds(
-    users: readonly string[],
+    users: Iterable<string>,
     options: ReadOptions & Pick<PageOptions, 'limit'> & { fields: 'ids' },
   ): Promise<FeedResult<undefined>[]>;
   feeds(
-    users: readonly string[],
+    users: Iterable<string>,
     options?: ReadOptions & Pick<PageOptions, 'limit' | 'fields'>,
   ): Promise<FeedResult<Body>[]>;
   async feeds(
-    users: readonly string[],
+    users: Iterable<string>,
     options: ReadOptions & Pick<PageOptions, 'limit' | 'fields'> = {},
   ): Promise<FeedResult<any>[]> {
     const { limit, fields, ...rest } = options;
-    const body = { users, limit, fields };
-    const answer = await this.#send<T.FeedsAnswer<Body>>('POST', '/v1/feeds', rest, { body });
-    return answer.feeds.map((each) =>
-      'problem' in each ? { user: each.user, error: new TidewireError(each.problem) } : each,
+    const body = { users: texts('users', users), limit, fields };
+    const { value, requestId } = await this.#ask<T.FeedsAnswer<Body>>('POST', '/v1/feeds', rest, { body });
+    return value.feeds.map((each) =>
+      'problem' in each ? { user: each.user, error: new TidewireError(each.problem, { requestId }) } : each,
     );
   }
 
   /** What a user, tag or topic has published, newest first. */
-  postsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
-    return walkFeed((part) => this.postsPage(source, part), options);
+  iterPostsOf(source: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterPostsOf(source: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
+  iterPostsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
+    return walkFeed((part) => this.postsOf(source, part), options);
   }
 
   /** A page of what a user, tag or topic has published. */
-  postsPage(source: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
-  postsPage(source: string, options?: PageOptions): Promise<T.Page<Body>>;
-  async postsPage(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
+  postsOf(source: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  postsOf(source: string, options?: PageOptions): Promise<T.Page<Body>>;
+  async postsOf(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${source}/posts`, options);
   }
 
@@ -215,7 +229,7 @@ export class Tidewire<Body = unknown> {
   }
 
   /** A reader's home feed that is kept up to date. Add listeners, then `start()` it. */
-  live(user: string, options: Omit<FeedOptions, 'user' | 'server' | 'token'> = {}): Feed<Body> {
+  watch(user: string, options: Omit<FeedOptions, 'user' | 'server' | 'token'> = {}): Feed<Body> {
     const { fetch } = this.#options;
     return new Feed<Body>({ fetch, ...options, user, server: this.#http.servers, token: this.#options.token });
   }
@@ -231,11 +245,11 @@ export class Tidewire<Body = unknown> {
     return this.#send('DELETE', path`/v1/users/${user}/mutes/${source}`, options);
   }
 
-  mutes(user: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
-    return walkList((part) => this.mutesPage(user, part), options);
+  iterMutes(user: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
+    return walkList((part) => this.mutes(user, part), options);
   }
 
-  async mutesPage(user: string, options: ListOptions = {}): Promise<T.SourceList> {
+  async mutes(user: string, options: ListOptions = {}): Promise<T.SourceList> {
     return this.#list(path`/v1/users/${user}/mutes`, options);
   }
 
@@ -248,11 +262,11 @@ export class Tidewire<Body = unknown> {
     return this.#send('DELETE', path`/v1/users/${user}/blocks/${source}`, options);
   }
 
-  blocks(user: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
-    return walkList((part) => this.blocksPage(user, part), options);
+  iterBlocks(user: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
+    return walkList((part) => this.blocks(user, part), options);
   }
 
-  async blocksPage(user: string, options: ListOptions = {}): Promise<T.SourceList> {
+  async blocks(user: string, options: ListOptions = {}): Promise<T.SourceList> {
     return this.#list(path`/v1/users/${user}/blocks`, options);
   }
 
@@ -278,20 +292,20 @@ export class Tidewire<Body = unknown> {
   // A reader's lists
 
   /** The lists of a reader. */
-  lists(user: string, options: WalkOptions = {}): Walk<T.ListOfLists['items'][number]> {
-    return walkList((part) => this.listsPage(user, part), options);
+  iterLists(user: string, options: WalkOptions = {}): Walk<T.ListOfLists['items'][number]> {
+    return walkList((part) => this.lists(user, part), options);
   }
 
-  async listsPage(user: string, options: ListOptions = {}): Promise<T.ListOfLists> {
+  async lists(user: string, options: ListOptions = {}): Promise<T.ListOfLists> {
     return this.#list(path`/v1/users/${user}/lists`, options);
   }
 
   /** Adds a source to a list, which is there from its first member on. */
-  async addToList(user: string, list: string, source: string, options: WriteOptions = {}): Promise<T.Put> {
+  async addMember(user: string, list: string, source: string, options: WriteOptions = {}): Promise<T.Put> {
     return this.#send('PUT', path`/v1/users/${user}/lists/${list}/members/${source}`, options);
   }
 
-  async removeFromList(user: string, list: string, source: string, options: WriteOptions = {}): Promise<void> {
+  async removeMember(user: string, list: string, source: string, options: WriteOptions = {}): Promise<void> {
     return this.#send('DELETE', path`/v1/users/${user}/lists/${list}/members/${source}`, options);
   }
 
@@ -299,23 +313,25 @@ export class Tidewire<Body = unknown> {
     return this.#send('DELETE', path`/v1/users/${user}/lists/${list}`, options);
   }
 
-  listMembers(user: string, list: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
-    return walkList((part) => this.listMembersPage(user, list, part), options);
+  iterMembers(user: string, list: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
+    return walkList((part) => this.members(user, list, part), options);
   }
 
-  async listMembersPage(user: string, list: string, options: ListOptions = {}): Promise<T.SourceList> {
+  async members(user: string, list: string, options: ListOptions = {}): Promise<T.SourceList> {
     return this.#list(path`/v1/users/${user}/lists/${list}/members`, options);
   }
 
   /** The entries of a list's feed, newest first. */
-  listFeed(user: string, list: string, options: FeedWalkOptions = {}): Walk<T.Item<Body>> {
-    return walkFeed((part) => this.listFeedPage(user, list, part), options);
+  iterListFeed(user: string, list: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterListFeed(user: string, list: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
+  iterListFeed(user: string, list: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
+    return walkFeed((part) => this.listFeed(user, list, part), options);
   }
 
   /** A page of a list's feed. */
-  listFeedPage(user: string, list: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
-  listFeedPage(user: string, list: string, options?: PageOptions): Promise<T.Page<Body>>;
-  async listFeedPage(user: string, list: string, options: PageOptions = {}): Promise<T.Page<any>> {
+  listFeed(user: string, list: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  listFeed(user: string, list: string, options?: PageOptions): Promise<T.Page<Body>>;
+  async listFeed(user: string, list: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${user}/lists/${list}/feed`, options);
   }
 
@@ -340,7 +356,7 @@ export class Tidewire<Body = unknown> {
   // Users and the server
 
   /** Counts of a user, tag or topic. */
-  async user(id: string, options: ReadOptions = {}): Promise<T.User> {
+  async getUser(id: string, options: ReadOptions = {}): Promise<T.User> {
     return this.#send('GET', path`/v1/users/${id}`, options);
   }
 
@@ -365,10 +381,10 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', path`/v1/users/${user}/feed/rebuild`, options);
   }
 
-  /** Figures of the server. `inboxes`: those of inboxes too, which takes a walk over all of them. */
-  async stats(options: RequestOptions & { inboxes?: boolean } = {}): Promise<T.Stats> {
+  /** Figures of the server. `inboxes: 'count'`: those of inboxes too, which examines all of them. */
+  async stats(options: RequestOptions & { inboxes?: 'count' } = {}): Promise<T.Stats> {
     const { inboxes, ...rest } = options;
-    return this.#send('GET', '/v1/stats', rest, { query: { inboxes: inboxes ? 'count' : undefined } });
+    return this.#send('GET', '/v1/stats', rest, { query: { inboxes } });
   }
 
   /**
@@ -451,22 +467,30 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', path, options, { query: { limit, cursor, ...more } });
   }
 
-  async #send<Answer>(
+  async #send<Value>(
+    method: Request['method'],
+    path: string,
+    options: ReadOptions & WriteOptions,
+    more?: Partial<Request>,
+  ): Promise<Value> {
+    return (await this.#ask<Value>(method, path, options, more)).value;
+  }
+
+  #ask<Value>(
     method: Request['method'],
     path: string,
     options: ReadOptions & WriteOptions,
     { query, ...more }: Partial<Request> = {},
-  ): Promise<Answer> {
-    const { afterSequence, delivered } = options;
-    const { value } = await this.#http.json<Answer>({
+  ): Promise<Answer<Value>> {
+    const { afterSequence, wait } = options;
+    return this.#http.json<Value>({
       method,
       path,
-      query: { ...query, wait: delivered ? 'delivered' : undefined },
+      query: { ...query, wait },
       headers: afterSequence === undefined ? {} : { 'Tidewire-After': String(afterSequence) },
       isRepeatable: true,
       options,
       ...more,
     });
-    return value;
   }
 }

@@ -1,3 +1,4 @@
+import { checkedServers, notConnected } from './live/servers.js';
 import { backOff } from './live/wait.js';
 import { TidewireError } from './error.js';
 import type { ClientOptions, RequestOptions } from './options.js';
@@ -5,13 +6,13 @@ import type { Problem } from './types.js';
 
 const TIMEOUT_MS = 30_000;
 const RETRIES = 4;
-const RETRY_AFTER_MAX_MS = 30_000;
+const RETRY_WAIT_MAX_MS = 30_000;
 /** Timers that are to wait for longer end at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 /** Of a wait that the server has named, added by chance: who was refused together does not come back together. */
 const JITTER = 0.25;
-/** The connection was not made, so that nothing was sent. */
-const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'];
+/** The form of a JSON Web Token: what users have. A server key is none. */
+const USER_TOKEN = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 /** The node answers, but another one is the better choice. Each has its own beginning of the stream of changes. */
 const ASK_ANOTHER = [
   ...['recovering', 'joining', 'leaving', 'shutting_down', 'gone'],
@@ -35,8 +36,8 @@ export interface Request {
 }
 
 /** An answer whose status is 2xx, with what its reader made of it. */
-interface Answer<T> {
-  status: number;
+export interface Answer<T> {
+  requestId: string | null;
   value: T;
 }
 
@@ -65,15 +66,8 @@ export class Http {
 
   constructor(options: ClientOptions) {
     this.#options = options;
-    const { location } = globalThis as { location?: { origin: string; href: string } };
-    const servers = [options.server ?? location?.origin ?? []].flat().map((server) => server.replace(/\/+$/, ''));
-    servers.forEach((server) => {
-      const { protocol } = new URL(server, location?.href);
-      if (!/^https?:$/.test(protocol))
-        throw new TypeError(`${server} is no URL of a server: http:// or https:// is needed`);
-    });
-    this.#servers = [...new Set(servers)];
-    if (this.#servers.length === 0) throw new TypeError('the URL of a server is needed');
+    const servers = checkedServers(options.server ?? globalThis.location?.origin);
+    this.#servers = [...new Set(servers.map((server) => server.replace(/\/+$/, '')))];
   }
 
   /** All servers; the one in use comes first. */
@@ -86,9 +80,15 @@ export class Http {
     return options.retries ?? this.#options.retries ?? RETRIES;
   }
 
-  /** The longest wait that a server may ask for. */
-  get retryAfterMaxMs(): number {
-    return this.#options.retryAfterMaxMs ?? RETRY_AFTER_MAX_MS;
+  /** The longest wait between two tries. */
+  get retryWaitMaxMs(): number {
+    return this.#options.retryWaitMaxMs ?? RETRY_WAIT_MAX_MS;
+  }
+
+  /** Whether the server chooses the ids of posts that are published with the token of this client. */
+  async doesServerChooseIds(signal?: AbortSignal): Promise<boolean> {
+    if (this.#options.tokenPostIds === 'user') return false;
+    return USER_TOKEN.test((await this.#goodToken(signal))?.trim() ?? '');
   }
 
   /** Sends a request. Its answer is JSON, or nothing. */
@@ -145,17 +145,19 @@ export class Http {
     const cancel = () => canceller.abort(signal!.reason);
     signal?.addEventListener('abort', cancel, { once: true });
     let isLate = false;
+    let requestId: string | null = null;
     const timer = setTimeout(() => canceller.abort((isLate = true)), timeoutMs);
     try {
       const send = this.#options.fetch ?? fetch;
       const response = await send(target, { ...sent, signal: canceller.signal });
       this.sequence = Math.max(this.sequence, Number(response.headers.get('Tidewire-Sequence')) || 0);
+      requestId = response.headers.get('X-Request-Id');
       if (!response.ok) throw await refusal(response);
-      return { status: response.status, value: await read(response, canceller) };
+      return { requestId, value: await read(response, canceller) };
     } catch (error) {
       if (error instanceof TidewireError) throw error;
       if (signal?.aborted) throw signal.reason;
-      if (error instanceof SyntaxError) throw unexpected(200, 'OK, but no JSON', error);
+      if (error instanceof SyntaxError) throw unexpected(200, 'OK, but no JSON', { cause: error, requestId });
       throw isLate ? late(timeoutMs, error) : unanswered(server, error);
     } finally {
       clearTimeout(timer);
@@ -166,8 +168,9 @@ export class Http {
   /** Waits as long as the server says, or ever longer. Fails with the error if the server says too long. */
   async #waitBefore(nth: number, error: TidewireError, signal?: AbortSignal): Promise<void> {
     const named = (error.retryAfter ?? 0) * 1000;
-    if (named > this.retryAfterMaxMs) throw error;
-    await pause(named > 0 ? named * (1 + Math.random() * JITTER) : backOff(nth), signal);
+    if (named > this.retryWaitMaxMs) throw error;
+    const own = Math.min(backOff(nth), this.retryWaitMaxMs);
+    await pause(named > 0 ? named * (1 + Math.random() * JITTER) : own, signal);
   }
 
   /** The token to use now. All requests that need a new one wait for the same. */
@@ -233,7 +236,7 @@ async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal):
 
 /** Whether the same request may be sent again after this. */
 export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 'isRepeatable'>): boolean {
-  if (error.status === 0) return isRepeatable || isNotSent(error.cause);
+  if (error.status === 0) return isRepeatable || !error.outcomeUnknown;
   if (error.code === 'unexpected_answer') {
     return isRepeatable && (isOfProxy(error) || NOT_PASSED_ON.includes(error.status));
   }
@@ -244,11 +247,6 @@ export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 
 
 function isOfProxy({ code, status }: TidewireError): boolean {
   return code === 'unexpected_answer' && PROXY_STATUS.includes(status);
-}
-
-function isNotSent(error: unknown): boolean {
-  const cause = (error as { cause?: { code?: string } } | undefined)?.cause;
-  return NOT_SENT.includes(cause?.code ?? '');
 }
 
 function url(server: string, { path, query = {} }: Request): string {
@@ -276,15 +274,19 @@ async function refusal(response: Response): Promise<TidewireError> {
   const seconds = Number(headers.get('Retry-After') ?? NaN);
   const retryAfter = Number.isNaN(seconds) ? undefined : seconds;
   const problem = (await response.json().catch(() => null)) as Problem | null;
-  if (typeof problem?.code === 'string') return new TidewireError({ ...problem, status, retry_after: retryAfter });
-  return unexpected(status, response.statusText, undefined, retryAfter);
+  const of = { requestId: headers.get('X-Request-Id') };
+  if (typeof problem?.code === 'string') return new TidewireError({ ...problem, status, retry_after: retryAfter }, of);
+  return unexpected(status, response.statusText, of, retryAfter);
 }
 
-function unexpected(status: number, words: string, cause?: unknown, retryAfter?: number): TidewireError {
-  return new TidewireError(
-    { code: 'unexpected_answer', detail: `the answer is ${status} ${words}`, status, retry_after: retryAfter },
-    { cause },
-  );
+function unexpected(
+  status: number,
+  words: string,
+  of: { cause?: unknown; requestId: string | null },
+  retryAfter?: number,
+): TidewireError {
+  const detail = `the answer is ${status} ${words}`;
+  return new TidewireError({ code: 'unexpected_answer', detail, status, retry_after: retryAfter }, of);
 }
 
 function late(ms: number, cause?: unknown): TidewireError {
@@ -292,5 +294,7 @@ function late(ms: number, cause?: unknown): TidewireError {
 }
 
 function unanswered(server: string, cause: unknown): TidewireError {
-  return new TidewireError({ code: 'no_answer', detail: `no answer from ${server}`, status: 0 }, { cause });
+  // Of a page of another origin that the server refuses, browsers say no more than that the request failed.
+  const detail = globalThis.location ? notConnected(server) : `no answer from ${server}`;
+  return new TidewireError({ code: 'no_answer', detail, status: 0 }, { cause });
 }

@@ -4,7 +4,7 @@
  * `Tidewire` has a method for each request of the server. `Feed` is a reader's home feed that is kept up to date; `Timeline`
  * is what it is built of. `/tidewire.js` of a server has these two, for pages without any tool.
  */
-export { Tidewire, type BatchResult, type FeedResult } from './client.js';
+export { Tidewire, type BatchResult, type FeedResult, type NewFollow, type Unfollow } from './client.js';
 export type { ChangeOf, ChangeType } from './changes.js';
 export { TidewireError, type ErrorCode } from './error.js';
 export { newPostId } from './ids.js';

@@ -14,8 +14,13 @@ export interface ClientOptions {
   timeoutMs?: number;
   /** How often what failed is tried again, if that is safe: 4 times. */
   retries?: number;
-  /** A longer `Retry-After` than this is not waited for, and by `changes` only so long: 30,000. */
-  retryAfterMaxMs?: number;
+  /** The longest wait between two tries: 30,000. A longer `Retry-After` fails at once; `changes` waits only so long. */
+  retryWaitMaxMs?: number;
+  /**
+   * Who chooses the ids of posts that a user's token publishes, as `--token-post-ids` of the server: `server` by default.
+   * With `user` the client does, and so can send such a post again when nobody has answered.
+   */
+  tokenPostIds?: 'server' | 'user';
   /** In place of the global `fetch`. */
   fetch?: typeof fetch;
 }
@@ -38,8 +43,8 @@ export interface ReadOptions extends RequestOptions {
 }
 
 export interface WriteOptions extends RequestOptions {
-  /** Answer only after the post has reached the inboxes of all active readers. */
-  delivered?: boolean;
+  /** `delivered`: answer only after the post has reached the inboxes of all active readers. */
+  wait?: 'delivered';
 }
 
 /** Which part of a feed. */
@@ -61,17 +66,19 @@ export interface ListOptions extends ReadOptions {
   cursor?: string;
 }
 
-/** Of walks over all entries. */
+/** Of iterations over all entries. */
 export interface WalkOptions extends ReadOptions {
   /** How many are read at a time: 100. */
-  limit?: number;
+  pageSize?: number;
 }
 
-/** Of walks over the entries of feeds. */
+/** Of iterations over the entries of feeds. */
 export interface FeedWalkOptions extends WalkOptions {
+  /** `ids`: posts have no more than `id`, `author` and `published_at`. */
+  fields?: 'ids';
   /**
    * Whether pages may lack what could not be read in time. By default such a page is read again, at most 3 times, and then
-   * the walk fails with `partial`.
+   * the iteration fails with `partial`.
    */
   takePartial?: boolean;
 }
@@ -84,4 +91,6 @@ export interface ChangesOptions<T extends ChangeType = ChangeType> extends Reque
   types?: readonly T[];
   /** False: ends once it has reached the present. By default it stays connected. */
   follow?: boolean;
+  /** With `follow: false`, how many are read at a time: 1,000. */
+  pageSize?: number;
 }

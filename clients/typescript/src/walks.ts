@@ -4,7 +4,7 @@ import { backOff } from './live/wait.js';
 import type { FeedWalkOptions, ListOptions, PageOptions, WalkOptions } from './options.js';
 import type * as T from './types.js';
 
-const WALK_LIMIT = 100;
+const PAGE_SIZE = 100;
 const PARTIAL_TRIES = 3;
 
 /** All entries of a feed or list, one by one. */
@@ -13,7 +13,7 @@ export type Walk<Entry> = AsyncGenerator<Entry, void, undefined>;
 /** All entries, from page to page. What a page lacks for want of time is usually there when it is read again. */
 export async function* walkFeed<Body>(
   read: (options: PageOptions) => Promise<T.Page<Body>>,
-  { limit = WALK_LIMIT, takePartial = false, ...options }: FeedWalkOptions,
+  { pageSize: limit = PAGE_SIZE, takePartial = false, ...options }: FeedWalkOptions,
 ): Walk<T.Item<Body>> {
   for (let before: string | null | undefined; before !== null;) {
     let page: T.Page<Body> = await read({ ...options, limit, before });
@@ -35,7 +35,7 @@ function partial({ partial }: T.Page<unknown>): TidewireError {
 /** All items, from part to part. */
 export async function* walkList<Item>(
   read: (options: ListOptions) => Promise<{ items: Item[]; next: string | null }>,
-  { limit = WALK_LIMIT, ...options }: WalkOptions,
+  { pageSize: limit = PAGE_SIZE, ...options }: WalkOptions,
 ): Walk<Item> {
   for (let cursor: string | null | undefined; cursor !== null;) {
     const part: { items: Item[]; next: string | null } = await read({ ...options, limit, cursor });

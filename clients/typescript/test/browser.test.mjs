@@ -24,13 +24,13 @@ async function inPage(server) {
   const { Tidewire, TidewireError } = await import('/dist/index.js');
   const tidewire = new Tidewire({ server });
   await tidewire.follow('ann', 'bob');
-  const feed = tidewire.live('ann', { unread: true });
+  const feed = tidewire.watch('ann', { unread: true });
   const shown = new Promise((resolve) => feed.addEventListener('change', () => feed.items.length && resolve()));
   const counted = new Promise((resolve) => feed.addEventListener('unread', ({ detail }) => detail.unread && resolve()));
   feed.start();
-  await tidewire.publish({ author: 'bob', body: { text: 'hello' } }, { delivered: true });
+  await tidewire.publish({ author: 'bob', body: { text: 'hello' } }, { wait: 'delivered' });
   const found = { walked: [], changes: [], streamed: [] };
-  for await (const { post } of tidewire.feed('ann')) found.walked.push(post.body.text);
+  for await (const { post } of tidewire.iterFeed('ann')) found.walked.push(post.body.text);
   for await (const { type } of tidewire.changes({ after: 0, follow: false })) found.changes.push(type);
   for await (const { type } of tidewire.changes({ after: 0, types: ['published'] })) {
     found.streamed.push(type);

@@ -33,7 +33,7 @@ test('the sender of push notifications names who sleeps, and goes on where it wa
   try {
     start();
     await until('it has a place', () => readFile(env.PUSH_PLACE, 'utf8').catch(() => ''));
-    await until('ann sleeps', async () => !(await tidewire.user('ann')).active);
+    await until('ann sleeps', async () => !(await tidewire.getUser('ann')).active);
     const first = await tidewire.publish({ author: 'bob', body: { text: 'one' } });
     await until('the first is pushed', isPushed(first.id, 'one'));
     const ended = once(program, 'exit');

@@ -48,7 +48,7 @@ for (const transport of ['websocket', 'sse']) {
   test(`over ${transport}, a kill and restart of the server leaves no gap and no double`, async () => {
     const [reader, author] = [`ann-${transport}`, `bob-${transport}`];
     await tidewire.follow(reader, author);
-    const feed = tidewire.live(reader, { transport, WebSocket, limit: 100, keep: 100_000 });
+    const feed = tidewire.watch(reader, { transport, WebSocket, limit: 100, keep: 100_000 });
     const doubles = [];
     const disorder = [];
     feed.addEventListener('change', () => {
@@ -95,7 +95,7 @@ for (const transport of ['websocket', 'sse']) {
   test(`over ${transport}, the number of unread entries is told when it is wanted`, async () => {
     const reader = `una-${transport}`;
     await tidewire.follow(reader, 'vera');
-    const feed = tidewire.live(reader, { transport, WebSocket, unread: true });
+    const feed = tidewire.watch(reader, { transport, WebSocket, unread: true });
     const told = [];
     const marks = [];
     feed.addEventListener('unread', ({ detail }) => told.push(detail));
@@ -103,7 +103,7 @@ for (const transport of ['websocket', 'sse']) {
     assert.equal(feed.unread, null);
     feed.start();
     const seen = await until('a number is told', () => feed.unread);
-    for (let nth = 1; nth <= 3; nth++) await tidewire.publish({ author: 'vera', body: nth }, { delivered: true });
+    for (let nth = 1; nth <= 3; nth++) await tidewire.publish({ author: 'vera', body: nth }, { wait: 'delivered' });
     await until('all are counted', () => feed.unread.unread === seen.unread + 3);
     await tidewire.setMarker(reader, feed.items[0].cursor);
     await until('all are read', () => feed.unread.unread === 0);
@@ -115,7 +115,7 @@ for (const transport of ['websocket', 'sse']) {
 }
 
 test('it does not say how many are unread unless it is asked', async () => {
-  const feed = tidewire.live('quy', { WebSocket });
+  const feed = tidewire.watch('quy', { WebSocket });
   feed.start();
   await until('it is live', () => feed.state === 'live');
   await sleep(1_500);
@@ -149,7 +149,7 @@ test('a live feed uses the path of the server and the fetch that the client uses
     asked.push(url);
     return fetch(url.replace(base, server.origin), init);
   };
-  const feed = new Tidewire({ server: `${base}/`, fetch: given }).live('pat', { transport: 'sse' });
+  const feed = new Tidewire({ server: `${base}/`, fetch: given }).watch('pat', { transport: 'sse' });
   feed.start();
   await until('it is live', () => feed.state === 'live');
   feed.stop();
@@ -160,7 +160,7 @@ test('a live feed uses the path of the server and the fetch that the client uses
 });
 
 test('what is wrong with a request stops it, and says why', async () => {
-  const feed = tidewire.live('no user', { WebSocket });
+  const feed = tidewire.watch('no user', { WebSocket });
   feed.start();
   await until('it is stopped', () => feed.state === 'stopped');
   assert.equal(feed.error.cause.status, 400);

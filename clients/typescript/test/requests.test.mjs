@@ -42,7 +42,7 @@ function shortWaits() {
 
 async function count(source) {
   let posts = 0;
-  for await (const _ of new Tidewire({ server: server.origin }).postsOf(source)) posts++;
+  for await (const _ of new Tidewire({ server: server.origin }).iterPostsOf(source)) posts++;
   return posts;
 }
 
@@ -51,10 +51,10 @@ test('refusals say what is wrong, for programs and for people', async () => {
     [() => tidewire.follow('ann', 'ann'), { code: 'self_follow', status: 422 }],
     [() => tidewire.follow('no user', 'bob'), { status: 400, field: 'user' }],
     [() => tidewire.publish({ author: 'ann', body: 1, tags: ['no tag'] }), { status: 400 }],
-    [() => tidewire.post('5'), { code: 'unknown_post', status: 404 }],
-    [() => tidewire.feedPage('ann', { limit: 101 }), { code: 'invalid_parameter', field: 'limit' }],
-    [() => tidewire.feedPage('ann', { before: '!' }), { code: 'invalid_parameter', field: 'before' }],
-    [() => tidewire.listFeedPage('ann', 'none'), { code: 'unknown_list', status: 404 }],
+    [() => tidewire.getPost('5'), { code: 'unknown_post', status: 404 }],
+    [() => tidewire.feed('ann', { limit: 101 }), { code: 'invalid_parameter', field: 'limit' }],
+    [() => tidewire.feed('ann', { before: '!' }), { code: 'invalid_parameter', field: 'before' }],
+    [() => tidewire.listFeed('ann', 'none'), { code: 'unknown_list', status: 404 }],
     [() => tidewire.changes({ after: 1e9 }).next(), { code: 'sequence_in_future', status: 400 }],
     [() => tidewire.publish({ author: 'ann', body: 1, more: 2 }), { code: 'unknown_field', field: 'more' }],
   ];
@@ -67,17 +67,15 @@ test('refusals say what is wrong, for programs and for people', async () => {
       return true;
     });
   }
-  const bad = {
-    follows: [
-      { follower: 'a', source: 'b' },
-      { follower: 'c', source: 'c' },
-    ],
-  };
-  await assert.rejects(tidewire.changeFollows(bad), ({ errors }) => errors[0].index === 1);
+  const bad = [
+    { follower: 'a', source: 'b' },
+    { follower: 'c', source: 'c' },
+  ];
+  await assert.rejects(tidewire.followMany(bad), ({ errors }) => errors[0].index === 1);
 });
 
 test('what is no part of a path is not asked for', async () => {
-  for (const part of ['', '.', '..']) await assert.rejects(tidewire.user(part), TypeError);
+  for (const part of ['', '.', '..']) await assert.rejects(tidewire.getUser(part), TypeError);
   assert.deepEqual(way.requests, []);
   await tidewire.rules('a:b~c@d');
   assert.equal(way.requests[0].url, '/v1/users/a%3Ab~c%40d/rules');
@@ -172,7 +170,7 @@ test('a signal ends a request, a wait and a walk, with its reason', async () => 
     await assert.rejects(tidewire.rules('ann', { signal: canceller.signal }), reason);
   }
   const ended = AbortSignal.abort(reason);
-  await assert.rejects(tidewire.feed('ann', { signal: ended }).next(), reason);
+  await assert.rejects(tidewire.iterFeed('ann', { signal: ended }).next(), reason);
   await assert.rejects(tidewire.changes({ signal: ended }).next(), reason);
   const canceller = new AbortController();
   const changes = new Tidewire({ server: server.origin }).changes({ signal: canceller.signal });
@@ -239,7 +237,7 @@ test('a walk reads a page again that lacks something, and fails if it always doe
   const whole = answer({ items: [item('2'), item('1')], partial: [] });
   const walk = async (options) => {
     const found = [];
-    for await (const { post } of tidewire.feed('ann', options)) found.push(post.id);
+    for await (const { post } of tidewire.iterFeed('ann', options)) found.push(post.id);
     return found.join();
   };
   way.plan = [part, part, part, whole];
@@ -270,8 +268,9 @@ test('what cannot be sent is the mistake of the caller, and not tried again', as
   for (const body of [1n, cycle]) await assert.rejects(tidewire.publish({ author: 'ann', body }), TypeError);
   const broken = new Tidewire({ server: way.origin, token: 'to\nken' });
   await assert.rejects(broken.rules('ann'), TypeError);
-  for (const server of ['localhost:8080', 'example', 'ftp://example']) {
-    assert.throws(() => new Tidewire({ server }), TypeError, server);
+  for (const server of ['localhost:8080', 'example', 'ftp://example', ['http://a.example', '/feeds']]) {
+    const said = /^server: ".+" does not begin with http:\/\/ or https:\/\/: write it as http:\/\//;
+    assert.throws(() => new Tidewire({ server }), { name: 'TypeError', message: said });
   }
   assert.deepEqual([waits, way.requests], [[], []]);
 });

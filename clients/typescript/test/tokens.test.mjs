@@ -44,16 +44,16 @@ test('who has no token, a bad one or not the right, is refused', async () => {
     [token('bob', 60), 403, 'forbidden'],
   ];
   for (const [token, status, code] of cases) {
-    await assert.rejects(client(token).feedPage('ann'), { status, code });
+    await assert.rejects(client(token).feed('ann'), { status, code });
   }
-  await client(KEY).feedPage('ann');
-  await client(token('ann', 60)).feedPage('ann');
+  await client(KEY).feed('ann');
+  await client(token('ann', 60)).feed('ann');
 });
 
 test('a function is asked once by all calls, and once again after its token has expired', async () => {
   let asked = 0;
   const tidewire = client(async () => token('ann', asked++ === 0 ? -60 : 60));
-  await Promise.all([tidewire.feedPage('ann'), tidewire.rules('ann'), tidewire.marker('ann')]);
+  await Promise.all([tidewire.feed('ann'), tidewire.rules('ann'), tidewire.marker('ann')]);
   assert.equal(asked, 2);
   await tidewire.follow('ann', 'bob');
   assert.equal(asked, 2);
@@ -62,17 +62,17 @@ test('a function is asked once by all calls, and once again after its token has 
 test('a new token that is refused as well is the end, and so is a function that fails', async () => {
   let asked = 0;
   const old = client(() => token('ann', (asked++, -60)));
-  await assert.rejects(old.feedPage('ann'), { code: 'token_expired' });
+  await assert.rejects(old.feed('ann'), { code: 'token_expired' });
   assert.equal(asked, 2);
   const failure = new Error('no token to be had');
-  await assert.rejects(client(() => Promise.reject(failure)).feedPage('ann'), failure);
-  await assert.rejects(client(() => new Promise(() => {}), { timeoutMs: 20 }).feedPage('ann'), { code: 'timeout' });
+  await assert.rejects(client(() => Promise.reject(failure)).feed('ann'), failure);
+  await assert.rejects(client(() => new Promise(() => {}), { timeoutMs: 20 }).feed('ann'), { code: 'timeout' });
 });
 
 for (const transport of ['websocket', 'sse']) {
   test(`a live feed over ${transport} goes on with a new token when the last one has expired`, async () => {
     let asked = 0;
-    const feed = client(() => token('sol', (asked++, 2))).live('sol', { transport, WebSocket });
+    const feed = client(() => token('sol', (asked++, 2))).watch('sol', { transport, WebSocket });
     feed.start();
     await until('the third token is used', () => asked >= 3 && feed.state === 'live');
     await client(KEY).publish({ author: 'sol', body: transport });
@@ -85,7 +85,7 @@ for (const transport of ['websocket', 'sse']) {
 test('a feed whose function brings something else once, asks again', async () => {
   for (const transport of ['websocket', 'sse']) {
     let asked = 0;
-    const feed = client(async () => (asked++ === 0 ? '{"error":"sign in"}' : token('ann', 60))).live('ann', {
+    const feed = client(async () => (asked++ === 0 ? '{"error":"sign in"}' : token('ann', 60))).watch('ann', {
       transport,
       WebSocket,
     });
@@ -95,14 +95,37 @@ test('a feed whose function brings something else once, asks again', async () =>
   }
 });
 
-test('a user who may choose no ids publishes without, and once', async () => {
-  const tidewire = client(token('ann', 60));
+test('a user who may choose no ids publishes without, and once, and is not refused at first', async () => {
+  const statuses = [];
+  const noted = (...of) => fetch(...of).then((answer) => (statuses.push(answer.status), answer));
+  const tidewire = client(async () => token('ann', 60), { fetch: noted });
   for (const text of ['first', 'second']) {
     const { id } = await tidewire.publish({ author: 'ann', body: { text } });
-    assert.deepEqual((await tidewire.post(id)).body, { text });
+    assert.deepEqual((await tidewire.getPost(id)).body, { text });
   }
+  assert.deepEqual(statuses, [201, 200, 201, 200]);
   await assert.rejects(tidewire.publish({ author: 'ann', id: '7', body: 1 }), { code: 'forbidden' });
   await assert.rejects(tidewire.publish({ author: 'bob', body: 1 }), { code: 'forbidden' });
+});
+
+test('a post has an id of the client where it may, and only then is it sent again when nobody answers', async () => {
+  const cases = [
+    [KEY, undefined, 2],
+    [undefined, undefined, 2],
+    [token('ann', 60), undefined, 1],
+    [token('ann', 60), 'user', 2],
+  ];
+  for (const [given, tokenPostIds, tries] of cases) {
+    const sent = [];
+    const lost = async (_, { body }) => {
+      sent.push(JSON.parse(body).id);
+      throw new TypeError('fetch failed');
+    };
+    const tidewire = client(given, { tokenPostIds, fetch: lost, retries: 1, retryWaitMaxMs: 1 });
+    const unknown = { code: 'no_answer', outcomeUnknown: true, isTemporary: true };
+    await assert.rejects(tidewire.publish({ author: 'ann', body: 1 }), unknown);
+    assert.deepEqual([sent.length, new Set(sent).size, sent[0] !== undefined], [tries, 1, tries === 2]);
+  }
 });
 
 test('changes are for keys of servers', async () => {

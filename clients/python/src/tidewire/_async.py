@@ -20,7 +20,7 @@ from . import _calls as calls
 from ._async_changes import AsyncChangeStream
 from ._call import Call, Pages
 from ._changes import Position
-from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
+from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, TokenPostIds, pause_before
 from ._http import (
     CONNECT_MAX,
     MESSAGE_MAX,
@@ -86,18 +86,19 @@ class AsyncTidewire:
 
     def __init__(
         self,
-        base_url: str | Sequence[str] = "http://127.0.0.1:8080",
+        server: str | Sequence[str] = "http://127.0.0.1:8080",
         *,
         token: str | Callable[[], str | Awaitable[str]] | None = None,
         timeout: float = 30.0,
         retries: int = 4,
         retry_wait_max: float = 30.0,
+        token_post_ids: TokenPostIds = "server",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        urls = urls_of(base_url)
+        urls = urls_of(server)
         self._memory = Memory(urls)
         self._streams = OpenStreams()
-        self._options = Options(retries, retry_wait_max)
+        self._options = Options(retries, retry_wait_max, token_post_ids)
         self._ask = token if callable(token) else None
         self._token = checked_token(token) if isinstance(token, str) else None
         self._renewal = asyncio.Lock()
@@ -117,6 +118,11 @@ class AsyncTidewire:
         for stream in self._streams.all():
             await stream.close()
         await self._http.aclose()
+
+    @property
+    def sequence(self) -> int:
+        """In a cluster: up to here all is applied that this client was told is done. Give it to `feed` as `after_sequence`."""
+        return self._memory.sequence
 
     publish = _method(calls.publish)
     repost = _method(calls.repost)
@@ -158,7 +164,7 @@ class AsyncTidewire:
     rules = _method(calls.rules)
     change_rules = _method(calls.change_rules)
     marker = _method(calls.marker)
-    mark = _method(calls.mark)
+    set_marker = _method(calls.set_marker)
 
     revoke_tokens = _method(calls.revoke_tokens)
     stats = _method(calls.stats)
@@ -169,7 +175,7 @@ class AsyncTidewire:
     metrics = _method(calls.metrics)
     cluster = _method(calls.cluster)
     take_snapshot = _method(calls.take_snapshot)
-    check_ready = _method(calls.check_ready)
+    is_ready = _method(calls.is_ready)
 
     iter_following = _iterator(calls.iter_following)
     iter_followers = _iterator(calls.iter_followers)
@@ -211,11 +217,11 @@ class AsyncTidewire:
         while True:
             token = await self._current_token()
             try:
-                response = await self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+                response = await self._http.send(request_of(self._http, exchange.call_with(token), exchange.url, token))
             except httpx.DecodingError as cause:
                 raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
-                step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
+                step = exchange.failed(no_answer(exchange.url, cause))
             else:
                 step = exchange.answered(answer_of(response))
             if isinstance(step, Done):

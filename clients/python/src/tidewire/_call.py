@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from ._decode import M, decode
-from .errors import Forbidden, TidewireError
 
 T = TypeVar("T")
 
@@ -21,6 +21,17 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     content: bytes
+
+    @property
+    def request_id(self) -> str | None:
+        """The id by which the server's log has the request, if it says one."""
+        return self.headers.get("x-request-id")
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of a cluster's log at which a write is done; 0 without one."""
+        text = self.headers.get("tidewire-sequence", "")
+        return int(text) if text.isascii() and text.isdigit() else 0
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,10 @@ class Call(Generic[T]):
     """The sequence of a cluster's log that the server must have applied before it answers."""
     is_repeatable: bool = True
     """Whether doing it twice has the effect of once, so that it may be sent again when the outcome is not known."""
-    instead: tuple[Callable[[TidewireError], bool], Call[T]] | None = None
-    """The request to send in place of one that was refused in this way."""
+    without_id: Call[T] | None = None
+    """The request to send in its place with a user's token, whose posts get their ids from the server."""
+    if_failed: T | None = None
+    """What is returned at once when there is no good answer. None: the error is raised, after the tries that are allowed."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,6 @@ def as_nothing(answer: Answer) -> None:
     """Reads an answer that says no more than that it is done."""
 
 
-def is_foreign_id(error: TidewireError) -> bool:
-    """Whether a post was refused because its author may not choose the id."""
-    return isinstance(error, Forbidden) and error.code == "forbidden"
+def is_of_user(token: str | None) -> bool:
+    """Whether a token is a user's, which is a JSON Web Token, and not a server key."""
+    return token is not None and re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", token, re.ASCII) is not None

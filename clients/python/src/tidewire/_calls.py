@@ -11,9 +11,11 @@ from typing import Any, Literal, TypeAlias
 
 from . import diagnostics as d
 from . import models as m
-from ._call import Answer, Call, Pages, as_created, as_model, as_nothing, given, is_foreign_id, json_bytes, path, query
+from ._call import Answer, Call, Pages, as_created, as_model, as_nothing, given, json_bytes, path, query
 from ._decode import decode, write_time
+from ._shapes import Row, rows, texts
 from .errors import refusal_of
+from .messages import Unfollow
 
 Wait: TypeAlias = Literal["delivered"]
 Fields: TypeAlias = Literal["ids"]
@@ -43,8 +45,8 @@ def publish(
     """Publishes a post, and returns it.
 
     Without an `id` of yours the client makes one, so that it may send the post again if it got no answer: it is published once. To
-    publish safely across a restart of your own program, give an `id` that you have stored. With the token of a user, who may not choose
-    ids (`--token-post-ids`), the server chooses it; then a post whose outcome is not known is not sent again, but reported.
+    publish safely across a restart of your own program, give an `id` that you have stored. With a user's token the server chooses it; then
+    a post whose outcome is not known is not sent again, but reported, unless the client has `token_post_ids="user"`.
 
     `wait="delivered"` returns once the post has reached every inbox that it goes to.
     """
@@ -70,8 +72,7 @@ def _publish(post: m.NewPost, wait: Wait | None) -> Call[m.Post]:
     call = Call("POST", path("posts"), as_model(m.Post), query(wait=wait), json_bytes(fields))
     if post.id is not None:
         return call
-    without_id = replace(call, is_repeatable=False)
-    return replace(call, body=json_bytes({**fields, "id": new_post_id()}), instead=(is_foreign_id, without_id))
+    return replace(call, body=json_bytes({**fields, "id": new_post_id()}), without_id=replace(call, is_repeatable=False))
 
 
 def _fields(post: m.NewPost) -> dict[str, Any]:
@@ -88,16 +89,17 @@ def _fields(post: m.NewPost) -> dict[str, Any]:
     return {"author": post.author, "body": post.body, **optional}
 
 
-def publish_many(posts: Iterable[m.NewPost], *, wait: Wait | None = None) -> Call[list[m.PublishedPost | m.RefusedPost]]:
+def publish_many(posts: Iterable[m.NewPost | Row], *, wait: Wait | None = None) -> Call[list[m.PublishedPost | m.RefusedPost]]:
     """Publishes up to 1,000 posts in one request, in their order; each is answered by itself, in the same order.
 
-    Posts without an `id` get one, so that the request may be sent again. A server key is needed.
+    Each is a `NewPost`, or a dict with its fields. One without an `id` gets one, so that the request may be sent again. A server key is
+    needed.
     """
-    fields = [{**_fields(post), "id": post.id or new_post_id()} for post in posts]
+    fields = [{**_fields(post), "id": post.id or new_post_id()} for post in rows("posts", posts, m.NewPost)]
 
     def read(answer: Answer) -> list[m.PublishedPost | m.RefusedPost]:
         return [
-            m.RefusedPost(refusal_of(each["problem"])) if "problem" in each else decode(m.PublishedPost, each)
+            m.RefusedPost(refusal_of(each["problem"], answer.request_id)) if "problem" in each else decode(m.PublishedPost, each)
             for each in json.loads(answer.content)["posts"]
         ]
 
@@ -111,7 +113,7 @@ def get_post(id: str) -> Call[m.Post]:
 
 def get_posts(ids: Iterable[str]) -> Call[m.PostList]:
     """Returns up to 100 posts, in the order of `ids`, and the ids that are unknown or deleted."""
-    return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(ids)})
+    return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(texts("ids", ids))})
 
 
 def list_posts(*, after: str | None = None, limit: int | None = None) -> Call[m.PostsPage]:
@@ -165,17 +167,19 @@ def unfollow(user: str, source: str, *, keep: bool = False, wait: Wait | None = 
 
 
 def follow_many(
-    follows: Iterable[m.NewFollow] = (),
+    follows: Iterable[m.NewFollow | Row] = (),
     *,
-    unfollows: Iterable[tuple[str, str]] = (),
+    unfollows: Iterable[Unfollow | Row] = (),
     wait: Wait | None = None,
 ) -> Call[m.Followed]:
-    """Adds up to 10,000 edges, then removes `unfollows`, each a follower and a source: all of the request is done, or nothing."""
-    added = [given(follower=each.follower, source=each.source, hidden=each.hidden or None, backfill=each.backfill) for each in follows]
-    removed = [{"follower": follower, "source": source} for follower, source in unfollows]
-    body: dict[str, Any] = {"follows": added}
-    if removed:
-        body["unfollows"] = removed
+    """Adds up to 10,000 edges, then removes `unfollows`: all of the request is done, or nothing.
+
+    Each is a `NewFollow`, or an `Unfollow`, or a dict with its fields.
+    """
+    edges = rows("follows", follows, m.NewFollow)
+    added = [given(follower=each.follower, source=each.source, hidden=each.hidden or None, backfill=each.backfill) for each in edges]
+    removed = [{"follower": each.follower, "source": each.source} for each in rows("unfollows", unfollows, Unfollow)]
+    body = {"follows": added, **({"unfollows": removed} if removed else {})}
     return Call("POST", path("follows"), as_model(m.Followed), query(wait=wait), json_bytes(body))
 
 
@@ -288,11 +292,11 @@ def feeds(users: Iterable[str], *, limit: int | None = None, fields: Fields | No
 
     def read(answer: Answer) -> list[m.FeedOfUser | m.RefusedFeed]:
         return [
-            m.RefusedFeed(each["user"], refusal_of(each["problem"])) if "problem" in each else decode(m.FeedOfUser, each)
+            m.RefusedFeed(each["user"], refusal_of(each["problem"], answer.request_id)) if "problem" in each else decode(m.FeedOfUser, each)
             for each in json.loads(answer.content)["feeds"]
         ]
 
-    body = {"users": list(users), **given(limit=limit, fields=fields)}
+    body = {"users": texts("users", users), **given(limit=limit, fields=fields)}
     return Call("POST", path("feeds"), read, body=json_bytes(body))
 
 
@@ -423,7 +427,7 @@ def marker(user: str) -> Call[m.Marker]:
     return Call("GET", path("users", user, "marker"), as_model(m.Marker))
 
 
-def mark(user: str, cursor: str, *, wait: Wait | None = None) -> Call[m.Marker]:
+def set_marker(user: str, cursor: str, *, wait: Wait | None = None) -> Call[m.Marker]:
     """Moves the read marker to a page's `newest` or to an item's `cursor`."""
     body = json_bytes({"cursor": cursor})
     return Call("PUT", path("users", user, "marker"), as_model(m.Marker), query(wait=wait), body)
@@ -486,10 +490,10 @@ def take_snapshot() -> Call[m.Snapshot]:
     return Call("POST", path("snapshots"), as_model(m.Snapshot), is_repeatable=False)
 
 
-def check_ready(*, writes: bool = False) -> Call[bool]:
-    """Returns true if the server answers reads, with `writes` if it also accepts writes, which it does not with a full disk.
+def is_ready(*, writes: bool = False) -> Call[bool]:
+    """Returns whether the server answers reads, with `writes` also whether it accepts writes, which it does not with a full disk.
 
-    Raises `Unavailable` if it does not, as while it starts or stops, after the usual retries.
+    It asks once: False also means that no server answers.
     """
     parameters = query(**{"for": "writes"}) if writes else query()
-    return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]), parameters)
+    return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]), parameters, if_failed=False)

@@ -53,6 +53,8 @@ def read_time(text: str) -> datetime:
 
 def write_time(time: datetime) -> str:
     """Returns a time as it stands in JSON. One without a time zone is refused, as nobody knows which it means."""
+    if not isinstance(time, datetime):
+        raise TypeError(f"a datetime with a time zone is needed, not {time!r}")
     if time.tzinfo is None:
         raise ValueError(f"{time!r} has no time zone")
     return time.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
-from ._call import Answer, Call
+from ._call import Answer, Call, is_of_user
 from .errors import ConnectionFailed, Gone, TidewireError, UnexpectedAnswer, refusal
 
 T = TypeVar("T")
+TokenPostIds: TypeAlias = Literal["server", "user"]
 
 _BACKOFF_BASE = 0.25
 _JITTER = 0.25
@@ -23,21 +24,22 @@ _OF_THIS_NODE = {
 
 @dataclass(frozen=True)
 class Options:
-    """How patient a client is."""
+    """How patient a client is, and who chooses the ids of posts that a user's token publishes."""
 
     retries: int = 4
     retry_wait_max: float = 30.0
+    token_post_ids: TokenPostIds = "server"
 
 
 class Servers:
-    """The base URLs, and which one answers. The client stays with one that answers."""
+    """The URLs of the servers, and which one answers. The client stays with one that answers."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
-            raise ValueError("at least one base URL is needed")
+            raise ValueError("server: at least one URL is needed")
         for url in urls:
             if not url.startswith(("http://", "https://")):
-                raise ValueError(f"{url!r} is no URL of HTTP: it begins with http:// or https://")
+                raise ValueError(f"server: {url!r} does not begin with http:// or https://: write it as http://localhost:8080")
         # One that is named twice would always come after itself.
         self.urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.current = self.urls[0]
@@ -53,7 +55,7 @@ class Memory:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.servers = Servers(urls)
-        self.may_choose_ids = True
+        self.sequence = 0
 
 
 class Lacks:
@@ -111,34 +113,35 @@ class Exchange(Generic[T]):
     """One call, over all its tries."""
 
     def __init__(self, call: Call[T], options: Options, memory: Memory, *, can_renew: bool) -> None:
-        is_refused_before = call.instead is not None and not memory.may_choose_ids
-        self.call: Call[T] = call.instead[1] if call.instead is not None and is_refused_before else call
+        self.call = call
         self.url = memory.servers.current
         self._options = options
         self._memory = memory
         self._can_renew = can_renew
         self._failures = 0
-        self._left_id = False
+        self._is_first_try = True
         self._unasked = len(memory.servers.urls) - 1
         self._lacks = Lacks(memory.servers)
 
+    def call_with(self, token: str | None) -> Call[T]:
+        """Returns the request to send with this token. The first one decides: what was sent with an id is sent again with the same."""
+        if self._is_first_try and self.call.without_id is not None and self._options.token_post_ids == "server" and is_of_user(token):
+            self.call = self.call.without_id
+        self._is_first_try = False
+        return self.call
+
     def answered(self, answer: Answer) -> Done[T] | Again:
         """Takes an answer; raises what is wrong with it if no other try helps."""
+        self._memory.sequence = max(self._memory.sequence, answer.sequence)
         if 200 <= answer.status < 300:
             try:
-                done = Done(self.call.read(answer))
-                # Only now is it known that the id was the reason for the refusal.
-                if self._left_id:
-                    self._memory.may_choose_ids = False
-                return done
+                return Done(self.call.read(answer))
             except (ValueError, TypeError, LookupError) as cause:
+                if self.call.if_failed is not None:
+                    return Done(self.call.if_failed)
                 wrong = f"{self.call.method} {self.call.path}: an answer of another form: {cause}"
-                raise UnexpectedAnswer(wrong, status=answer.status) from cause
+                raise UnexpectedAnswer(wrong, status=answer.status, request_id=answer.request_id) from cause
         error = refusal(answer.status, answer.headers, answer.content)
-        if self.call.instead is not None and self.call.instead[0](error):
-            self.call = self.call.instead[1]
-            self._left_id = True
-            return Again()
         if error.status == 401 and self._can_renew:
             self._can_renew = False
             return Again(renews_token=True)
@@ -149,15 +152,17 @@ class Exchange(Generic[T]):
             return Again()
         return self._failed(error)
 
-    def failed(self, error: ConnectionFailed) -> Again:
+    def failed(self, error: ConnectionFailed) -> Done[T] | Again:
         """Takes the lack of an answer; raises it if the call may not be sent again."""
         return self._failed(error)
 
-    def _failed(self, error: TidewireError) -> Again:
+    def _failed(self, error: TidewireError) -> Done[T] | Again:
         is_for_another = is_elsewhere_better(error)
         if is_for_another:
             self._memory.servers.leave(self.url)
             self.url = self._memory.servers.current
+        if self.call.if_failed is not None:
+            return Done(self.call.if_failed)
         is_unsafe = error.outcome_unknown and not self.call.is_repeatable
         if is_unsafe or not error.is_temporary or (self._failures >= self._options.retries):
             raise error
@@ -189,7 +194,7 @@ class Reconnection:
         self.url = self._servers.current
 
     def connecting(self) -> str:
-        """Returns the base URL to connect to."""
+        """Returns the URL of the server to connect to."""
         self.url = self._servers.current
         self._greeted_at = None
         return self.url

@@ -26,9 +26,9 @@ CONNECT_MAX = 10.0
 T = TypeVar("T")
 
 
-def urls_of(base_url: str | Sequence[str]) -> list[str]:
-    """Returns the base URLs of a client, as a list."""
-    return [base_url] if isinstance(base_url, str) else list(base_url)
+def urls_of(server: str | Sequence[str]) -> list[str]:
+    """Returns the URLs of the servers of a client, as a list."""
+    return [server] if isinstance(server, str) else list(server)
 
 
 def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext | None:

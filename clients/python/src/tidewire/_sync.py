@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from . import _calls as calls
 from ._call import Call, Pages
 from ._changes import Position
-from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, pause_before
+from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, TokenPostIds, pause_before
 from ._http import (
     CONNECT_MAX,
     MESSAGE_MAX,
@@ -84,27 +84,29 @@ class Tidewire:
     Threads may share it. Requests are sent again where that is safe: what was refused for a while (429, 503) after the `Retry-After` of
     the server, what got no answer if doing it twice has the effect of once.
 
-    `base_url`: one URL, or those of several nodes; the client stays with one that answers, and takes the next when it does not.
+    `server`: its URL, or those of several nodes; the client stays with one that answers, and takes the next when it does not.
     `token`: a server key or a user's token, or a function that returns one; the function is asked again when the server does not take
     the last one any more. `timeout`: seconds for each read and each write, not for a whole call. `retries`: how many tries there are
     after the first one. `retry_wait_max`: the longest pause, in seconds; if the server asks for a longer one, the refusal is raised at
-    once. `tls`: what certificates are checked by.
+    once. `token_post_ids`: who chooses the ids of posts that a user's token publishes, as the server's `--token-post-ids`; "user" lets the
+    client send such a post again when its outcome is not known. `tls`: what certificates are checked by.
     """
 
     def __init__(
         self,
-        base_url: str | Sequence[str] = "http://127.0.0.1:8080",
+        server: str | Sequence[str] = "http://127.0.0.1:8080",
         *,
         token: str | Callable[[], str] | None = None,
         timeout: float = 30.0,
         retries: int = 4,
         retry_wait_max: float = 30.0,
+        token_post_ids: TokenPostIds = "server",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        urls = urls_of(base_url)
+        urls = urls_of(server)
         self._memory = Memory(urls)
         self._streams = OpenStreams()
-        self._options = Options(retries, retry_wait_max)
+        self._options = Options(retries, retry_wait_max, token_post_ids)
         self._ask = token if callable(token) else None
         self._token = checked_token(token) if isinstance(token, str) else None
         self._renewal = threading.Lock()
@@ -124,6 +126,11 @@ class Tidewire:
         for stream in self._streams.all():
             stream.close()
         self._http.close()
+
+    @property
+    def sequence(self) -> int:
+        """In a cluster: up to here all is applied that this client was told is done. Give it to `feed` as `after_sequence`."""
+        return self._memory.sequence
 
     publish = _method(calls.publish)
     repost = _method(calls.repost)
@@ -165,7 +172,7 @@ class Tidewire:
     rules = _method(calls.rules)
     change_rules = _method(calls.change_rules)
     marker = _method(calls.marker)
-    mark = _method(calls.mark)
+    set_marker = _method(calls.set_marker)
 
     revoke_tokens = _method(calls.revoke_tokens)
     stats = _method(calls.stats)
@@ -176,7 +183,7 @@ class Tidewire:
     metrics = _method(calls.metrics)
     cluster = _method(calls.cluster)
     take_snapshot = _method(calls.take_snapshot)
-    check_ready = _method(calls.check_ready)
+    is_ready = _method(calls.is_ready)
 
     iter_following = _iterator(calls.iter_following)
     iter_followers = _iterator(calls.iter_followers)
@@ -230,11 +237,11 @@ class Tidewire:
         while True:
             token = self._current_token()
             try:
-                response = self._http.send(request_of(self._http, exchange.call, exchange.url, token))
+                response = self._http.send(request_of(self._http, exchange.call_with(token), exchange.url, token))
             except httpx.DecodingError as cause:
                 raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
-                step: Done[T] | Again = exchange.failed(no_answer(exchange.url, cause))
+                step = exchange.failed(no_answer(exchange.url, cause))
             else:
                 step = exchange.answered(answer_of(response))
             if isinstance(step, Done):

@@ -18,8 +18,10 @@ class TidewireError(Exception):
         code: str | None = None,
         field: str | None = None,
         retry_after: float | None = None,
+        request_id: str | None = None,
         problem: Mapping[str, Any] | None = None,
     ) -> None:
+        message = f"{message} (request {request_id})" if request_id else message
         super().__init__(message)
         self.message = message
         """What is wrong, for people."""
@@ -31,8 +33,16 @@ class TidewireError(Exception):
         """The field, path part or query parameter at fault."""
         self.retry_after = retry_after
         """Seconds after which the same request may succeed."""
+        self.request_id = request_id
+        """The id by which the server's log has the request: `X-Request-Id` of the answer, if it had one."""
         self.problem: Mapping[str, Any] = problem or {}
         """The whole refusal, as the server sent it."""
+
+    @property
+    def errors(self) -> Sequence[Mapping[str, Any]]:
+        """Of many follows: each that cannot be made, by its `index` in the request, with `code` and `detail`."""
+        found: Sequence[Mapping[str, Any]] = self.problem.get("errors", ())
+        return found
 
     @property
     def outcome_unknown(self) -> bool:
@@ -180,15 +190,17 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Tidewire
         problem = None
     if not isinstance(problem, dict) or not isinstance(problem.get("code"), str):
         problem = {}
-    return refusal_of(problem, status, _seconds(headers.get("retry-after")))
+    return refusal_of(problem, headers.get("x-request-id"), status, _seconds(headers.get("retry-after")))
 
 
-def refusal_of(problem: Mapping[str, Any], status: int | None = None, retry_after: float | None = None) -> TidewireError:
+def refusal_of(
+    problem: Mapping[str, Any], request_id: str | None, status: int | None = None, retry_after: float | None = None
+) -> TidewireError:
     """Returns the error that a problem stands for, which may be one of many in an answer."""
     status = status if status is not None else problem.get("status")
     code, detail = problem.get("code"), problem.get("detail")
     if status is None or not 400 <= status < 600:
-        return UnexpectedAnswer(f"an answer with status {status}", status=status, problem=problem)
+        return UnexpectedAnswer(f"an answer with status {status}", status=status, request_id=request_id, problem=problem)
     usual = BadRequest if status < 500 else ServerFailed
     kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status, usual)
     if kind is Gone and "oldest" not in problem:
@@ -199,6 +211,7 @@ def refusal_of(problem: Mapping[str, Any], status: int | None = None, retry_afte
         code=code,
         field=problem.get("field"),
         retry_after=retry_after if retry_after is not None else problem.get("retry_after"),
+        request_id=request_id,
         problem=problem,
     )
 

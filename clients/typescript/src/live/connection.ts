@@ -64,8 +64,10 @@ export function streamEvents(send: typeof fetch): Open {
       const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
       if (!answer.ok) {
         const { code, detail } = await answer.json().catch(() => ({}));
-        const said = `the server answered ${answer.status}${detail ? `: ${detail}` : ''}`;
-        if (answer.status === 401) return report(UNAUTHENTICATED, code);
+        const why = `${detail ? `: ${detail}` : ''}${requestOf(answer)}`;
+        // As of a WebSocket, what follows the code is for people.
+        if (answer.status === 401) return report(UNAUTHENTICATED, code && `${code}${why}`);
+        const said = `the server answered ${answer.status}${why}`;
         return report(code === 'too_many_connections' ? TOO_MANY : null, said);
       }
       for await (const data of eventData(answer.body!)) {
@@ -90,6 +92,12 @@ export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerat
       yield data.map((line) => line.slice(6)).join('\n');
     }
   }
+}
+
+/** By which request the server's log has a refusal, if it says so. */
+export function requestOf({ headers }: Response): string {
+  const id = headers.get('X-Request-Id');
+  return id ? ` (request ${id})` : '';
 }
 
 export const withToken = (token: string | null, more: Record<string, string> = {}) => ({

@@ -4,10 +4,12 @@ import {
   UNAUTHENTICATED,
   openEvents,
   openSocket,
+  requestOf,
   streamEvents,
   withToken,
   type SocketClass,
 } from './connection.js';
+import { checkedServers, notConnected } from './servers.js';
 import { Timeline, type Read } from './timeline.js';
 import { backOff, inTime } from './wait.js';
 
@@ -81,39 +83,6 @@ export interface Feed<Body = unknown> {
     options?: Parameters<EventTarget['removeEventListener']>[2],
   ): void;
   removeEventListener(...of: Parameters<EventTarget['removeEventListener']>): void;
-}
-
-/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
-function protocolOf(url: string): string {
-  try {
-    return new URL(url).protocol;
-  } catch {
-    return '';
-  }
-}
-
-/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
-function checkedServers(server: string | readonly string[] | undefined): string[] {
-  const servers = [server ?? []].flat();
-  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
-  for (const one of servers) {
-    if (!/^https?:$/.test(protocolOf(one))) {
-      throw new TypeError(`server: ${JSON.stringify(one)} is no URL with http:// or https://`);
-    }
-  }
-  return servers;
-}
-
-/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
-function notConnected(server: string): string {
-  const { origin, protocol } = globalThis.location ?? {};
-  const causes = ['it does not run or cannot be reached'];
-  if (origin && origin !== new URL(server).origin) {
-    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
-    if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
-  }
-  causes.push('it or a proxy before it refused the connection');
-  return `no connection to ${server}: ${causes.join('; or ')}. It is tried again`;
 }
 
 /** What a try to read a page has come to: if there is neither a page nor an error, another try may succeed. */
@@ -235,7 +204,7 @@ export class Feed<Body = unknown> extends EventTarget {
   #connect(): void {
     const server = this.#servers[0]!;
     const giveUp = () => {
-      this.error = new Error(notConnected(server));
+      this.error = new Error(`${notConnected(server)}. It is tried again`);
       this.#leave(server);
       this.#reconnect();
     };
@@ -340,7 +309,7 @@ export class Feed<Body = unknown> extends EventTarget {
       // One of the others may end, or be of a page that was left. The limit is the same on every server.
       this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
     } else if (this.#greetedAt === null) {
-      this.error = new Error(reason || notConnected(server));
+      this.error = new Error(reason || `${notConnected(server)}. It is tried again`);
       this.#leave(server);
     }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
@@ -422,7 +391,8 @@ export class Feed<Body = unknown> extends EventTarget {
         return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
       }
       const problem = await answer.json().catch(() => ({}));
-      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`, { cause: problem }) };
+      const said = problem.detail ?? `the server answered ${answer.status}`;
+      return { error: new Error(said + requestOf(answer), { cause: problem }) };
     } catch {
       return {};
     } finally {

@@ -14,5 +14,6 @@
 
 export * from './timeline.js';
 export * from './feed.js';
+export * from './servers.js';
 export * from './connection.js';
 export * from './wait.js';

@@ -1,6 +1,6 @@
 // What must compile, and what must not, as in a program for Node without the types of browsers.
 
-import { Feed, Tidewire, TidewireError, newPostId, type Change, type Item, type Post } from 'tidewire';
+import { Feed, Tidewire, TidewireError, newPostId, type Change, type Item, type Post, type Unfollow } from 'tidewire';
 import { WebSocket } from 'ws';
 
 interface Body {
@@ -14,8 +14,8 @@ export async function posts(): Promise<string> {
   const repost = await tidewire.repost('ann', post.id);
   // @ts-expect-error: there may be no comment
   console.log(repost.body.text);
-  const { posts, next } = await tidewire.allPostsPage({ limit: 10 });
-  await tidewire.allPostsPage({ after: next });
+  const { posts, next } = await tidewire.listPosts({ limit: 10 });
+  await tidewire.listPosts({ after: next });
   console.log(posts[0]?.body?.text);
   // @ts-expect-error: a body of another type
   await tidewire.publish({ author: 'bob', body: { words: 'one' } });
@@ -33,16 +33,20 @@ export async function posts(): Promise<string> {
 }
 
 export async function feeds(): Promise<void> {
-  for await (const { post, cursor, via } of tidewire.feed('ann')) console.log(post.body.text, cursor, via.join());
-  const page = await tidewire.feedPage('ann', { limit: 5, signal: AbortSignal.timeout(100) });
+  for await (const { post, cursor, via } of tidewire.iterFeed('ann')) console.log(post.body.text, cursor, via.join());
+  const page = await tidewire.feed('ann', { limit: 5, signal: AbortSignal.timeout(100) });
   console.log(page.items[0]?.post.body.text, page.next?.length);
   // @ts-expect-error: null where nothing is older
   console.log(page.next.length);
-  const bare = await tidewire.feedPage('ann', { fields: 'ids' });
+  const bare = await tidewire.feed('ann', { fields: 'ids' });
   // @ts-expect-error: without a body
   console.log(bare.items[0]?.post.body.text);
+  for await (const { post } of tidewire.iterFeed('ann', { fields: 'ids' })) {
+    // @ts-expect-error: without a body
+    console.log(post.body.text);
+  }
   // @ts-expect-error: no such parameter
-  await tidewire.feedPage('ann', { offset: 3 });
+  await tidewire.feed('ann', { offset: 3 });
   for (const one of await tidewire.feeds(['ann', 'cas'])) {
     if (one.error) console.log(one.user, one.error.retryAfter);
     else console.log(one.items.length);
@@ -53,6 +57,9 @@ export async function feeds(): Promise<void> {
     // @ts-expect-error: without a body
     if (!one.error) console.log(one.items[0]?.post.body.text);
   }
+  await tidewire.followMany([{ follower: 'ann', source: 'bob' }], { unfollows: new Set<Unfollow>() });
+  // @ts-expect-error: no follower
+  await tidewire.followMany([{ user: 'ann', source: 'bob' }]);
   for (const result of await tidewire.publishMany([])) {
     console.log(result.error ? result.error.code : result.post.id);
     // @ts-expect-error: the answer to a batch has no body
@@ -100,7 +107,7 @@ export async function operators(): Promise<void> {
 }
 
 export function live(): readonly Item<Body>[] {
-  const feed: Feed<Body> = tidewire.live('ann', { unread: true, transport: 'sse' });
+  const feed: Feed<Body> = tidewire.watch('ann', { unread: true, transport: 'sse' });
   feed.addEventListener('unread', ({ detail }) => console.log(detail.unread + 1, detail.capped));
   feed.addEventListener('marker', ({ detail }) => console.log(detail.length));
   feed.addEventListener('change', () => console.log(feed.items[0]?.post.body.text));
@@ -111,9 +118,9 @@ export function live(): readonly Item<Body>[] {
   feed.addEventListener('marker', ({ detail }) => console.log(detail + 1 === 5));
   // @ts-expect-error: no such state
   if (feed.state === 'open') feed.stop();
-  tidewire.live('ann', { WebSocket });
+  tidewire.watch('ann', { WebSocket });
   // @ts-expect-error: no class of WebSockets
-  tidewire.live('ann', { WebSocket: Map });
+  tidewire.watch('ann', { WebSocket: Map });
   // @ts-expect-error: a feed of nobody
   new Feed({});
   return feed.items;
@@ -122,5 +129,5 @@ export function live(): readonly Item<Body>[] {
 export function refusals(error: unknown): number {
   if (!(error instanceof TidewireError)) return 0;
   if (error.code === 'following_limit' || error.field === 'author') return error.status;
-  return error.retryAfter ?? 0;
+  return error.isTemporary ? (error.retryAfter ?? error.requestId?.length ?? 0) : 0;
 }

@@ -2,37 +2,25 @@
 
 import { byId, element } from '/console/dom.js';
 
-// What the clients call each operation. Those that they do not have are asked for without a client.
-const TYPESCRIPT = {
-  read_metrics: 'metrics', check_ready: 'isReady', read_cluster: 'cluster', follow_many: 'changeFollows', publish: 'publish',
-  delete_post: 'deletePost', read_post: 'post', edit_post: 'editPost', take_snapshot: 'takeSnapshot', read_stats: 'stats',
-  erase_user: 'eraseUser', read_user: 'user', list_blocks: 'blocksPage', unblock: 'unblock', block: 'block', read_feed: 'feedPage',
-  explain: 'explain', rebuild_feed: 'rebuildFeed', verify_feed: 'verifyFeed', list_followers: 'followersPage',
-  list_following: 'followingPage', unfollow: 'unfollow', follow: 'follow', list_lists: 'listsPage', delete_list: 'deleteList',
-  read_list_feed: 'listFeedPage', list_members: 'listMembersPage', remove_member: 'removeFromList', add_member: 'addToList',
-  list_mutes: 'mutesPage', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'setMarker', read_own_page: 'postsPage',
-  revoke_tokens: 'revokeTokens', read_rules: 'rules', change_rules: 'changeRules', read_feeds: 'feeds', read_posts: 'postsById',
-  publish_many: 'publishMany', watch: 'live', stream_events: 'live', read_changes: 'changes', list_posts: 'allPostsPage',
-  read_history: 'statsHistory', find_sources: 'findSources', read_fanout: 'fanout', read_operations: 'operations',
-};
-const PYTHON = {
-  check_ready: 'check_ready', read_cluster: 'cluster', publish: 'publish', delete_post: 'delete_post', read_post: 'get_post',
+// What the clients call each operation; in TypeScript the words are joined. Those that they do not have are asked for without a client.
+const METHODS = {
+  check_ready: 'is_ready', read_cluster: 'cluster', publish: 'publish', delete_post: 'delete_post', read_post: 'get_post',
   edit_post: 'edit_post', take_snapshot: 'take_snapshot', read_stats: 'stats', erase_user: 'erase_user', read_user: 'get_user',
   list_blocks: 'blocks', unblock: 'unblock', block: 'block', read_feed: 'feed', explain: 'explain', rebuild_feed: 'rebuild_feed',
   verify_feed: 'verify_feed', list_followers: 'followers', list_following: 'following', unfollow: 'unfollow', follow: 'follow',
   list_lists: 'lists', delete_list: 'delete_list', read_list_feed: 'list_feed', list_members: 'members', remove_member: 'remove_member',
-  add_member: 'add_member', list_mutes: 'mutes', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'mark',
+  add_member: 'add_member', list_mutes: 'mutes', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'set_marker',
   read_own_page: 'posts_of', revoke_tokens: 'revoke_tokens', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
   read_posts: 'get_posts', publish_many: 'publish_many', follow_many: 'follow_many', watch: 'watch', stream_events: 'watch',
   read_changes: 'changes', list_posts: 'list_posts', read_history: 'stats_history', find_sources: 'find_sources',
   read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',
 };
+const inCamelCase = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
 // Whose body is one argument; otherwise its fields are options.
-const WHOLE_BODY = ['publish', 'follow_many', 'edit_post', 'change_rules'];
+const WHOLE_BODY = ['publish', 'edit_post', 'change_rules'];
 // The first argument is this field of the body.
-const FIRST_FIELDS = { read_feeds: ['users'], publish_many: ['posts'], mark: ['cursor'] };
-const PYTHON_FIELDS = { ...FIRST_FIELDS, publish: ['author', 'body'], follow_many: ['follows'] };
-const PYTHON_MODELS = { publish_many: 'NewPost', follow_many: 'NewFollow' };
+const FIRST_FIELDS = { read_feeds: ['users'], publish_many: ['posts'], follow_many: ['follows'], mark: ['cursor'] };
+const PYTHON_FIELDS = { ...FIRST_FIELDS, publish: ['author', 'body'] };
 
 /**
  * What is asked, as the form has it.
@@ -67,12 +55,13 @@ function argumentsOf({ id, path, query, body }, fields) {
   const options = {};
   for (const [name, value] of query) {
     if (id === 'read_posts' && name === 'ids') first.push(String(value).split(','));
+    else if (id === 'check_ready') options.writes = value === 'writes';
     else options[name] = value;
   }
   const named = fields[id] ?? [];
   const rest = body && !Array.isArray(body) ? { ...body } : {};
   for (const name of named) {
-    first.push(rest[name]);
+    first.push(id === 'follow_many' ? (rest[name] ?? []) : rest[name]);
     delete rest[name];
   }
   return { first, options, rest };
@@ -80,14 +69,9 @@ function argumentsOf({ id, path, query, body }, fields) {
 
 /** @param {Call} call */
 export function typescript(call) {
-  const name = TYPESCRIPT[call.id];
+  const name = inCamelCase(METHODS[call.id] ?? '');
   if (!name) return withFetch(call);
   const { first, options, rest } = argumentsOf(call, FIRST_FIELDS);
-  if (options.wait) {
-    delete options.wait;
-    options.delivered = true;
-  }
-  if (options.inboxes) options.inboxes = true;
   if (options.types) options.types = String(options.types).split(',');
   const isWhole = WHOLE_BODY.includes(call.id);
   const args = isWhole ? [...first, call.body ?? {}] : first;
@@ -99,7 +83,7 @@ export function typescript(call) {
 }
 
 function useInTypeScript(name, asked) {
-  if (name === 'live') return [`const feed = ${asked};`, `feed.addEventListener('change', () => console.log(feed.items));`, 'feed.start();'];
+  if (name === 'watch') return [`const feed = ${asked};`, `feed.addEventListener('change', () => console.log(feed.items));`, 'feed.start();'];
   if (name === 'changes') return [`for await (const change of ${asked}) console.log(change);`];
   return [`console.log(await ${asked});`];
 }
@@ -117,19 +101,14 @@ function withFetch({ method, url, body, isText }) {
 
 /** @param {Call} call */
 export function python(call) {
-  const name = PYTHON[call.id];
+  const name = METHODS[call.id];
   if (!name) return withHttpx(call);
   const { first, options, rest } = argumentsOf(call, PYTHON_FIELDS);
-  const model = PYTHON_MODELS[call.id];
-  const imports = ['Tidewire'];
-  const isModels = model && Array.isArray(first.at(-1));
-  if (isModels) imports.unshift(model);
-  const shown = first.map((value, nth) => (isModels && nth === first.length - 1 ? `[${value.map((each) => `${model}(${keywords(each)})`).join(', ')}]` : pythonOf(value)));
   if (options.types) options.types = String(options.types).split(',');
   const named = keywords({ ...rest, ...options });
-  const asked = `tidewire.${name}(${[...shown, ...(named ? [named] : [])].join(', ')})`;
+  const asked = `tidewire.${name}(${[...first.map(pythonOf), ...(named ? [named] : [])].join(', ')})`;
   const token = hasKey() ? ', token=os.environ["TIDEWIRE_KEY"]' : '';
-  const lines = [...(token ? ['import os', ''] : []), `from tidewire import ${imports.join(', ')}`, '', `with Tidewire("${server()}"${token}) as tidewire:`];
+  const lines = [...(token ? ['import os', ''] : []), 'from tidewire import Tidewire', '', `with Tidewire("${server()}"${token}) as tidewire:`];
   return [...lines, ...useInPython(name, asked)].join('\n');
 }
 

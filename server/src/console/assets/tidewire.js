@@ -190,39 +190,6 @@ export class Timeline {
   }
 }
 
-/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
-function protocolOf(url) {
-  try {
-    return new URL(url).protocol;
-  } catch {
-    return '';
-  }
-}
-
-/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
-function checkedServers(server) {
-  const servers = [server ?? []].flat();
-  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
-  for (const one of servers) {
-    if (!/^https?:$/.test(protocolOf(one))) {
-      throw new TypeError(`server: ${JSON.stringify(one)} is no URL with http:// or https://`);
-    }
-  }
-  return servers;
-}
-
-/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
-function notConnected(server) {
-  const { origin, protocol } = globalThis.location ?? {};
-  const causes = ['it does not run or cannot be reached'];
-  if (origin && origin !== new URL(server).origin) {
-    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
-    if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
-  }
-  causes.push('it or a proxy before it refused the connection');
-  return `no connection to ${server}: ${causes.join('; or ')}. It is tried again`;
-}
-
 /**
  * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
  * read up to; `unread`, with the number of unread entries, if that is wanted.
@@ -335,7 +302,7 @@ export class Feed extends EventTarget {
   #connect() {
     const server = this.#servers[0];
     const giveUp = () => {
-      this.error = new Error(notConnected(server));
+      this.error = new Error(`${notConnected(server)}. It is tried again`);
       this.#leave(server);
       this.#reconnect();
     };
@@ -440,7 +407,7 @@ export class Feed extends EventTarget {
       // One of the others may end, or be of a page that was left. The limit is the same on every server.
       this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
     } else if (this.#greetedAt === null) {
-      this.error = new Error(reason || notConnected(server));
+      this.error = new Error(reason || `${notConnected(server)}. It is tried again`);
       this.#leave(server);
     }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
@@ -521,7 +488,8 @@ export class Feed extends EventTarget {
         return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
       }
       const problem = await answer.json().catch(() => ({}));
-      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`, { cause: problem }) };
+      const said = problem.detail ?? `the server answered ${answer.status}`;
+      return { error: new Error(said + requestOf(answer), { cause: problem }) };
     } catch {
       return {};
     } finally {
@@ -546,6 +514,40 @@ export class Feed extends EventTarget {
     url.search = new URLSearchParams(Object.entries(parameters)).toString();
     return url.href;
   }
+}
+
+/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
+function protocolOf(url) {
+  try {
+    return new URL(url).protocol;
+  } catch {
+    return '';
+  }
+}
+
+/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
+function checkedServers(server) {
+  const servers = [server ?? []].flat();
+  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
+  for (const one of servers) {
+    if (!/^https?:$/.test(protocolOf(one))) {
+      const said = `server: ${JSON.stringify(one)} does not begin with http:// or https://`;
+      throw new TypeError(`${said}: write it as http://localhost:8080`);
+    }
+  }
+  return servers;
+}
+
+/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
+function notConnected(server) {
+  const { origin, protocol } = globalThis.location ?? {};
+  const causes = ['it does not run or cannot be reached'];
+  if (origin && origin !== new URL(server).origin) {
+    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
+    if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
+  }
+  causes.push('it or a proxy before it refused the connection');
+  return `no connection to ${server}: ${causes.join('; or ')}`;
 }
 
 // Each opens a connection, reports its messages and its end, and returns how to close it without a report.
@@ -589,8 +591,10 @@ function streamEvents(send) {
       const answer = await send(url, { signal: canceller.signal, ...withToken(token) });
       if (!answer.ok) {
         const { code, detail } = await answer.json().catch(() => ({}));
-        const said = `the server answered ${answer.status}${detail ? `: ${detail}` : ''}`;
-        if (answer.status === 401) return report(UNAUTHENTICATED, code);
+        const why = `${detail ? `: ${detail}` : ''}${requestOf(answer)}`;
+        // As of a WebSocket, what follows the code is for people.
+        if (answer.status === 401) return report(UNAUTHENTICATED, code && `${code}${why}`);
+        const said = `the server answered ${answer.status}${why}`;
         return report(code === 'too_many_connections' ? TOO_MANY : null, said);
       }
       for await (const data of eventData(answer.body)) {
@@ -615,6 +619,12 @@ async function* eventData(body) {
       yield data.map((line) => line.slice(6)).join('\n');
     }
   }
+}
+
+/** By which request the server's log has a refusal, if it says so. */
+function requestOf({ headers }) {
+  const id = headers.get('X-Request-Id');
+  return id ? ` (request ${id})` : '';
 }
 
 const withToken = (token, more = {}) => ({
