@@ -13,9 +13,11 @@ use actix_web::http::header::{
 };
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use tracing::warn;
 
 use crate::http::auth::Access;
 use crate::http::auth::host::Host;
+use tidewire::throttle::Throttle;
 
 /// Maximum number of origins whose pages may use the server.
 const CORS_ORIGINS_MAX: usize = 64;
@@ -28,7 +30,7 @@ pub struct Origins(Vec<String>);
 const REQUEST_HEADERS: &str = "authorization, cache-control, content-type, if-none-match, last-event-id, pragma, tidewire-after, x-request-id, x-requested-with";
 
 /// Response headers that pages may read in addition to the CORS-safelisted ones.
-const RESPONSE_HEADERS: &str = "etag, retry-after, tidewire-sequence, www-authenticate";
+const RESPONSE_HEADERS: &str = "etag, retry-after, tidewire-sequence, www-authenticate, x-request-id";
 
 /// Maximum seconds that browsers cache a preflight response.
 const MAX_AGE: &str = "600";
@@ -85,6 +87,9 @@ fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
+/// Maximum number of characters of an origin in the log.
+const LOGGED_CHARS_MAX: usize = 200;
+
 impl Origins {
     /// Adds the CORS headers that allow the requesting page to read the response.
     pub(in crate::http) fn add_headers(&self, headers: &HeaderMap, answer: &mut HeaderMap) {
@@ -127,6 +132,9 @@ impl Origins {
     pub(in crate::http) fn preflight(&self, request: &HttpRequest, methods: &str) -> Option<HttpResponse> {
         let headers = request.headers();
         let is_one = request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        if is_one && self.are_foreign_to(headers) {
+            log_refused(headers);
+        }
         let origin = self.allowed(headers).filter(|_| is_one)?;
         let mut answer = HttpResponse::NoContent();
         answer
@@ -136,6 +144,20 @@ impl Origins {
             .insert_header((ACCESS_CONTROL_MAX_AGE, MAX_AGE))
             .insert_header((VARY, "Origin"));
         Some(answer.finish())
+    }
+}
+
+/// Logs that the pages of an origin are refused. Their users see only that there was no answer, so this is where the owner of the pages looks.
+fn log_refused(headers: &HeaderMap) {
+    static LOGGED: Throttle = Throttle::new();
+    if let Some(left_out) = LOGGED.due() {
+        let origin = headers.get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()));
+        let origin: String = origin.unwrap_or_default().chars().take(LOGGED_CHARS_MAX).collect();
+        warn!(
+            origin,
+            more_since_last = left_out,
+            "a page was refused: its origin is not among those of --cors-origins"
+        );
     }
 }
 

@@ -42,7 +42,8 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
             let varies = answer.headers.get_all("vary").iter().filter(|vary| *vary == "Origin").count();
             assert_eq!(varies, 1, "{origin} {path}");
             assert_eq!(answer.header("access-control-allow-credentials"), "");
-            let readable = if is_allowed { "etag, retry-after, tidewire-sequence, www-authenticate" } else { "" };
+            let readable =
+                if is_allowed { "etag, retry-after, tidewire-sequence, www-authenticate, x-request-id" } else { "" };
             assert_eq!(answer.header("access-control-expose-headers"), readable);
         }
         let asked = [("origin", origin), ("access-control-request-method", "PUT")];

@@ -164,6 +164,22 @@ fn a_key_is_added_to_an_access_file_that_can_be_read_with_it() {
 }
 
 #[test]
+fn the_log_names_an_origin_whose_pages_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["--cors-origins", "https://known.example"];
+    let program = Program::start(&directory.path().join("data"), &options);
+    for (origin, expected) in [("https://known.example", 204), ("https://app.example", 405)] {
+        let asked = program.agent.options(format!("{}/v1/posts", program.url)).header("origin", origin);
+        let asked = asked.header("access-control-request-method", "POST").call().unwrap();
+        assert_eq!(asked.status(), expected, "{origin}");
+    }
+    program.signal("TERM");
+    let (_, log) = program.ended();
+    assert!(log.contains("origin=\"https://app.example\"") && log.contains("--cors-origins"), "{log}");
+    assert!(!log.contains("known.example"), "{log}");
+}
+
+#[test]
 fn an_import_brings_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {
