@@ -31,7 +31,7 @@ use tidewire::storage::identity;
 /// Subcommands of `tidewire config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigTool {
-    /// Print the settings that `tidewire serve` would have and where each comes from, and what is wrong with them
+    /// Print the settings that `tidewire serve` would have, where each comes from, and every error
     #[command(visible_alias = "show")]
     Check(Box<Check>),
 }
@@ -92,14 +92,18 @@ impl Check {
                 None
             }
         };
+        let mut warnings: Vec<String> = Vec::new();
         if let Some((file, table)) = file {
             let settings = memory::fitted(self.settings.or(&file));
             find_wrong(&settings, &mut findings);
             find_unusable(&settings, &mut findings);
             print_effective((matches, &table), &settings, self.json);
+            warnings.extend(settings.engine().ok().and_then(|config| memory::warning(&config)));
         }
-        for (variable, meant) in misspelt_variables() {
-            let text = format!("the variable {variable} is no setting, and is ignored; the nearest is {meant}");
+        warnings.extend(misspelt_variables().into_iter().map(|(variable, meant)| {
+            format!("the variable {variable} is no setting, and is ignored; the nearest is {meant}")
+        }));
+        for text in warnings {
             match self.json {
                 true => terminal::print_json(&json!({"warning": text})),
                 false => terminal::warn(&format!("warning: {text}")),

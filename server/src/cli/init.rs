@@ -84,7 +84,7 @@ impl Init {
 
 fn access_text(key: &str, metrics_key: &str) -> String {
     format!(
-        "# Keys of the server. `tidewire key NAME` prints the entry of another one; the server reads changes by itself.\n\
+        "# Keys of the server. `tidewire key NAME --access FILE` adds another one; the server reads changes by itself.\n\
          {}\n\n# The key in metrics.key, for Prometheus.\n{}\n",
         mint::server_key_entry("first", key, KeyScope::All),
         mint::server_key_entry("prometheus", metrics_key, KeyScope::Metrics)

@@ -36,7 +36,7 @@ fn bytes() -> Option<u64> {
     of_machine().into_iter().chain(of_group).min()
 }
 
-/// Returns the memory of the machine, as Linux tells it.
+/// Returns the memory of the machine. `None` on other systems than Linux.
 fn of_machine() -> Option<u64> {
     let told = fs::read_to_string("/proc/meminfo").ok()?;
     let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

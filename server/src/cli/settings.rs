@@ -146,7 +146,7 @@ pub struct Settings {
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS")]
     pub shards: Option<NonZeroUsize>,
 
-    /// Memory that posts may take; close to it older ones go to the archive [size, default: a quarter of the machine's or its control group's, at most 8GiB]
+    /// Memory that posts may take; close to it older ones go to the archive [size, default: a quarter of this machine's or container's memory, at most 8GiB]
     #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "SIZE")]
     pub store_bytes_max: Option<Bytes>,
 
@@ -154,7 +154,7 @@ pub struct Settings {
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
     pub outbox_posts: Option<NonZeroUsize>,
 
-    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: half of that of the machine or its control group, at most 16GiB]
+    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: half of this machine's or container's memory, at most 16GiB]
     #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
     pub graph_bytes_max: Option<Bytes>,
 

@@ -37,7 +37,7 @@ def rows(name: str, values: Iterable[M | Row], model: type[M]) -> list[M]:
         wrong += [f"has {field!r}" for field in each if field not in needed and field not in optional]
         if wrong:
             raise TypeError(f"{name}[{nth}] {' and '.join(wrong)}: {shape} is needed")
-        # As in JSON, null stands for what is not given.
+        # None means the same as a missing field, as null does in JSON.
         return model(**{field: value for field, value in each.items() if value is not None or field in needed})
 
     return [row(nth, each) for nth, each in enumerate(_iterable(name, values, shape))]

@@ -16,7 +16,7 @@ of bytes. `:8080` and `localhost:8080` are addresses of this machine only. `tide
 ([command line](command-line.md#check-the-settings)).
 ";
 
-/// The section of a node of a cluster. A build without the feature knows only what is before it.
+/// The last section. A build without the feature `cluster` cannot list its options.
 const CLUSTER: &str = "Cluster";
 
 const CLUSTER_SAYS: &str = "

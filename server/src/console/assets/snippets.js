@@ -21,6 +21,8 @@ const WHOLE_BODY = ['publish', 'edit_post', 'change_rules'];
 // The first argument is this field of the body.
 const FIRST_FIELDS = { read_feeds: ['users'], publish_many: ['posts'], follow_many: ['follows'], mark: ['cursor'] };
 const PYTHON_FIELDS = { ...FIRST_FIELDS, publish: ['author', 'body'] };
+// Fields of requests for which the Python client takes a datetime.
+const TIMES = ['published_at', 'not_before'];
 
 /**
  * What is asked, as the form has it.
@@ -49,13 +51,14 @@ export function curl({ id, method, url, body }) {
   return `${words.join(' ')} \\\n  ${quoted(url)}`.replace('curl \\\n  ', 'curl ');
 }
 
-/** Splits a body into the first arguments and the options of a call. */
-function argumentsOf({ id, path, query, body }, fields) {
+/** Splits a body into the first arguments and the options of a call. `pageSize` is what the client calls the limit of a page. */
+function argumentsOf({ id, path, query, body }, fields, pageSize) {
   const first = [...path];
   const options = {};
   for (const [name, value] of query) {
     if (id === 'read_posts' && name === 'ids') first.push(String(value).split(','));
     else if (id === 'check_ready') options.writes = value === 'writes';
+    else if (id === 'read_changes' && name === 'limit') options[pageSize] = value;
     else options[name] = value;
   }
   const named = fields[id] ?? [];
@@ -71,7 +74,7 @@ function argumentsOf({ id, path, query, body }, fields) {
 export function typescript(call) {
   const name = inCamelCase(METHODS[call.id] ?? '');
   if (!name) return withFetch(call);
-  const { first, options, rest } = argumentsOf(call, FIRST_FIELDS);
+  const { first, options, rest } = argumentsOf(call, FIRST_FIELDS, 'pageSize');
   if (options.types) options.types = String(options.types).split(',');
   const isWhole = WHOLE_BODY.includes(call.id);
   const args = isWhole ? [...first, call.body ?? {}] : first;
@@ -103,12 +106,14 @@ function withFetch({ method, url, body, isText }) {
 export function python(call) {
   const name = METHODS[call.id];
   if (!name) return withHttpx(call);
-  const { first, options, rest } = argumentsOf(call, PYTHON_FIELDS);
+  const { first, options, rest } = argumentsOf(call, PYTHON_FIELDS, 'page_size');
+  if (call.id === 'publish_many') first[0] = first[0]?.map(withTimes);
   if (options.types) options.types = String(options.types).split(',');
-  const named = keywords({ ...rest, ...options });
+  const named = keywords({ ...withTimes(rest), ...options });
   const asked = `tidewire.${name}(${[...first.map(pythonOf), ...(named ? [named] : [])].join(', ')})`;
   const token = hasKey() ? ', token=os.environ["TIDEWIRE_KEY"]' : '';
-  const lines = [...(token ? ['import os', ''] : []), 'from tidewire import Tidewire', '', `with Tidewire("${server()}"${token}) as tidewire:`];
+  const standard = [token ? 'import os' : null, asked.includes(FROM_TEXT) ? 'from datetime import datetime' : null].filter(Boolean);
+  const lines = [...standard, ...(standard.length ? [''] : []), 'from tidewire import Tidewire', '', `with Tidewire("${server()}"${token}) as tidewire:`];
   return [...lines, ...useInPython(name, asked)].join('\n');
 }
 
@@ -140,8 +145,25 @@ export function javascriptOf(value) {
   return fields.length ? `{ ${fields.join(', ')} }` : '{}';
 }
 
+/** A piece of Python code in place of a value. */
+class Code {
+  constructor(text) {
+    this.text = text;
+  }
+}
+
+const FROM_TEXT = 'datetime.fromisoformat(';
+
+/** Fields with the code of their times. Earlier versions of Python do not read a Z. */
+function withTimes(fields) {
+  const times = TIMES.filter((name) => typeof fields?.[name] === 'string');
+  const codeOf = (text) => new Code(`${FROM_TEXT}${JSON.stringify(text.replace(/Z$/, '+00:00'))})`);
+  return { ...fields, ...Object.fromEntries(times.map((name) => [name, codeOf(fields[name])])) };
+}
+
 /** A value as a Python literal. */
 export function pythonOf(value) {
+  if (value instanceof Code) return value.text;
   if (value === null || value === undefined) return 'None';
   if (value === true) return 'True';
   if (value === false) return 'False';

@@ -21,7 +21,7 @@ use crate::http::cluster::metrics::LiveSlot;
 use crate::http::cluster::pass::{copy_head, status_of};
 use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 
-/// Maximum bytes of an answer: several of the largest pages, a post, or the errors of a bulk request, which are not longer than the request.
+/// Maximum bytes of an answer that does not say its length. Answers of other nodes say it.
 const ANSWER_BYTES_MAX: usize = 2 * BULK_REQUEST_BYTES_MAX;
 
 /// Creates the response of a live connection from the answer of another node: an event stream, or a refusal.
@@ -47,10 +47,11 @@ pub(super) fn bytes_of(body: &Incoming) -> usize {
     exact.map_or(ANSWER_BYTES_MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Reads an answer as a whole. Fails with the reason if a part of it is missing.
+/// Reads an answer as a whole, which has as many bytes as it says. Fails with the reason if a part of it is missing.
 pub(super) async fn whole(answer: Response<Incoming>, at_most: Duration) -> Result<HttpResponse, String> {
     let (head, body) = answer.into_parts();
-    let read = timeout(at_most, Limited::new(body, ANSWER_BYTES_MAX).collect()).await;
+    let bytes_max = bytes_of(&body);
+    let read = timeout(at_most, Limited::new(body, bytes_max).collect()).await;
     let read = read.map_err(|_| format!("the rest of the answer did not come within {at_most:?}"))?;
     let bytes = read.map_err(|cause| cause.to_string())?.to_bytes();
     Ok(with_head(&head, BoxBody::new(bytes)))

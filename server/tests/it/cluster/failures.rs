@@ -89,6 +89,13 @@ fn a_read_that_is_lost_is_unavailable_and_a_write_that_is_lost_may_be_done() {
     nodes.roles.move_to(1, Peer::start(Fault::Breaks(HALF)).url);
     assert_eq!(write(nodes.a()), unavailable("outcome_unknown"), "the body is missing");
     assert_eq!(read(nodes.a()), unavailable("owner_unavailable"), "no torn answer is passed on");
+    // Longer than a page of the longest posts, which also names who reposted them.
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8000000";
+    let page = nodes.b().get("/v1/users/ann/feed").text;
+    let long = format!("{head}\r\n\r\n{page}{}", " ".repeat(8_000_000 - page.len()));
+    nodes.roles.move_to(1, Peer::start(Fault::Breaks(long.leak())).url);
+    let answer = nodes.a().get("/v1/users/ann/feed");
+    assert_eq!((answer.status, answer.text.len()), (200, 8_000_000));
     // The owner has the write, and its sequencer hangs.
     let (nodes, peer) = (Nodes::impatient(IMPATIENT), Peer::start(Fault::Closes));
     nodes.roles.move_to(2, peer.url.clone());
