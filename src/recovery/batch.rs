@@ -3,8 +3,8 @@
 use crate::cluster::followed::Followed;
 use crate::feed::record::PostRecord;
 use crate::state::records::{
-    ArchivedCountsRecord, DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord, RevocationsRecord,
-    SourceRecord, UnderWayRecord,
+    ArchivedCountsRecord, AwaitedRecord, DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord,
+    RevocationsRecord, SourceRecord, UnderWayRecord,
 };
 use crate::storage::snapshot::{Block, Section};
 
@@ -30,6 +30,8 @@ pub enum RecordBatch {
     Inboxes(Vec<InboxRecord>),
     /// The counts of the archived posts of outboxes.
     ArchivedCounts(Vec<ArchivedCountsRecord>),
+    /// Replies to posts that are not known.
+    Awaited(Vec<AwaitedRecord>),
     /// How far a node of a cluster has read the log.
     Cluster(Vec<Followed>),
 }
@@ -50,6 +52,7 @@ pub fn decode(block: &Block) -> Result<RecordBatch, String> {
         Section::UnderWay => RecordBatch::UnfinishedFanout(block.decode()?),
         Section::Inboxes => RecordBatch::Inboxes(block.decode()?),
         Section::ArchivedCounts => RecordBatch::ArchivedCounts(block.decode()?),
+        Section::Awaited => RecordBatch::Awaited(block.decode()?),
         Section::Cluster => RecordBatch::Cluster(block.decode()?),
         Section::End => return Err("an unexpected end record".to_owned()),
     })

@@ -416,6 +416,7 @@ fn apply_all(
             RecordBatch::ArchivedCounts(records) => {
                 records.iter().try_for_each(|record| writer.restore_archived_counts(record))?;
             }
+            RecordBatch::Awaited(records) => records.iter().try_for_each(|record| writer.restore_awaited(record))?,
             RecordBatch::Cluster(records) => state.followed = records.into_iter().next(),
             RecordBatch::Inboxes(records) => {
                 let known = state.world.sources.len();

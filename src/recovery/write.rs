@@ -26,7 +26,9 @@ impl Records for SnapshotWriter<'_> {
 /// # Errors
 /// Fails if a record was rejected.
 pub fn write_world(walk: RecordTraversal<'_>, records: &mut impl Records) -> Result<(), StorageError> {
+    let awaited = walk.awaited();
     walk.sources().try_for_each(|record| records.record(Section::Sources, &record))?;
+    awaited.iter().try_for_each(|record| records.record(Section::Awaited, record))?;
     walk.edges().try_for_each(|record| records.record(Section::Edges, &record))?;
     walk.preferences().try_for_each(|record| records.record(Section::Preferences, &record))?;
     walk.reposts(|record| records.record(Section::Reposts, &record))?;

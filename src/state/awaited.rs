@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::feed::post::Post;
-use crate::id::{PostId, SourceSlot};
+use crate::id::PostId;
 use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
+use crate::state::affected::Affected;
 
-/// Maximum number of replies that are recorded for all such posts together, 60 to 150 bytes each.
+/// Maximum number of replies that are recorded for all such posts together, 70 to 160 bytes each.
 const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
 /// Replies by their parent post, which was unknown when they were published.
@@ -27,33 +27,15 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    answers: Vec<AwaitedReply>,
-}
-
-/// A reply that may become visible when its parent post is known. It has what finds the readers who may see the reply:
-/// the reply itself may be in the archive by then.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AwaitedReply {
-    /// The id of the reply.
-    pub id: PostId,
-    /// The post that the reply repeats, if it is also a repost.
-    pub repost_of: Option<PostId>,
-    /// The sources of the reply: its author, tags and topic.
-    pub sources: Box<[SourceSlot]>,
-}
-
-impl AwaitedReply {
-    fn of(reply: &Post) -> Self {
-        let sources = reply.sources().iter().map(|source| source.slot).collect();
-        Self { id: reply.id(), repost_of: reply.repost_of, sources }
-    }
+    /// What finds the readers who may see a reply: the reply itself may be in the archive by then.
+    answers: Vec<Affected>,
 }
 
 /// The remembered replies to a post that has become known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// All replies to the post.
-    All(Vec<AwaitedReply>),
+    All(Vec<Affected>),
     /// There were more replies than are remembered.
     TooMany,
 }
@@ -61,7 +43,7 @@ pub(super) enum Answers {
 impl Awaited {
     /// Remembers a reply to a post that is not known. If there are too many such posts or replies, forgets the post
     /// that has waited longest.
-    pub(super) fn note(&mut self, post: PostId, reply: &Post) {
+    pub(super) fn note(&mut self, post: PostId, reply: Affected) {
         let number = self.next_number;
         let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
             self.order.push_back((number, post));
@@ -69,8 +51,8 @@ impl Awaited {
             // Most posts have one.
             Waiting { number, answers: Vec::with_capacity(1) }
         });
-        if answers.len() <= AWAITED_ANSWERS_MAX && answers.iter().all(|noted| noted.id != reply.id()) {
-            answers.push(AwaitedReply::of(reply));
+        if answers.len() <= AWAITED_ANSWERS_MAX && answers.iter().all(|noted| noted.position.id != reply.position.id) {
+            answers.push(reply);
             self.answers += 1;
         }
         while self.waiting.len() > AWAITED_POSTS_MAX || self.answers > AWAITED_ANSWERS_IN_ALL_MAX {
@@ -81,7 +63,7 @@ impl Awaited {
         }
     }
 
-    fn remove(&mut self, post: PostId) -> Option<Vec<AwaitedReply>> {
+    fn remove(&mut self, post: PostId) -> Option<Vec<Affected>> {
         let Waiting { answers, .. } = self.waiting.remove(&post)?;
         self.answers -= answers.len();
         Some(answers)
@@ -108,6 +90,15 @@ impl Awaited {
         }
     }
 
+    /// Returns the replies to at most `max` posts, in the order in which the posts began to wait, from a number on; and the number to go on
+    /// from, unless these were the last ones.
+    pub(super) fn from(&self, number: u64, max: usize) -> (Vec<(PostId, Vec<Affected>)>, Option<u64>) {
+        let start = self.order.partition_point(|(earlier, _)| *earlier < number);
+        let next = self.order.get(start + max).map(|(number, _)| *number);
+        let waiting = self.order.range(start..).take(max).filter(|(number, post)| self.is_waiting(*number, *post));
+        (waiting.map(|(_, post)| (*post, self.waiting[post].answers.clone())).collect(), next)
+    }
+
     /// Takes the remembered replies to a post that has become known.
     pub(super) fn take(&mut self, post: PostId) -> Option<Answers> {
         let answers = self.remove(post)?;
@@ -119,31 +110,28 @@ impl Awaited {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::UnixMicros;
     use crate::feed::position::at;
-    use crate::feed::post::{Body, Draft};
-    use crate::id::SourceId;
+    use crate::id::SourceSlot;
 
-    fn reply(id: u64) -> Post {
-        let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("1").unwrap());
-        Post::new(at(1, id), &draft, UnixMicros(1))
+    fn reply(id: u64) -> Affected {
+        Affected { position: at(1, id), repost_of: None, sources: Box::new([SourceSlot(7)]) }
     }
 
     fn all(ids: &[u64]) -> Option<Answers> {
-        Some(Answers::All(ids.iter().map(|id| AwaitedReply::of(&reply(*id))).collect()))
+        Some(Answers::All(ids.iter().map(|id| reply(*id)).collect()))
     }
 
     #[test]
     fn answers_are_remembered_until_what_they_answer_is_known_or_too_many_wait() {
         let mut awaited = Awaited::default();
         for answer in [5, 6, 5] {
-            awaited.note(PostId(1), &reply(answer));
+            awaited.note(PostId(1), reply(answer));
         }
         assert_eq!(awaited.take(PostId(1)), all(&[5, 6]));
         assert_eq!(awaited.take(PostId(1)), None);
-        (0..=AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(2), &reply(answer)));
+        (0..=AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(2), reply(answer)));
         assert_eq!(awaited.take(PostId(2)), Some(Answers::TooMany));
-        (0..=AWAITED_POSTS_MAX as u64).for_each(|post| awaited.note(PostId(post), &reply(1)));
+        (0..=AWAITED_POSTS_MAX as u64).for_each(|post| awaited.note(PostId(post), reply(1)));
         assert_eq!((awaited.take(PostId(0)), awaited.waiting.len()), (None, AWAITED_POSTS_MAX));
         assert_eq!(awaited.take(PostId(9)), all(&[1]));
     }
@@ -155,12 +143,12 @@ mod tests {
             // The post becomes known and is awaited again: with its first number it would be forgotten before others
             // that wait longer.
             for _ in 0..2 {
-                awaited.note(PostId(post), &reply(1));
+                awaited.note(PostId(post), reply(1));
                 assert!(awaited.take(PostId(post)).is_some());
             }
         }
         assert!(awaited.order.len() <= 18 && awaited.waiting.is_empty() && awaited.answers == 0);
-        (0..100).for_each(|post| awaited.note(PostId(post), &reply(1)));
+        (0..100).for_each(|post| awaited.note(PostId(post), reply(1)));
         awaited.forget_known(|post| post != PostId(50));
         assert_eq!((awaited.order.len(), awaited.take(PostId(50))), (1, all(&[1])));
     }
@@ -170,8 +158,23 @@ mod tests {
         let mut awaited = Awaited::default();
         let posts = (AWAITED_ANSWERS_IN_ALL_MAX / AWAITED_ANSWERS_MAX) as u64 + 1;
         for post in 0..posts {
-            (0..AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(post), &reply(answer)));
+            (0..AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(post), reply(answer)));
         }
         assert_eq!((awaited.answers, awaited.take(PostId(0))), (AWAITED_ANSWERS_IN_ALL_MAX, None));
+    }
+
+    #[test]
+    fn all_are_found_by_one_part_after_the_other() {
+        let mut awaited = Awaited::default();
+        (0..50).for_each(|post| awaited.note(PostId(post), reply(post)));
+        (0..50).filter(|post| post % 3 == 0).for_each(|post| drop(awaited.take(PostId(post))));
+        let (mut found, mut from) = (Vec::new(), Some(0));
+        while let Some(number) = from {
+            let (part, next) = awaited.from(number, 7);
+            found.extend(part);
+            from = next;
+        }
+        let expected = (0..50).filter(|post| post % 3 != 0).map(|post| (PostId(post), vec![reply(post)]));
+        assert_eq!(found, expected.collect::<Vec<_>>());
     }
 }

@@ -4,9 +4,10 @@
 //! routes of posts, which may depend on how often feeds are read, and which no page depends on. No code in this module starts a thread or accesses a file or a socket directly; the archive is accessed through its trait.
 
 pub mod activity;
+pub mod affected;
 pub mod all_posts;
 pub mod arrivals;
-pub mod awaited;
+mod awaited;
 mod catch_up;
 pub mod digest;
 pub mod direct_page;

@@ -14,12 +14,14 @@
 //! either: each post names its sources.
 
 mod archived_counts;
+mod awaited;
 mod erased;
 mod preferences;
 mod reposts;
 mod revocations;
 
 pub use archived_counts::ArchivedCountsRecord;
+pub use awaited::AwaitedRecord;
 pub use erased::ErasedRecord;
 pub use preferences::PreferencesRecord;
 pub use reposts::RepostsRecord;

@@ -19,6 +19,8 @@ mod redirected;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
@@ -27,8 +29,9 @@ use crate::feed::position::Position;
 use crate::feed::post::{EarlierRepost, Post};
 use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::affected::Affected;
 use crate::state::arrivals::Arrivals;
-use crate::state::awaited::{Awaited, AwaitedReply};
+use crate::state::awaited::Awaited;
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
@@ -39,7 +42,6 @@ use crate::state::revocations::Revocations;
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
 use crate::state::tiering::{TieringLimits, UnwrittenChanges};
-pub use crate::state::world::changed::Affected;
 use crate::state::world::changed::Edit;
 use crate::storage::archive::{Archive, ArchiveError};
 
@@ -69,6 +71,8 @@ pub struct World {
     pub slow_sources: SlowSources,
     /// Posts and outboxes kept in memory for commands that looked them up.
     pub(super) held: Arc<Held>,
+    /// Replies to posts that are not known yet. Only the writer changes them.
+    pub(super) awaited: Mutex<Awaited>,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
@@ -82,8 +86,6 @@ pub struct Writer {
     pub free_ids: FreeIds,
     /// True while replaying the journal: the events were validated by an earlier process, and the archive may be newer than they are.
     is_replaying: bool,
-    /// Replies to posts that are not known yet.
-    awaited: Awaited,
     /// The archive error that makes the replay invalid, if one occurred.
     replay_failure: Option<ArchiveError>,
     due_changes: celebrities::DueChanges,
@@ -99,7 +101,7 @@ pub enum Applied {
         /// The sources to whose followers the post must be pushed.
         push: Box<[SourceSlot]>,
         /// Replies to the post that arrived before it; `None` if there are too many.
-        answers: Option<Vec<AwaitedReply>>,
+        answers: Option<Vec<Affected>>,
     },
     /// The new version of an edited post.
     Edited(Arc<Post>),
@@ -143,6 +145,7 @@ impl World {
             held_back: Default::default(),
             slow_sources: SlowSources::default(),
             held: Arc::default(),
+            awaited: Mutex::default(),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
@@ -150,7 +153,6 @@ impl World {
             world: Arc::clone(&world),
             backlog,
             free_ids: FreeIds::default(),
-            awaited: Awaited::default(),
             is_replaying: false,
             replay_failure: None,
             due_changes: Default::default(),

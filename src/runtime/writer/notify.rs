@@ -14,10 +14,10 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, refuse};
-use crate::state::awaited::AwaitedReply;
+use crate::state::affected::Affected;
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
-use crate::state::world::{Affected, Applied};
+use crate::state::world::Applied;
 use crate::storage::journal::Journal;
 
 /// Maximum number of replies to a previously unknown post whose watched readers are notified one by one once the post is known. With more,
@@ -51,17 +51,22 @@ impl<J: Journal> Scribe<J> {
     /// Notifies the watched readers of replies to a post that was unknown until now, since a reply may be visible
     /// depending on the author whom it answers. The replies may be in the archive. None means that there are too many
     /// of them to list.
-    pub(super) fn notify_of_replies(&self, answers: Option<&[AwaitedReply]>) {
-        if answers.is_some_and(<[AwaitedReply]>::is_empty) || !self.shared.watchers.any() {
+    pub(super) fn notify_of_replies(&self, answers: Option<&[Affected]>) {
+        if answers.is_some_and(<[Affected]>::is_empty) || !self.shared.watchers.any() {
             return;
         }
         match answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX) {
             Some(answers) => {
                 let posts = &self.writer.world().posts;
-                let is_deleted = |reply: &&AwaitedReply| matches!(posts.stored(reply.id), Some(Stored::Deleted));
-                for AwaitedReply { id, repost_of, sources } in answers.iter().filter(|reply| !is_deleted(reply)) {
-                    let (post, sources) = ((*id, *repost_of), sources.iter().copied());
-                    self.notify_of_post(post, sources, self.reposters(*id).as_deref(), Invalidation::EntryChanged);
+                let is_deleted = |reply: &&Affected| matches!(posts.stored(reply.position.id), Some(Stored::Deleted));
+                for Affected { position, repost_of, sources } in answers.iter().filter(|reply| !is_deleted(reply)) {
+                    let (post, sources) = ((position.id, *repost_of), sources.iter().copied());
+                    self.notify_of_post(
+                        post,
+                        sources,
+                        self.reposters(position.id).as_deref(),
+                        Invalidation::EntryChanged,
+                    );
                 }
             }
             None => self.fanout.notify_missed(),

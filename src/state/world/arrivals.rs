@@ -8,9 +8,10 @@ use crate::feed::post::Post;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_REPOSTS_MAX;
-use crate::state::awaited::{Answers, AwaitedReply};
+use crate::state::affected::Affected;
+use crate::state::awaited::Answers;
 use crate::state::posts::Stored;
-use crate::state::world::{Affected, Applied, Writer};
+use crate::state::world::{Applied, Writer};
 
 impl Applied {
     pub(super) fn published(post: Arc<Post>, push: Box<[SourceSlot]>) -> Self {
@@ -21,7 +22,7 @@ impl Applied {
 impl Writer {
     /// Records a newly published post: as late, if its position is far below the newest ones, together with the
     /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many.
-    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<AwaitedReply>> {
+    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<Affected>> {
         self.note_answer(post);
         let arrivals = &self.world.arrivals;
         if arrivals.is_late(post.position, post.accepted_at) {
@@ -29,10 +30,11 @@ impl Writer {
             arrivals.note_late(post.accepted_at);
         }
         self.note_reposts(post.id(), post.accepted_at);
-        match self.awaited.take(post.id()) {
+        let answers = self.world.awaited.lock().take(post.id());
+        match answers {
             None => Some(Vec::new()),
             Some(Answers::All(answers)) => {
-                answers.iter().for_each(|answer| self.note_answered(answer.id, post));
+                answers.iter().for_each(|answer| self.note_answered(answer, post));
                 Some(answers)
             }
             Some(Answers::TooMany) => {
@@ -54,7 +56,7 @@ impl Writer {
     /// replayed.
     pub(super) fn restore_answer(&mut self, post: &Post) {
         if let (Some(answered), None) = (post.reply_to, &post.answered) {
-            self.awaited.note(answered, post);
+            self.world.awaited.lock().note(answered, Affected::of(post));
         }
     }
 
@@ -62,23 +64,20 @@ impl Writer {
     /// order.
     pub fn forget_known_answers(&mut self) {
         let posts = &self.world.posts;
-        self.awaited.forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
+        self.world.awaited.lock().forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
     }
 
-    /// Completes a reply whose parent has become known, since the parent may be in the archive later, or deleted.
-    fn note_answered(&self, answer: PostId, parent: &Post) {
-        let at = parent.accepted_at;
-        match self.world.posts.stored(answer) {
-            Some(Stored::Live(answer)) => {
-                if answer.answered.is_none() {
-                    self.world.posts.put(Arc::new(answer.answering(parent.author().clone())));
-                }
-                self.note_revealed(&Affected::of(&answer), at);
+    /// Completes a reply whose parent has become known, since the parent may be in the archive later, or deleted. A reply that is in the
+    /// archive itself is only noted.
+    fn note_answered(&self, answer: &Affected, parent: &Post) {
+        match self.world.posts.stored(answer.position.id) {
+            Some(Stored::Deleted) => return,
+            Some(Stored::Live(answer)) if answer.answered.is_none() => {
+                self.world.posts.put(Arc::new(answer.answering(parent.author().clone())));
             }
-            Some(Stored::Deleted) => {}
-            // The reply is not in memory, so its position is not known here.
-            None => self.world.arrivals.forget_before(at),
+            Some(Stored::Live(_)) | None => {}
         }
+        self.note_revealed(answer, parent.accepted_at);
     }
 
     /// Notes a post that was kept out of feeds and is now visible.

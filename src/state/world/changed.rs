@@ -12,31 +12,12 @@ use std::sync::Arc;
 
 use crate::clock::UnixMicros;
 use crate::feed::event::ChangedPost;
-use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
-use crate::id::{PostId, SourceSlot};
+use crate::id::PostId;
 use crate::limits::LIVE_REPOSTERS_MAX;
+use crate::state::affected::Affected;
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
-
-/// The part of a changed post that decides who is concerned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Affected {
-    /// The position in feeds.
-    pub position: Position,
-    /// The original post, if it is a repost.
-    pub repost_of: Option<PostId>,
-    /// The author, the tags and the topic.
-    pub sources: Box<[SourceSlot]>,
-}
-
-impl Affected {
-    /// Returns this part of a post.
-    pub fn of(post: &Post) -> Self {
-        let sources = post.sources().iter().map(|source| source.slot).collect();
-        Self { position: post.position, repost_of: post.repost_of, sources }
-    }
-}
 
 /// What an edit changes.
 #[derive(Clone, Copy, Debug)]

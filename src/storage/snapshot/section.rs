@@ -25,13 +25,15 @@ pub enum Section {
     Cluster,
     /// The block contains [`crate::state::records::ArchivedCountsRecord`].
     ArchivedCounts,
+    /// The block contains [`crate::state::records::AwaitedRecord`].
+    Awaited,
     /// The block contains one [`super::EndRecord`].
     End,
 }
 
 impl Section {
     /// All kinds of sections.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Sources,
         Self::Edges,
         Self::Preferences,
@@ -43,6 +45,7 @@ impl Section {
         Self::Inboxes,
         Self::Cluster,
         Self::ArchivedCounts,
+        Self::Awaited,
         Self::End,
     ];
 
@@ -60,6 +63,7 @@ impl Section {
             Self::Revocations => 9,
             Self::Cluster => 10,
             Self::ArchivedCounts => 11,
+            Self::Awaited => 12,
             Self::End => 255,
         }
     }
@@ -78,6 +82,7 @@ impl Section {
             Self::Inboxes => "inboxes",
             Self::Cluster => "cluster",
             Self::ArchivedCounts => "archived counts",
+            Self::Awaited => "awaited",
             Self::End => "end",
         }
     }

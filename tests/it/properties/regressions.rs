@@ -1,9 +1,13 @@
 //! What random histories once found, as plain ones.
 
+use std::time::Duration;
+
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
+use tidewire::id::PostId;
+use tokio::time::timeout;
 
 use crate::properties::Run;
 use crate::properties::ops::{Op, Published, Restart, Settings, Target};
@@ -158,4 +162,50 @@ async fn a_bulk_of_edges_may_name_one_twice() {
     let hidden = NewEdge { hidden: true, ..edge("ann", "cas") };
     run.follow(vec![edge("ann", "bob"), edge("ann", "bob"), hidden]).await;
     check(run, vec![post(1), post(2)]).await;
+}
+
+/// A reply to a post that is not there yet, which ann's feed would show, and which only the archive has.
+async fn with_archived_reply() -> Run {
+    let mut run = Run::new(CelebrityPolicy::PushAll, 1, 4, false, Some(1), LIVE);
+    let reply = Published { author: 1, reply_to: Some(Target::Id(9)), wait: true, ..Published::default() };
+    let mut ops = vec![follow(0, 1, false, None), follow(0, 2, false, None), Op::Publish(reply)];
+    ops.extend((0..4).map(|_| post(1)));
+    for op in ops {
+        run.apply(op).await;
+    }
+    let reply = PostId(run.oracle.posts[0].id);
+    let archived = async {
+        while run.engine.shared().world.posts.stored(reply).is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), archived).await.expect("the reply is in the archive alone");
+    run
+}
+
+fn answered() -> Op {
+    Op::Publish(Published { author: 2, own_id: Some(9), wait: true, ..Published::default() })
+}
+
+#[tokio::test]
+async fn a_reply_that_is_archived_before_what_it_answers_leaves_the_unread_counts_of_others_as_they_are() {
+    let mut run = with_archived_reply().await;
+    run.apply(Op::Mark(0, 4)).await;
+    check(run, vec![answered()]).await;
+}
+
+#[tokio::test]
+async fn a_reply_that_is_archived_before_what_it_answers_reaches_who_polls_also_after_a_restart() {
+    let restart = || Op::Restart { how: Restart::InOrder, clock: 0, change: None };
+    for before in [vec![Op::Snapshot], vec![Op::Snapshot, restart()]] {
+        let mut run = with_archived_reply().await;
+        let read = (0..run.pollers.len()).map(|poller| Op::Poll(poller, 9));
+        for op in before.into_iter().chain(read).chain([answered(), restart()]) {
+            run.apply(op).await;
+        }
+        for poller in &mut run.pollers {
+            poller.check(&run.engine, &run.oracle, 9).await;
+        }
+        check(run, Vec::new()).await;
+    }
 }

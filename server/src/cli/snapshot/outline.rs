@@ -137,6 +137,7 @@ impl Outline {
             RecordBatch::UnfinishedFanout(_)
             | RecordBatch::Inboxes(_)
             | RecordBatch::ArchivedCounts(_)
+            | RecordBatch::Awaited(_)
             | RecordBatch::Cluster(_) => {}
         }
         Ok(())

@@ -94,6 +94,9 @@ impl Loading {
             RecordBatch::ArchivedCounts(records) => {
                 each_record("archived counts", &records, |record| writer.restore_archived_counts(record))
             }
+            RecordBatch::Awaited(records) => {
+                each_record("awaited replies", &records, |record| writer.restore_awaited(record))
+            }
             RecordBatch::Cluster(_) => Ok(()),
             RecordBatch::UnfinishedFanout(records) => {
                 each_record("posts under way", &records, |record| whole(&record.posts, 16))

@@ -1,0 +1,63 @@
+//! The record of replies that may become visible when the post that they answer is known.
+//!
+//! The replies in memory tell it themselves. One that was archived does not come back with a snapshot, so all are stored if there is an archive.
+
+use serde::{Deserialize, Serialize};
+
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceSlot};
+use crate::state::affected::Affected;
+use crate::state::records::{InvalidRecordError, POST_SOURCES_MAX, RecordTraversal, invalid};
+use crate::state::world::Writer;
+
+/// The replies to one post that is not known.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AwaitedRecord {
+    /// The post that they answer.
+    pub post: PostId,
+    /// The position of each reply, the post that it repeats if it is also a repost, and the indexes of its sources.
+    pub replies: Vec<(Position, Option<PostId>, Vec<u32>)>,
+}
+
+/// Maximum number of awaited posts whose replies are copied while the writer waits.
+const POSTS_PER_PART: usize = 1_024;
+
+impl RecordTraversal<'_> {
+    /// Returns the records of all replies that wait; none if there is no archive. Must be called before the sources are visited: a reply that
+    /// becomes visible in between is late in its sources then.
+    pub fn awaited(self) -> Vec<AwaitedRecord> {
+        let is_known = |reply: &Affected| reply.sources.iter().all(|source| (source.0 as usize) < self.sources);
+        let reply =
+            |reply: Affected| (reply.position, reply.repost_of, reply.sources.iter().map(|source| source.0).collect());
+        let (mut records, mut from) = (Vec::new(), self.world.archive().map(|_| 0));
+        while let Some(number) = from {
+            let (part, next) = self.world.awaited.lock().from(number, POSTS_PER_PART);
+            records.extend(part.into_iter().map(|(post, replies)| AwaitedRecord {
+                post,
+                replies: replies.into_iter().filter(is_known).map(reply).collect(),
+            }));
+            from = next;
+        }
+        records
+    }
+}
+
+impl Writer {
+    /// Restores the replies to one post.
+    ///
+    /// # Errors
+    /// Fails if a source is not known, or a reply has too many.
+    pub fn restore_awaited(&mut self, record: &AwaitedRecord) -> Result<(), InvalidRecordError> {
+        let known = self.world().sources.len();
+        let mut awaited = self.world().awaited.lock();
+        for (position, repost_of, sources) in &record.replies {
+            if sources.len() > POST_SOURCES_MAX || sources.iter().any(|source| *source as usize >= known) {
+                return invalid(format!("a reply to {} belongs to sources that do not exist", record.post));
+            }
+            let sources = sources.iter().map(|source| SourceSlot(*source)).collect();
+            awaited.note(record.post, Affected { position: *position, repost_of: *repost_of, sources });
+        }
+        Ok(())
+    }
+}
