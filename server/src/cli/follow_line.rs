@@ -113,7 +113,10 @@ impl EdgeLines {
 /// Parses a line of a file without names of columns.
 fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
     let words = words(text);
-    let unknown = || format!("expected `follower source`, found {} words", words.len());
+    let unknown = || {
+        let plural = if words.len() == 1 { "" } else { "s" };
+        format!("expected `follower source`, found {} word{plural}", words.len())
+    };
     let [follower, source, rest @ ..] = &words[..] else { return Err(unknown().into()) };
     let (hidden, rest) = match rest {
         [HIDDEN, rest @ ..] => (true, rest),

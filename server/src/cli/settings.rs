@@ -82,7 +82,7 @@ pub struct Settings {
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
     pub live_max: Option<NonZeroUsize>,
 
-    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: none are]
+    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: nothing is compressed]
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_COMPRESS_FROM", value_name = "SIZE")]
     pub compress_from: Option<Bytes>,
 
