@@ -16,6 +16,7 @@ pub mod fuzzing;
 pub mod http;
 mod one_line;
 mod peer_error_log;
+mod service_manager;
 
 #[cfg(test)]
 mod test_support {

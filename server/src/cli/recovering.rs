@@ -1,4 +1,4 @@
-//! Reports the progress of a recovery on the terminal or in the log.
+//! Reports the progress of a recovery on the terminal or in the log, and to the service manager.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use tracing::info;
 
 use crate::cli::terminal;
 use crate::http::engine_cell::EngineCell;
+use crate::service_manager;
 use tidewire::recovery::RecoveryProgress;
 
 /// Interval between two progress messages. A shorter recovery reports nothing.
@@ -35,6 +36,7 @@ pub(super) fn reported<T>(cell: &EngineCell, recover: impl FnOnce() -> T) -> Res
 fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
     report_every(PERIOD, progress, ended, |message| {
+        service_manager::status(&message);
         if line.is_hidden() {
             info!("{message}");
         } else {

@@ -2,11 +2,9 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::rt::time::timeout;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
 use tokio::sync::Notify;
@@ -55,12 +53,12 @@ impl EngineCell {
         self.0.stored.notify_waiters();
     }
 
-    /// Waits until there is an engine, but not longer than this.
-    pub(super) async fn ready_within(&self, at_most: Duration) {
+    /// Waits until there is an engine.
+    pub(super) async fn ready(&self) {
         // It gets the notification from here on, whether it is polled or not.
         let stored = self.0.stored.notified();
         if self.engine().is_none() {
-            let _ = timeout(at_most, stored).await;
+            stored.await;
         }
     }
 

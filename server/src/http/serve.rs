@@ -40,6 +40,7 @@ use crate::http::state::{HttpState, ReloadLogLevel};
 use crate::http::tls::Certificate;
 use crate::http::upgrade::{LINGER, upgrades};
 use crate::peer_error_log;
+use crate::service_manager;
 use tidewire::engine::Engine;
 
 /// Maximum idle time of a connection, whatever it sends: a little longer than the keep-alive timeout of HTTP plus the timeout for a request
@@ -271,6 +272,7 @@ pub async fn run_on(
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}, the console on {scheme}://{listen}/console");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
+    rt::spawn(tell_ready(engine_cell.clone()));
     let signals = signals()?;
     let ending = (hand_over, stop_live);
     rt::spawn(stop_in_time(server.handle(), engine_cell.clone(), ending, at_most, failed, signals.clone()));
@@ -337,6 +339,13 @@ fn reload_on_hangup(
     Ok(())
 }
 
+/// Tells the service manager once the state is recovered.
+async fn tell_ready(engine_cell: EngineCell) {
+    engine_cell.ready().await;
+    // Whoever reads its socket may be slow. It fails only if the runtime ends.
+    let _ = web::block(service_manager::ready).await;
+}
+
 /// Loads a new certificate soon after its files change.
 async fn renew(certificate: Arc<Certificate>) {
     loop {
@@ -373,6 +382,8 @@ async fn stop_in_time(
         Poll::Pending => stop_signal.as_mut().poll(task).map(|signal| (false, signal.to_owned())),
     })
     .await;
+    let told = reason.clone();
+    let _ = web::block(move || service_manager::stopping(&told)).await;
     if has_failed {
         // The caller reports the cause.
         warn!("{reason}: the server stops");

@@ -79,6 +79,14 @@ impl Program {
         Self::run(serve(directory, port, flags), port)
     }
 
+    /// The same, with a variable of its environment.
+    pub fn spawn_with(directory: &Path, (name, value): (&str, &Path)) -> Self {
+        let port = free_port();
+        let mut command = serve(directory, port, &[]);
+        command.env(name, value);
+        Self::run(command, port)
+    }
+
     fn run(mut command: Command, port: u16) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut child = command.spawn().unwrap();

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -273,4 +274,33 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     program.signal("TERM");
     let (status, log) = program.ended();
     assert!(status.success(), "{log}");
+}
+
+#[test]
+fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, path) = (directory.path().join("data"), directory.path().join("notify"));
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut buffer = [0; 512];
+        let bytes = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..bytes].to_vec()).unwrap()
+    };
+    let start = || Program::spawn_with(&data, ("NOTIFY_SOCKET", &path));
+
+    let program = start();
+    assert_eq!(told(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(program.get("/readyz").unwrap().0, 200);
+    program.signal("TERM");
+    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: SIGTERM\n");
+    assert!(program.ended().0.success());
+
+    // Who cannot recover is never ready.
+    let journal = data.join("journal-00000000000000000001.log");
+    assert!(journal.exists());
+    fs::write(journal, "damaged").unwrap();
+    let (status, log) = start().ended();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: the state cannot be recovered\n", "{log}");
 }

@@ -9,6 +9,7 @@
 use std::net::SocketAddr;
 
 use actix_web::dev::ServiceRequest;
+use actix_web::rt::time::timeout;
 
 use crate::http::engine_cell::{EngineCell, RECOVERING, recovering};
 use crate::http::middleware::pipeline::PipelineState;
@@ -40,6 +41,7 @@ pub(super) fn should_wait(
 pub(super) async fn wait(state: &PipelineState, peer: Option<SocketAddr>) -> Result<(), Problem> {
     let client = state.open_paths.client_at(peer);
     let _place = state.admission.wait_for_recovery(client).map_err(|_| recovering())?;
-    state.engine_cell.ready_within(state.recovery_wait_max).await;
+    // Too late or not, the request is answered.
+    let _ = timeout(state.recovery_wait_max, state.engine_cell.ready()).await;
     Ok(())
 }
