@@ -3,13 +3,14 @@
 # package from its installation to its purge, the image, the compose file. Needs root and Linux namespaces; nothing outside of them is
 # changed, and all that was started ends with them.
 #
-#   scripts/check_release.sh [OUTDIR]              default: target/packages
+#   scripts/check_release.sh [OUTDIR [BEFORE.deb]]     default: target/packages, and its own package as that of the version before
 #
-#   TIDEWIRE_REQUIRE_PACKAGES=1  fail where a part would be skipped, because root, buildah, systemd-analyze or prometheus is missing
+#   TIDEWIRE_REQUIRE_PACKAGES=1  fail where a part would be skipped, because root, buildah, debootstrap or prometheus is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/release/lib.sh
 out=$(realpath "${1:-target/packages}")
+before=${2:-$out/tidewire_*_amd64.deb}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -51,6 +52,10 @@ readelf -dlSW "$stage/tidewire" >"$work/elf" || fail "readelf cannot read the pr
 ! grep INTERP "$work/elf" || fail "the program needs an interpreter"
 ! grep -E '\.(debug|symtab)' "$work/elf" || fail "the program is not stripped"
 names_no_folder_of_the_compilation "$stage/tidewire"
+tar -C "$work/unpacked" --no-same-owner -xzf "$out/$name-debug.tar.gz"
+names_no_folder_of_the_compilation "$work/unpacked/tidewire.debug"
+readelf -p .gnu_debuglink "$stage/tidewire" | grep -F tidewire.debug >/dev/null || fail "the program does not name its debug symbols"
+nm -C "$work/unpacked/tidewire.debug" | grep -F tidewire_server::cli:: >/dev/null || fail "the debug symbols lack functions of the program"
 say "the archive is complete, its program static and stripped: $(stat -c %s "$stage/tidewire") bytes"
 
 python3 scripts/release/check_files.py "$out/$name.cdx.json" "$stage"
@@ -61,10 +66,17 @@ if [ "$(id -u)" != 0 ]; then
 fi
 command -v prometheus >/dev/null || skip prometheus "Prometheus beside the container"
 isolated scripts/release/check_static.sh "$stage"
-if command -v systemd-analyze >/dev/null; then
-    isolated scripts/release/check_debian.sh "$out/tidewire_${version}_amd64.deb"
+if command -v debootstrap >/dev/null; then
+    debian=target/debian
+    if ! [ -d "$debian" ]; then
+        rm -rf "$debian.new"
+        debootstrap --variant=minbase --include=systemd bookworm "$debian.new" >"$work/debootstrap.log" || fail "debootstrap: $(tail "$work/debootstrap.log")"
+        mv "$debian.new" "$debian"
+    fi
+    # shellcheck disable=SC2086  # A pattern.
+    isolated scripts/release/check_debian.sh "$debian" $before "$out/tidewire_${version}_amd64.deb"
 else
-    skip systemd-analyze "the Debian package"
+    skip debootstrap "the Debian package"
 fi
 if [ -e "$out/tidewire-$version-image.tar.gz" ] && command -v buildah >/dev/null; then
     isolated scripts/release/check_image.sh "$out/tidewire-$version-image.tar.gz"

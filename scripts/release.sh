@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes a release: a static program as tar.gz, a Debian package, a container image, their bill of materials and checksums.
-# Needs musl-gcc (Debian: musl-tools), Python 3.11, dpkg-deb; for the image buildah or a running Docker.
+# Makes a release: a static program as tar.gz, its debug symbols, a Debian package, a container image, a bill of materials and checksums.
+# Needs musl-gcc (Debian: musl-tools), g++, make and perl for Kafka and OpenSSL, Python 3.11, dpkg-deb; for the image buildah or a running Docker.
 #
 #   scripts/release.sh [OUTDIR]          default: target/packages; packages of before in it are deleted
 #
 #   TIDEWIRE_RELEASE_PROFILE  a cargo profile: `dist`, or `quick`, which compiles in a fraction of the time for tests of the packages
-#   TIDEWIRE_RELEASE_FEATURES cargo features beside the default ones, such as `cluster,cassandra`, which need g++ and make
+#   TIDEWIRE_RELEASE_FEATURES cargo features beside the default ones, default: all that operators use; empty for a program of half the size
 #   TIDEWIRE_RELEASE_IMAGE    `require`: fail without a builder of images; `skip`: make none
 #   CARGO                     the cargo to use
 #   SOURCE_DATE_EPOCH         the time that files get [seconds, default: of the last commit], so that the same program gives the same packages
@@ -18,9 +18,10 @@ out=${1:-target/packages}
 profile=${TIDEWIRE_RELEASE_PROFILE:-dist}
 cargo=${CARGO:-cargo}
 target=x86_64-unknown-linux-musl
-features=${TIDEWIRE_RELEASE_FEATURES:-}
-# The program that most people download has to stay small. The client libraries of a cluster and of Cassandra need a third more.
-program_bytes_max=$((20 * 1000 * 1000))
+all_features=cluster-tls-vendored,cassandra-tls,otel
+features=${TIDEWIRE_RELEASE_FEATURES-$all_features}
+# A program that has grown unnoticed fails. Of these bytes, OpenSSL has 5 MB, librdkafka 2 and the driver of Cassandra 2.
+program_bytes_max=$((36 * 1000 * 1000))
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
 name=tidewire-$version-x86_64-linux
@@ -30,6 +31,9 @@ export RELEASE_COMPRESSION=9
 [ "$profile" = dist ] || RELEASE_COMPRESSION=1
 
 command -v musl-gcc >/dev/null || fail "musl-gcc is missing: apt-get install musl-tools"
+for each in g++ make perl; do
+    [ -z "$features" ] || command -v "$each" >/dev/null || fail "$each is missing: apt-get install g++ make perl"
+done
 if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
     rustup target add "$target"
 fi
@@ -43,8 +47,13 @@ mapped=("$cargo_home=/cargo" "$root=/tidewire" "$(rustc --print sysroot)/lib/rus
 for each in "$cargo_home"/registry/src/*; do
     mapped+=("$each=/crates")
 done
-c_flags=CFLAGS_${target//-/_}
-export "$c_flags=${!c_flags:-} ${mapped[*]/#/-ffile-prefix-map=}"
+# By a compiler of the same name and not by CFLAGS, since OpenSSL writes the words of its compilation into the program.
+tools=${CARGO_TARGET_DIR:-$root/target}/release-tools
+mkdir -p "$tools"
+printf '#!/bin/sh\nexec %s "$@" %s\n' "$(command -v musl-gcc)" "${mapped[*]/#/-ffile-prefix-map=}" >"$tools/musl-gcc"
+chmod +x "$tools/musl-gcc"
+PATH=$(cd "$tools" && pwd):$PATH
+export PATH
 export RUSTFLAGS="${RUSTFLAGS:-} ${mapped[*]/#/--remap-path-prefix=}"
 
 say "the static program, profile $profile"
@@ -65,9 +74,14 @@ say "the files of the archive"
 stage=$work/$name
 mkdir -p "$stage/ops/container/empty"
 strip -o "$stage/tidewire" "$built"
+# Where the program panics or crashes, functions and lines are named if this file is beside it.
+objcopy --only-keep-debug "$built" "$work/tidewire.debug"
+(cd "$work" && objcopy --add-gnu-debuglink=tidewire.debug "$stage/tidewire")
+touch -d "@$SOURCE_DATE_EPOCH" "$work/tidewire.debug"
+tar -C "$work" --owner=0 --group=0 --numeric-owner -cf - tidewire.debug | gzip -n$RELEASE_COMPRESSION >"$out/$name-debug.tar.gz"
 bytes=$(stat -c %s "$stage/tidewire")
 say "$bytes bytes"
-if [ "$profile" = dist ] && [ -z "$features" ] && [ "$bytes" -gt $program_bytes_max ]; then
+if [ "$profile" = dist ] && [ "$bytes" -gt $program_bytes_max ]; then
     fail "the program has over $program_bytes_max bytes"
 fi
 CARGO=$cargo python3 scripts/release/sbom.py "$target" "$features" "$version" "$out/$name.cdx.json" "$stage/THIRD-PARTY-LICENSES.txt"

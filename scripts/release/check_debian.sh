@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a copy of this machine's root, starts the service as its unit says, upgrades from a version before,
-# removes and purges it. systemd does not run there: its part is to check the unit and to be told what is enabled.
+# Installs the package of a version before in a new Debian, starts the service as its unit says, upgrades, removes and purges it. systemd
+# does not run there: its part is to check the unit and to be told what is enabled.
 #
-#   scripts/release/check_debian.sh FILE.deb WORK     in namespaces of its own
+#   scripts/release/check_debian.sh ROOT BEFORE.deb FILE.deb WORK      in namespaces of its own; ROOT: made by debootstrap, is not changed
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/release/lib.sh
-package=$(realpath "$1") work=$2
+debian=$(realpath "$1") package_before=$(realpath "$2") package=$(realpath "$3") work=$4
 
 begin
-copy_of_root
+copy_of_root "$debian"
 root=$work/root
 unit=/usr/lib/systemd/system/tidewire.service
 wanted=$root/etc/systemd/system/multi-user.target.wants/tidewire.service
-[ ! -e "$root/etc/tidewire" ] || fail "this machine has a Tidewire already"
 dpkg_in_root() { in_root dpkg --force-unsafe-io --force-confdef --force-confold "$@" </dev/null >"$work/dpkg.out" 2>&1 ||
     fail "dpkg $*: $(cat "$work/dpkg.out")"; }
 
@@ -31,9 +30,9 @@ start() {
     [ "$(awk '/^Uid:/ { print $2 }' "/proc/$server/status")" = "$(in_root id -u "$user")" ] || fail "it runs as another user"
 }
 
-# A package of a version before: the same program, and an older file of settings.
-dpkg-deb -R "$package" "$work/before"
-version=$(sed -n 's/^Version: //p' "$work/before/DEBIAN/control")
+# Whatever its number is, the package before gets a lower one. Its file of settings differs.
+version=$(dpkg-deb -f "$package" Version)
+dpkg-deb -R "$package_before" "$work/before"
 sed -i 's/^Version: .*/Version: 0.0.1/' "$work/before/DEBIAN/control"
 sed -i '1i# Settings of an older version.' "$work/before/etc/tidewire/tidewire.toml"
 dpkg-deb --root-owner-group -Z none -b "$work/before" "$root/tmp/before.deb" >/dev/null

@@ -13,8 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What only a cluster or Cassandra needs, which the program is built without.
-FOREIGN = {"rdkafka", "rdkafka-sys", "scylla", "openssl", "openssl-sys", "jsonschema", "proptest"}
+# What only tests need.
+FOREIGN = {"jsonschema", "proptest"}
+
+# What must be in each program, and what else a feature adds.
+ALWAYS = ["tidewire", "mimalloc", "ring", "rustls", "actix-http", "redb", "zstd-sys"]
+OF_FEATURE = {"cluster-tls-vendored": ["rdkafka-sys", "openssl-src"], "cassandra-tls": ["scylla", "openssl"], "otel": ["opentelemetry"]}
 
 
 def check_bill(path):
@@ -32,7 +36,9 @@ def check_bill(path):
         assert each["licenses"][0]["expression"], f"{key} has no licence"
     names = {each["name"] for each in crates}
     assert not names & FOREIGN, f"built with {names & FOREIGN}"
-    for name in ["tidewire", "mimalloc", "ring", "rustls", "actix-http", "redb", "zstd-sys"]:
+    properties = {each["name"]: each["value"] for each in bill["metadata"]["component"]["properties"]}
+    features = properties["cargo:features"].split(",")
+    for name in ALWAYS + [name for feature in features for name in OF_FEATURE.get(feature, [])]:
         assert name in names, f"{name} is missing"
     # Everything is reached from the program.
     uses = {each["ref"]: each.get("dependsOn", []) for each in bill["dependencies"]}
@@ -63,10 +69,17 @@ def check_compose(stage):
         yaml.safe_load(each.read_text())
     compose = yaml.safe_load((ops / "compose.yml").read_text())
     services = compose["services"]
-    assert set(services) == {"tidewire", "prometheus", "grafana"}
+    nodes = {"node-a", "node-b", "node-c"}
+    assert set(services) == {"tidewire", "prometheus", "grafana", "kafka"} | nodes
+    of_cluster = {name for name, service in services.items() if service.get("profiles") == ["cluster"]}
+    assert of_cluster == nodes | {"kafka"}, "the profile has the nodes and their log, and nothing else has one"
+    settings = (ROOT / "docs/settings.md").read_text()
+    for name in nodes:
+        for variable in services[name]["environment"]:
+            assert f"`{variable}`" in settings, f"{name}: {variable} is no setting"
     for name, service in services.items():
         assert re.search(r":(v?\d|\$|latest\})", service["image"]), f"{name}: the image has no version"
-        for port in service["ports"]:
+        for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), f"{name} is reachable from other machines at {port}"
         for volume in service["volumes"]:
             source = volume.split(":")[0]

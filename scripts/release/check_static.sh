@@ -24,7 +24,7 @@ use_container
 say "the static program runs in an empty root as user 65532: init, keys, health, a restart"
 
 if command -v prometheus >/dev/null; then
-    copy_of_root
+    copy_of_root /
     # This machine may have a Tidewire of its own.
     rm -rf "$work/root/etc/tidewire"
     install -d -m 755 "$work/root/etc/prometheus" "$work/root/etc/tidewire"

@@ -5,7 +5,7 @@ fail() { [ ! -s "${log:-/nonexistent}" ] || tail -n 20 "$log" >&2; printf 'error
 
 # The names of the packages in a directory. Nothing else there is a release's, whatever its name begins with.
 release_files() { # DIR
-    find "$1" -maxdepth 1 -type f \( -name 'tidewire-*-x86_64-linux.tar.gz' -o -name 'tidewire-*-x86_64-linux.cdx.json' \
+    find "$1" -maxdepth 1 -type f \( -name 'tidewire-*-x86_64-linux.tar.gz' -o -name 'tidewire-*-x86_64-linux-debug.tar.gz' -o -name 'tidewire-*-x86_64-linux.cdx.json' \
         -o -name 'tidewire_*_amd64.deb' -o -name 'tidewire-*-image.tar*' \) -printf '%f\n' | sort
 }
 
@@ -49,10 +49,10 @@ begin() {
     log=$work/server.log
 }
 
-# Mounts a copy of this machine's root at $work/root. What is written there is gone with the namespaces.
-copy_of_root() {
+# Mounts a copy of a root at $work/root. What is written there is gone with the namespaces.
+copy_of_root() { # ROOT
     mkdir "$work/upper" "$work/scratch" "$work/root"
-    mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/scratch" "$work/root"
+    mount -t overlay overlay -o "lowerdir=$1,upperdir=$work/upper,workdir=$work/scratch" "$work/root"
     mount -t proc proc "$work/root/proc"
     mount --rbind /dev "$work/root/dev"
     mount -t tmpfs tmpfs "$work/root/tmp"

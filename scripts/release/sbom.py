@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CARGO = os.environ.get("CARGO", "cargo")
 PACKAGE = "tidewire-server"
 
+# Crates that serve to compile others, and whose C sources are in the program all the same, by the crate that links them.
+SOURCES = {"openssl-src": "openssl-sys"}
+
 # What a crate's archive has its licences in; of C sources too, which are some folders below.
 LICENSE_NAMES = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
 LICENSE_DEPTH_MAX = 4
@@ -34,20 +37,27 @@ def run(*command):
 
 def linked_crates(target, features):
     """The crates in the program as {(name, version): licence}, and who uses whom."""
-    edges = "normal,no-proc-macro"
-    tree = run(CARGO, "tree", "--locked", "-p", PACKAGE, "--features", features, "-e", edges, "--target", target,
-               "--prefix", "depth", "--format", "|{p}|{l}|")
+    def tree(edges):
+        lines = run(CARGO, "tree", "--locked", "-p", PACKAGE, "--features", features, "-e", edges, "--target", target,
+                    "--prefix", "depth", "--format", "|{p}|{l}|")
+        for line in lines.splitlines():
+            depth, package, license, _ = line.split("|", 3)
+            name, version = package.split(" ")[:2]
+            yield int(depth), (name, version.removeprefix("v")), license.replace("/", " OR ")
+
     crates, users, path = {}, {}, []
-    for line in tree.splitlines():
-        depth, package, license, _ = line.split("|", 3)
-        name, version = package.split(" ")[:2]
-        crate = (name, version.removeprefix("v"))
-        crates[crate] = license.replace("/", " OR ")
+    for depth, crate, license in tree("normal,no-proc-macro"):
+        crates[crate] = license
         users.setdefault(crate, set())
-        path = path[: int(depth)] + [crate]
+        path = path[:depth] + [crate]
         # A crate that comes again has its dependencies listed only the first time.
         if len(path) > 1:
             users[path[-2]].add(crate)
+    for _, crate, license in tree("normal,build"):
+        if crate[0] in SOURCES:
+            crates[crate] = license
+            users[crate] = set()
+            next(used for user, used in users.items() if user[0] == SOURCES[crate[0]]).add(crate)
     return crates, users
 
 
@@ -68,7 +78,7 @@ def component(crate, license, checksum):
     return entry
 
 
-def bill(crates, users, version, target):
+def bill(crates, users, version, target, features):
     sums = checksums()
     root = next(crate for crate in crates if crate[0] == PACKAGE)
     rust = re.match(r"rustc (\S+)", run("rustc", "--version")).group(1)
@@ -85,7 +95,7 @@ def bill(crates, users, version, target):
     dependencies[0]["dependsOn"] += [each["bom-ref"] for each in beside]
     made = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
     program = component(root, crates[root], None) | {"type": "application", "name": "tidewire", "version": version}
-    program["properties"] = [{"name": "cargo:target", "value": target}]
+    program["properties"] = [{"name": "cargo:target", "value": target}, {"name": "cargo:features", "value": features}]
     sbom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
             "metadata": {"timestamp": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "component": program},
             "components": components, "dependencies": dependencies}
@@ -133,7 +143,7 @@ def licenses(crates):
 def main():
     target, features, version, sbom_file, licenses_file = sys.argv[1:]
     crates, users = linked_crates(target, features)
-    Path(sbom_file).write_text(json.dumps(bill(crates, users, version, target), indent=1) + "\n")
+    Path(sbom_file).write_text(json.dumps(bill(crates, users, version, target, features), indent=1) + "\n")
     Path(licenses_file).write_text(licenses(crates))
     print(f"{len(crates)} crates are linked")
 

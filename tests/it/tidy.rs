@@ -361,6 +361,20 @@ fn documents_are_short_and_name_only_files_that_are_there() {
     }
 }
 
+#[test]
+fn all_packages_have_one_version_and_one_licence() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (version, licence) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_LICENSE"));
+    for (file, equals) in [("clients/python/pyproject.toml", " = "), ("clients/typescript/package.json", ": ")] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        for (field, value) in [("version", version), ("license", licence)] {
+            let lines = text.lines().map(|line| line.trim().trim_end_matches(',').replace('"', ""));
+            let wanted = format!("{field}{equals}{value}");
+            assert!(lines.clone().any(|line| line == wanted), "{file} has no {wanted:?}");
+        }
+    }
+}
+
 /// Programs that embed the engine have its modules closed: the feature `internals` is for the server, the load tool and tests.
 #[test]
 fn examples_use_only_names_at_the_root_of_the_crate() {
