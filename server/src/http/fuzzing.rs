@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::http::auth::access_file;
 use crate::http::auth::caller::Caller;
 use crate::http::auth::keys::{self, KeyScope, Keys, TokenKey};
+use crate::http::auth::token_algorithms;
 use crate::http::handlers::{bulk_posts, follows, posts, preferences, users};
 use crate::http::problem::Problem;
 use crate::http::request;
@@ -214,7 +215,7 @@ fn signers() -> &'static [(Algorithm, EncodingKey); 2] {
 }
 
 fn signed(message: &str, key: &EncodingKey, algorithm: Algorithm) -> String {
-    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), key, algorithm).expect("these keys sign");
+    let signature = token_algorithms::sign(message.as_bytes(), key, algorithm).expect("these keys sign");
     format!("{message}.{signature}")
 }
 

@@ -21,6 +21,7 @@ use crate::http::auth::caller::{Caller, User};
 use crate::http::auth::denial::Denial;
 use crate::http::auth::key_use::{KeyFigures, KeyUse};
 use crate::http::auth::signatures::{Check, Signatures};
+use crate::http::auth::token_algorithms;
 use crate::http::auth::verified::{VerifiedToken, VerifiedTokens};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
@@ -129,6 +130,7 @@ impl TokenKey {
     }
 
     fn new(algorithm: Algorithm, key: DecodingKey, material: &[u8], audience: Option<&str>) -> Self {
+        token_algorithms::install();
         let mut validation = Validation::new(algorithm);
         // Times are checked against the clock value that the caller passes in.
         (validation.validate_exp, validation.validate_nbf) = (false, false);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::http::auth::access_file::secret_of;
 use crate::http::auth::keys::{self, KeyHash, KeyScope, Keys, TokenKey};
-use crate::http::auth::{caller::Caller, pem};
+use crate::http::auth::{caller::Caller, pem, token_algorithms};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
@@ -86,11 +86,9 @@ impl Signer {
     /// Fails if the text is not such a key.
     pub fn ed_dsa(private: &str) -> Result<Self, String> {
         let wrong = "this is no private key of Ed25519 as PKCS 8, which `openssl genpkey -algorithm ed25519` makes";
-        let signer = Self {
-            algorithm: Algorithm::EdDSA,
-            key: EncodingKey::from_ed_der(&pem::ed25519_private(private).ok_or(wrong)?),
-        };
-        let usable = jsonwebtoken::crypto::sign(b"", &signer.key, signer.algorithm);
+        let key = EncodingKey::from_ed_der(&pem::ed25519_private(private).ok_or(wrong)?);
+        let signer = Self { algorithm: Algorithm::EdDSA, key };
+        let usable = token_algorithms::sign(b"", &signer.key, signer.algorithm);
         usable.map(|_| signer).map_err(|_| wrong.to_owned())
     }
 
@@ -108,7 +106,7 @@ impl Signer {
             aud: wanted.audience,
         };
         let header = Header { kid: wanted.kid.map(str::to_owned), ..Header::new(self.algorithm) };
-        let signed = jsonwebtoken::encode(&header, &claims, &self.key);
+        let signed = token_algorithms::encode(&header, &claims, &self.key);
         signed.map_err(|cause| format!("the token cannot be signed: {cause}"))
     }
 }

@@ -29,6 +29,7 @@ mod session_expiry;
 mod signatures;
 #[cfg(test)]
 mod tests;
+pub mod token_algorithms;
 mod unauthenticated;
 mod validity;
 mod verified;

@@ -45,7 +45,7 @@ fn keys() -> Keys {
 }
 
 fn token(claims: &Value) -> String {
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(&SECRET)).unwrap()
+    token_algorithms::encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(&SECRET)).unwrap()
 }
 
 fn code(caller: Result<Caller, Denial>) -> &'static str {
@@ -134,12 +134,12 @@ fn algorithms_cannot_be_confused() {
     // Signed with HS256, using the other key's public key as the secret.
     for public in [PUBLIC.as_bytes(), &pem::ed25519_public(PUBLIC).unwrap()] {
         let key = EncodingKey::from_secret(public);
-        let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+        let token = token_algorithms::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
         assert_eq!(code(keys().caller(&token, NOW)), "invalid_token");
     }
     let mut head = Header::new(Algorithm::HS256);
     head.crit = Some(vec!["b64".to_owned()]);
-    let token = jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(&SECRET)).unwrap();
+    let token = token_algorithms::encode(&head, &claims, &EncodingKey::from_secret(&SECRET)).unwrap();
     assert_eq!(code(keys().caller(&token, NOW)), "invalid_token");
     for damaged in [format!("{good}x"), good.replacen('.', "", 1), format!("{good}."), format!(" {good}")] {
         assert_eq!(code(keys().caller(&damaged, NOW)), "invalid_token", "{damaged}");
@@ -188,7 +188,7 @@ fn a_token_that_names_its_key_is_tried_on_that_alone() {
     let claims = json!({"sub": "ann", "exp": NOW.0 / 1_000_000 + 9});
     let code_of = |nth: usize, kid: Option<&str>| {
         let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
-        let token = jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(&secrets[nth])).unwrap();
+        let token = token_algorithms::encode(&head, &claims, &EncodingKey::from_secret(&secrets[nth])).unwrap();
         code(keys.caller(&token, NOW))
     };
     const NOT: &str = "invalid_token";

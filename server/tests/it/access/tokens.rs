@@ -8,6 +8,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::auth::keys::{KeyScope, Keys, TokenKey, hash};
+use tidewire_server::http::auth::token_algorithms;
 
 pub const SERVER_KEY: &str = "tidewire_a-key-of-the-server";
 pub const READING_KEY: &str = "tidewire_a-key-that-reads";
@@ -41,7 +42,7 @@ fn seconds() -> f64 {
 }
 
 pub fn signed(claims: &Value, secret: &[u8]) -> String {
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(secret)).unwrap()
+    token_algorithms::encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(secret)).unwrap()
 }
 
 /// A token that is good for a while.

@@ -20,7 +20,7 @@ fn many_keys() -> Keys {
 fn signed(user: &str, kid: Option<&str>, secret: &[u8]) -> String {
     let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
     let claims = json!({"sub": user, "exp": NOW.0 / 1_000_000 + 9});
-    jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(secret)).unwrap()
+    token_algorithms::encode(&head, &claims, &EncodingKey::from_secret(secret)).unwrap()
 }
 
 /// Checks credentials of several clients, all at the same instant.
@@ -108,7 +108,7 @@ fn tokens_whose_signature_is_good_spend_nothing_of_the_budget_for_forged_ones() 
     let seconds = NOW.0 / 1_000_000;
     let of = |claims: &Value, kid: Option<&str>, secret: u8| {
         let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
-        jsonwebtoken::encode(&head, claims, &EncodingKey::from_secret(&[secret; 32])).unwrap()
+        token_algorithms::encode(&head, claims, &EncodingKey::from_secret(&[secret; 32])).unwrap()
     };
     for nth in 0..FORGED_SIGNATURES_AT_ONCE {
         let (user, exp) = (format!("user{nth}"), seconds + 9);
@@ -139,7 +139,7 @@ fn beside_a_flood(access: &Access, token: &str) -> &'static str {
     // The budget refills with time. If it did between the flood and the token, which then is invalid, it is tried again.
     for _ in 0..100 {
         let mut flood = (0..2 * FORGED_SIGNATURES_AT_ONCE)
-            .map(|nth| ask(&jsonwebtoken::encode(&Header::default(), &lasts, &forged(nth)).unwrap()));
+            .map(|nth| ask(&token_algorithms::encode(&Header::default(), &lasts, &forged(nth)).unwrap()));
         assert!(flood.any(|code| code == "too_many_denials"), "the budget is spent");
         let answer = ask(token);
         if answer != "invalid_token" {
@@ -187,7 +187,7 @@ fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
     };
     let claims = json!({"sub": "ann", "exp": 4_102_444_800_i64, "aud": "feeds"});
     let head = Header { kid: Some("2026".to_owned()), ..Header::new(Algorithm::HS256) };
-    let ann = jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(&SECRET)).unwrap();
+    let ann = token_algorithms::encode(&head, &claims, &EncodingKey::from_secret(&SECRET)).unwrap();
     for (before, after, expected) in [
         ((Some("feeds"), None), file(Some("feeds"), None, &[(77, None)]), "good"),
         ((Some("feeds"), None), file(Some("feeds"), None, &[(77, Some("2025"))]), "good"),
