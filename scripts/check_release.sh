@@ -50,7 +50,7 @@ done
 readelf -dlSW "$stage/tidewire" >"$work/elf" || fail "readelf cannot read the program"
 ! grep NEEDED "$work/elf" || fail "the program is linked dynamically"
 ! grep INTERP "$work/elf" || fail "the program needs an interpreter"
-! grep -E '\.(debug|symtab)' "$work/elf" || fail "the program is not stripped"
+! grep -E '\.(debug_(info|line|str)|symtab)' "$work/elf" || fail "the program is not stripped"
 names_no_folder_of_the_compilation "$stage/tidewire"
 tar -C "$work/unpacked" --no-same-owner -xzf "$out/$name-debug.tar.gz"
 names_no_folder_of_the_compilation "$work/unpacked/tidewire.debug"
@@ -70,7 +70,7 @@ if command -v debootstrap >/dev/null; then
     debian=target/debian
     if ! [ -d "$debian" ]; then
         rm -rf "$debian.new"
-        debootstrap --variant=minbase --include=systemd bookworm "$debian.new" >"$work/debootstrap.log" || fail "debootstrap: $(tail "$work/debootstrap.log")"
+        debootstrap --variant=minbase --include=systemd,procps bookworm "$debian.new" >"$work/debootstrap.log" || fail "debootstrap: $(tail "$work/debootstrap.log")"
         mv "$debian.new" "$debian"
     fi
     # shellcheck disable=SC2086  # A pattern.

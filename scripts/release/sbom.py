@@ -117,7 +117,7 @@ def license_texts(directory):
 
 def licenses(crates):
     """The text of each licence once, below the crates that it is of."""
-    metadata = json.loads(run(CARGO, "metadata", "--locked", "--format-version", "1"))
+    metadata = json.loads(run(CARGO, "metadata", "--locked", "--all-features", "--format-version", "1"))
     folders = {(each["name"], each["version"]): Path(each["manifest_path"]).parent for each in metadata["packages"]}
     of_text, without = {}, []
     for crate in sorted(crates):
