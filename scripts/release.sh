@@ -47,10 +47,12 @@ mapped=("$cargo_home=/cargo" "$root=/tidewire" "$(rustc --print sysroot)/lib/rus
 for each in "$cargo_home"/registry/src/*; do
     mapped+=("$each=/crates")
 done
-# By a compiler of the same name and not by CFLAGS, since OpenSSL writes the words of its compilation into the program.
+# By a compiler of the same name and not by CFLAGS, since OpenSSL writes the words of its compilation into the program. It also writes where
+# its plug-ins are, which a static program does not load.
 tools=${CARGO_TARGET_DIR:-$root/target}/release-tools
 mkdir -p "$tools"
-printf '#!/bin/sh\nexec %s "$@" %s\n' "$(command -v musl-gcc)" "${mapped[*]/#/-ffile-prefix-map=}" >"$tools/musl-gcc"
+plug_ins="-UENGINESDIR '-DENGINESDIR=\"/nonexistent\"' -UMODULESDIR '-DMODULESDIR=\"/nonexistent\"'"
+printf '#!/bin/sh\nexec %s "$@" %s\n' "$(command -v musl-gcc)" "${mapped[*]/#/-ffile-prefix-map=} $plug_ins" >"$tools/musl-gcc"
 chmod +x "$tools/musl-gcc"
 PATH=$(cd "$tools" && pwd):$PATH
 export PATH
