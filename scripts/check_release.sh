@@ -10,7 +10,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/release/lib.sh
 out=$(realpath "${1:-target/packages}")
-before=${2:-$out/tidewire_*_amd64.deb}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -73,8 +72,8 @@ if command -v debootstrap >/dev/null; then
         debootstrap --variant=minbase --include=systemd,procps bookworm "$debian.new" >"$work/debootstrap.log" || fail "debootstrap: $(tail "$work/debootstrap.log")"
         mv "$debian.new" "$debian"
     fi
-    # shellcheck disable=SC2086  # A pattern.
-    isolated scripts/release/check_debian.sh "$debian" $before "$out/tidewire_${version}_amd64.deb"
+    package=$out/tidewire_${version}_amd64.deb
+    isolated scripts/release/check_debian.sh "$debian" "${2:-$package}" "$package"
 else
     skip debootstrap "the Debian package"
 fi

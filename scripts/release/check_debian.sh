@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the package of a version before in a new Debian, starts the service as its unit says, upgrades, removes and purges it. systemd
-# does not run there: its part is to check the unit and to be told what is enabled.
+# does not run there: `systemd-analyze` checks the unit, and the test reads which units the package enables.
 #
 #   scripts/release/check_debian.sh ROOT BEFORE.deb FILE.deb WORK      in namespaces of its own; ROOT: made by debootstrap, is not changed
 set -euo pipefail

@@ -201,7 +201,7 @@ impl Serve {
     }
 }
 
-/// Logs the version and the main settings. `alone` has the storage settings of a server that is no node of a cluster.
+/// Logs the version and the main settings. `alone`: the storage settings, or none for a node of a cluster.
 fn say_what_starts(settings: &Settings, alone: Option<&StorageConfig>, access: &Access) {
     let keys = access.key_figures();
     let keys = keys.map_or_else(|| "none: every request is allowed".to_owned(), |keys| keys.len().to_string());

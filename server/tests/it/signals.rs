@@ -290,10 +290,10 @@ fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_s
     let start = || Program::spawn_with(&data, ("NOTIFY_SOCKET", &path));
 
     let program = start();
-    assert_eq!(told(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(told(), "READY=1\nSTATUS=serving");
     assert_eq!(program.get("/readyz").unwrap().0, 200);
     program.signal("TERM");
-    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: SIGTERM\n");
+    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: SIGTERM");
     assert!(program.ended().0.success());
 
     // Who cannot recover is never ready.
@@ -302,5 +302,21 @@ fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_s
     fs::write(journal, "damaged").unwrap();
     let (status, log) = start().ended();
     assert_eq!(status.code(), Some(1), "{log}");
-    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: the state cannot be recovered\n", "{log}");
+    assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: the state cannot be recovered", "{log}");
+}
+
+#[test]
+fn a_service_manager_that_reads_nothing_keeps_the_server_from_neither_starting_nor_stopping() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let _manager = UnixDatagram::bind(&path).unwrap();
+    // So many that the socket takes no more.
+    let others = UnixDatagram::unbound().unwrap();
+    others.set_nonblocking(true).unwrap();
+    while others.send_to(b"STATUS=of another", &path).is_ok() {}
+
+    let program = Program::spawn_with(&directory.path().join("data"), ("NOTIFY_SOCKET", &path));
+    until("it is ready", || program.get("/readyz").is_some_and(|(status, _)| status == 200));
+    program.signal("TERM");
+    assert!(program.ended().0.success());
 }

@@ -1,6 +1,7 @@
 //! The record of replies that may become visible when the post that they answer is known.
 //!
-//! The replies in memory tell it themselves. One that was archived does not come back with a snapshot, so all are stored if there is an archive.
+//! A start finds the replies that are in the snapshot as posts by these posts. Those that only the archive has would be missing, so beside an
+//! archive a snapshot has a record of each.
 
 use serde::{Deserialize, Serialize};
 
