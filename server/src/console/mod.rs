@@ -72,8 +72,10 @@ pub const ASSETS: &[Asset] = &[
     asset!("/docs", HTML, "docs.html"),
     asset!("/docs/docs.css", CSS, "docs.css"),
     asset!("/docs/docs.js", JAVASCRIPT, "docs.js"),
+    asset!("/docs/navigation.js", JAVASCRIPT, "navigation.js"),
     asset!("/docs/schemas.js", JAVASCRIPT, "schemas.js"),
     asset!("/docs/try.js", JAVASCRIPT, "try.js"),
+    asset!("/docs/examples.js", JAVASCRIPT, "examples.js"),
     asset!("/docs/snippets.js", JAVASCRIPT, "snippets.js"),
     asset!("/tidewire.js", JAVASCRIPT, "tidewire.js"),
 ];

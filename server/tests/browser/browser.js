@@ -12,7 +12,7 @@ import { REPOSITORY } from './server.js';
 
 const SCREENSHOTS = path.join(REPOSITORY, 'target/screenshots');
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
-const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+export const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
 
 const PROGRAM = process.env.TIDEWIRE_CHROMIUM ?? '/usr/bin/chromium';
 const FLAGS = [
@@ -85,12 +85,12 @@ export class Browser {
     return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join(' | ')}`);
   }
 
-  /** Takes pictures of the page in both themes and at two widths; returns what axe found, and what is wider than the page, in any of them. */
-  async look(name, fullPage = true) {
+  /** Takes pictures of the page in both themes and at these widths; returns what axe found, and what is wider than the page, in any of them. */
+  async look(name, fullPage = true, sizes = SIZES) {
     const { page } = this;
     const wrong = [];
     await mkdir(SCREENSHOTS, { recursive: true });
-    for (const [size, viewport] of Object.entries(SIZES)) {
+    for (const [size, viewport] of Object.entries(sizes)) {
       await page.setViewportSize(viewport);
       for (const colorScheme of ['light', 'dark']) {
         await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });

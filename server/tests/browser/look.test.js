@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { Browser } from './browser.js';
+import { Browser, SIZES } from './browser.js';
 import { Server } from './server.js';
 
 const FOLLOWERS = 40;
@@ -42,8 +42,8 @@ async function fill() {
   }
 }
 
-const isFine = async (name, fullPage) => {
-  assert.deepEqual(await browser.look(name, fullPage), []);
+const isFine = async (name, fullPage, sizes) => {
+  assert.deepEqual(await browser.look(name, fullPage, sizes), []);
   assert.deepEqual(browser.complaints, []);
 };
 
@@ -125,4 +125,20 @@ test('the page of the interface', async () => {
   await card.getByLabel('Answer').waitFor();
   await card.evaluate((element) => element.scrollIntoView());
   await isFine('docs', false);
+  // All that an operation may have.
+  for (const id of ['publish', 'watch', 'read_changes', 'erase_user']) await page.locator(`#${id}`).evaluate((element) => (element.open = true));
+  await isFine('docs-operations');
+});
+
+test('search and the menu in the page of the interface', async () => {
+  await page.goto(`${server.origin}/docs`);
+  await page.locator('.operation').first().waitFor();
+  await page.getByLabel('Find').fill('mute');
+  await isFine('docs-search', false);
+  await page.getByLabel('Find').fill('xylophone');
+  await isFine('docs-none', false);
+  await page.getByLabel('Find').fill('');
+  await page.setViewportSize(SIZES.phone);
+  await page.getByRole('button', { name: 'Menu' }).click();
+  await isFine('docs-menu', false, { phone: SIZES.phone });
 });

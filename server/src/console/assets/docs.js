@@ -1,16 +1,12 @@
 // The page of the interface: what /openapi.json says, to be read and tried.
 
 import { byId, element, say } from '/console/dom.js';
-import { schemaSection, typeOf } from '/docs/schemas.js';
+import { navigate } from '/docs/navigation.js';
+import { prose, schemaSection, typeOf } from '/docs/schemas.js';
 import { tryIt } from '/docs/try.js';
 
 /** In the order in which they are read. */
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
-
-/** Text with `code` in it. */
-function prose(text) {
-  return text.split('`').map((part, nth) => (nth % 2 ? element('code', {}, part) : part));
-}
 
 const paragraphs = (text) => text.split('\n\n').map((part) => element('p', {}, ...prose(part)));
 const example = (value) =>
@@ -23,19 +19,20 @@ function operationsOf(description) {
   );
 }
 
+/** A table of two columns, which fits into narrow windows; what does not scrolls inside it. */
+function table(title, first, rows) {
+  const head = [first, 'Meaning'].map((name) => element('th', { scope: 'col' }, name));
+  const row = ([name, meaning]) => element('tr', {}, element('th', { scope: 'row' }, ...name), element('td', {}, ...meaning));
+  const whole = element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows.map(row)));
+  return [element('h3', {}, title), element('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': title }, whole)];
+}
+
 function parameters(told) {
-  if (!told.parameters.length) return [];
-  const row = ({ name, in: place, required, description, schema }) =>
-    element(
-      'tr',
-      {},
-      element('th', { scope: 'row' }, element('code', {}, name), element('small', {}, required ? `${place}, needed` : place)),
-      element('td', {}, typeOf(schema)),
-      element('td', {}, ...prose(description)),
-    );
-  const head = ['Parameter', 'Type', 'Meaning'].map((name) => element('th', { scope: 'col' }, name));
-  const table = element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...told.parameters.map(row)));
-  return [element('h3', {}, 'Parameters'), element('div', { class: 'scroll' }, table)];
+  const row = ({ name, in: place, required, description, schema }) => [
+    [element('code', {}, name), element('small', {}, required ? `${place}, required` : place)],
+    [element('p', {}, ...prose(description)), element('p', { class: 'note' }, typeOf(schema))],
+  ];
+  return told.parameters.length ? table('Parameters', 'Parameter', told.parameters.map(row)) : [];
 }
 
 function content(of) {
@@ -52,47 +49,55 @@ function body(told) {
   return [element('h3', {}, title), ...content(of), element('p', { class: 'note' }, description)];
 }
 
-function headers(of) {
-  const told = ([name, { description, schema }]) =>
-    element('p', {}, 'Header ', element('code', {}, name), ': ', ...prose(description ?? ''), ' ', typeOf(schema));
-  return Object.entries(of ?? {}).map(told);
+function answer([status, { description, content: of }]) {
+  return element('li', {}, element('p', {}, element('b', {}, status), ' ', ...prose(description)), ...content(of));
 }
 
-/** An answer; of a refusal, its codes say more than an example. */
-function answer([status, { description, content: of, headers: sent, 'x-codes': codes = [] }]) {
-  const others = Object.fromEntries(Object.entries(of ?? {}).filter(([type]) => type !== 'application/problem+json'));
-  return element(
-    'li',
-    { class: status < 400 ? 'good' : 'bad' },
-    element('p', {}, element('b', {}, status), ' ', ...prose(description)),
-    codes.length ? element('p', { class: 'codes' }, ...codes.map((code) => element('code', {}, code))) : null,
-    ...content(others),
-    ...headers(sent),
+/** Refusals, all of them problem documents; what their headers mean once for all. */
+function errors(responses) {
+  const row = ([status, { description, 'x-codes': codes = [] }]) => [
+    [status],
+    [element('p', {}, ...prose(description)), element('p', { class: 'codes' }, ...codes.map((code) => element('code', {}, code)))],
+  ];
+  return responses.length ? [...table('Errors', 'Status', responses.map(row)), ...headers(responses)] : [];
+}
+
+/** Each header of these answers, with the statuses that have it. */
+function headers(responses) {
+  const statuses = {};
+  const meanings = {};
+  for (const [status, { headers: sent }] of responses) {
+    for (const [name, { description }] of Object.entries(sent ?? {})) {
+      (statuses[name] ??= []).push(status);
+      meanings[name] = description ? `: ${description}` : '';
+    }
+  }
+  return Object.keys(statuses).map((name) =>
+    element('p', { class: 'note' }, 'Header ', element('code', {}, name), ` of ${statuses[name].join(', ')}`, ...prose(meanings[name])),
   );
 }
 
-function closes(told) {
-  const socket = told['x-websocket'];
+function messages({ 'x-websocket': socket }) {
   if (!socket) return [];
-  const pairs = Object.entries(socket.closes);
-  return [
-    element('h3', {}, 'Messages'),
-    element('p', {}, typeOf(socket.messages)),
-    element('h3', {}, 'Close codes'),
-    element('dl', {}, ...pairs.flatMap(([code, says]) => [element('dt', {}, code), element('dd', {}, says)])),
-  ];
+  const closes = Object.entries(socket.closes).map(([code, says]) => [[code], [says]]);
+  return [element('h3', {}, 'Messages'), element('p', {}, typeOf(socket.messages)), ...table('Close codes', 'Code', closes)];
 }
 
 function inside(operation) {
   const { told } = operation;
+  const responses = Object.entries(told.responses);
+  const [good, bad] = [responses.filter(([status]) => status < 400), responses.filter(([status]) => status >= 400)];
   return [
-    ...paragraphs(told.description),
     ...tryIt(operation),
+    element('h3', {}, 'Details'),
+    ...paragraphs(told.description),
     ...parameters(told),
     ...body(told),
     element('h3', {}, 'Answers'),
-    element('ul', { class: 'answers' }, ...Object.entries(told.responses).map(answer)),
-    ...closes(told),
+    element('ul', { class: 'answers' }, ...good.map(answer)),
+    ...headers(good),
+    ...messages(told),
+    ...errors(bad),
   ];
 }
 
@@ -120,54 +125,18 @@ function group({ name, description }, operations) {
   return element('section', { 'aria-labelledby': title.id }, title, element('p', {}, description), ...cards);
 }
 
-function index(tags, operations) {
-  const link = ({ told }) => element('li', {}, element('a', { href: `#${told.operationId}` }, told.summary));
-  const list = ({ name }) => [
-    element('h2', {}, name),
-    element('ul', {}, ...operations.filter(({ told }) => told.tags.includes(name)).map(link)),
-  ];
-  return tags.flatMap(list);
-}
-
-/** Hides what does not have all the words in it. */
-function find(operations, words) {
-  let found = 0;
-  for (const { method, path, told } of operations) {
-    const text = `${method} ${path} ${JSON.stringify(told)}`.toLowerCase();
-    const isFound = words.every((word) => text.includes(word));
-    byId(told.operationId).hidden = !isFound;
-    document.querySelector(`#index a[href="#${told.operationId}"]`).parentElement.hidden = !isFound;
-    found += isFound ? 1 : 0;
-  }
-  for (const section of document.querySelectorAll('#operations > section')) {
-    section.hidden = !section.querySelector('.operation:not([hidden])');
-  }
-  say(byId('found'), words.length ? `${found} of ${operations.length} operations` : '');
-}
-
-/** Opens and shows what the address names. */
-function follow() {
-  const named = location.hash && byId(decodeURIComponent(location.hash.slice(1)));
-  if (!named) return;
-  named.hidden = false;
-  if (named.tagName === 'DETAILS') named.open = true;
-  named.scrollIntoView();
-  named.querySelector('summary')?.focus({ preventScroll: true });
-}
-
 async function show() {
   const answered = await fetch('/openapi.json');
   if (!answered.ok) throw new Error(`the server answered ${answered.status}`);
   const description = await answered.json();
   const operations = operationsOf(description);
   byId('version').textContent = description.info.version;
-  byId('about').append(...paragraphs(description.info.description));
-  byId('index').append(...index(description.tags, operations), element('p', {}, element('a', { href: '#schemas' }, 'Schemas')));
+  const [purpose, ...rules] = paragraphs(description.info.description);
+  const fold = element('details', {}, element('summary', {}, 'Rules for all requests: errors, ids, cursors, caching, clusters'), ...rules);
+  byId('about').append(purpose, fold);
   byId('operations').append(...description.tags.map((tag) => group(tag, operations)));
   byId('schemas').append(schemaSection(description.components.schemas));
-  byId('find').addEventListener('input', ({ target }) => find(operations, target.value.toLowerCase().split(/\s+/).filter(Boolean)));
-  addEventListener('hashchange', follow);
-  follow();
+  navigate(description.tags, operations);
 }
 
 byId('access').addEventListener('submit', (event) => event.preventDefault());

@@ -4,6 +4,11 @@ import { element } from '/console/dom.js';
 
 const nameOf = (ref) => ref.split('/').pop();
 
+/** Text with `code` in it. */
+export function prose(text) {
+  return text.split('`').map((part, nth) => (nth % 2 ? element('code', {}, part) : part));
+}
+
 /** What a value may be, in one line. */
 export function typeOf(schema) {
   const line = element('span', { class: 'type' });
@@ -24,7 +29,9 @@ function words(schema) {
 
 /** Bounds and default. */
 function limits(schema) {
-  const { minimum, maximum, minLength, maxLength, maxItems, default: otherwise } = schema;
+  const { minimum, minLength, maxLength, maxItems, default: otherwise } = schema;
+  // Beyond, digits of the number would be wrong, and the bound is that of 64 bits.
+  const maximum = Number.isSafeInteger(schema.maximum) ? schema.maximum : undefined;
   const said = [
     minimum !== undefined && maximum !== undefined ? `${minimum} to ${maximum}` : null,
     minimum !== undefined && maximum === undefined ? `at least ${minimum}` : null,
@@ -46,7 +53,7 @@ function fields(schema) {
       ' ',
       typeOf(of),
       isNeeded ? null : element('small', {}, 'may be missing'),
-      of.description ? element('small', {}, of.description) : null,
+      of.description ? element('small', {}, ...prose(of.description)) : null,
       ...inner(of),
     );
   });
@@ -69,7 +76,7 @@ export function schemaSection(schemas) {
       element(
         'div',
         {},
-        schema.description ? element('p', {}, schema.description) : null,
+        schema.description ? element('p', {}, ...prose(schema.description)) : null,
         element('p', {}, typeOf(schema)),
         schema.pattern ? element('p', {}, 'Pattern ', element('code', {}, schema.pattern)) : null,
         ...inner(schema),

@@ -174,35 +174,49 @@ export function pythonOf(value) {
 
 const LANGUAGES = [['curl', curl], ['TypeScript', typescript], ['Python', python]];
 
-/** The language that was chosen last, for all operations. */
+const CHOICE = 'tidewire-docs-language';
+
+/** The language that was chosen last, for all operations. A browser may refuse to store it, or have stored something else. */
 let chosen = 'curl';
+try {
+  const stored = localStorage.getItem(CHOICE);
+  if (LANGUAGES.some(([name]) => name === stored)) chosen = stored;
+} catch {}
+
+function choose(language) {
+  chosen = language;
+  try {
+    localStorage.setItem(CHOICE, language);
+  } catch {}
+  dispatchEvent(new Event('language'));
+}
+
+/** A button that copies the text of an element. */
+export function copyButton(source) {
+  const button = element('button', { type: 'button', class: 'quiet', 'aria-live': 'polite' }, 'Copy');
+  button.addEventListener('click', async () => {
+    // Without a secure context there is no clipboard: then the text is selected.
+    const isCopied = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
+    if (!isCopied) getSelection().selectAllChildren(source);
+    button.textContent = isCopied ? 'Copied' : 'Selected';
+    setTimeout(() => (button.textContent = 'Copy'), 2000);
+  });
+  return button;
+}
 
 /** The snippets of an operation. @param {() => Call} callOf what is asked now */
 export function snippets(callOf) {
   const code = element('code');
   const shown = element('pre', { tabindex: '0', 'aria-label': 'The call as code' }, code);
-  const copy = element('button', { type: 'button', class: 'quiet' }, 'Copy');
   const choices = LANGUAGES.map(([name]) => element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false' }, name));
   const update = () => {
     choices.forEach((button) => button.setAttribute('aria-pressed', String(button.textContent === chosen)));
     code.textContent = LANGUAGES.find(([name]) => name === chosen)[1](callOf());
   };
-  for (const button of choices) {
-    button.addEventListener('click', () => {
-      chosen = button.textContent;
-      dispatchEvent(new Event('language'));
-    });
-  }
+  for (const button of choices) button.addEventListener('click', () => choose(button.textContent));
   addEventListener('language', update);
   byId('key').addEventListener('input', update);
-  copy.addEventListener('click', async () => {
-    // Without a secure context there is no clipboard: then the text is selected.
-    const isCopied = await navigator.clipboard?.writeText(code.textContent).then(() => true, () => false);
-    if (!isCopied) getSelection().selectAllChildren(code);
-    copy.textContent = isCopied ? 'Copied' : 'Selected';
-    setTimeout(() => (copy.textContent = 'Copy'), 2000);
-  });
-  const bar = element('div', { class: 'languages', role: 'group', 'aria-label': 'Language' }, ...choices, copy);
+  const bar = element('div', { class: 'bar', role: 'group', 'aria-label': 'Language' }, ...choices, copyButton(code));
   update();
-  return { element: element('div', { class: 'snippets' }, bar, shown), update };
+  return { element: element('div', { class: 'framed snippets' }, bar, shown), update };
 }

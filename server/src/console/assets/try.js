@@ -1,21 +1,30 @@
 // Asking the server from the page, with the same call as code below.
 
 import { act, byId, confirmed, element } from '/console/dom.js';
-import { snippets } from '/docs/snippets.js';
+import { examplesFor, published } from '/docs/examples.js';
+import { copyButton, snippets } from '/docs/snippets.js';
 
 // Snapshots and the like may take minutes.
 const CHANGE_MAX_MS = 600_000;
 const READ_MAX_MS = 15_000;
 const SHOWN_CHARACTERS_MAX = 100_000;
-// What goes on without end cannot be shown as one answer.
-const ENDLESS = ['Live', 'Changes'];
+// Streams go on without end: what comes in so long is shown.
+const LISTEN_MS = 5_000;
+// Refused without, though it is in the query.
+const NEEDED = ['ids'];
 
 function field({ name, in: place, required, schema, example }) {
   const choices = schema.type === 'boolean' ? ['true', 'false'] : schema.enum;
   const attributes = { name: `${place}:${name}`, required };
   const input = choices
     ? element('select', attributes, element('option', { value: '' }, '–'), ...choices.map((value) => element('option', { value }, value)))
-    : element('input', { ...attributes, autocapitalize: 'none', spellcheck: 'false', placeholder: schema.default ?? example ?? '' });
+    : element('input', {
+        ...attributes,
+        autocapitalize: 'none',
+        spellcheck: 'false',
+        placeholder: schema.default ?? example,
+        value: place === 'path' || NEEDED.includes(name) ? example : null,
+      });
   return element('label', {}, element('span', {}, name, required ? ' *' : ''), input);
 }
 
@@ -75,44 +84,100 @@ function pretty(text, type) {
   }
 }
 
-async function ask({ method, url }, body, shown) {
+/** Sends the call, and shows its answer by `show(text, type)`. Fails with what the problem document says in short. */
+async function send({ id, method, url }, body, show) {
   const key = byId('key').value.trim();
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body) headers['Content-Type'] = 'application/json';
   const began = performance.now();
   const answer = await fetch(url, { method, headers, body: body || undefined, signal: AbortSignal.timeout(method === 'GET' ? READ_MAX_MS : CHANGE_MAX_MS) });
+  const type = answer.headers.get('Content-Type') ?? '';
+  if (answer.ok && type.startsWith('text/event-stream')) return firstEvents(answer, (text) => show(text, type));
   const text = await answer.text();
-  const took = Math.round(performance.now() - began);
-  const answered = pretty(text, answer.headers.get('Content-Type') ?? '');
-  shown.hidden = answered === '';
-  shown.textContent = answered.length > SHOWN_CHARACTERS_MAX ? `${answered.slice(0, SHOWN_CHARACTERS_MAX)}\n…` : answered;
+  const took = `in ${Math.round(performance.now() - began)} ms`;
+  show(pretty(text, type), type);
+  if (id === 'publish' && answer.ok) published(JSON.parse(text).id);
   const again = answer.headers.get('Retry-After');
-  return `${answer.status} ${answer.statusText} in ${took} ms${again ? `; try again in ${again} s` : ''}`;
+  const says = `${answer.status} ${answer.statusText} ${took}${again ? `; try again in ${again} s` : ''}`;
+  if (type.startsWith('application/problem+json')) throw new Error(`${says}: ${JSON.parse(text).detail}`);
+  return says;
+}
+
+async function firstEvents(answer, show) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const end = setTimeout(() => reader.cancel(), LISTEN_MS);
+  let text = '';
+  for (let part = await reader.read(); !part.done; part = await reader.read()) show((text += part.value));
+  clearTimeout(end);
+  return `${answer.status} ${answer.statusText}; the first ${LISTEN_MS / 1000} s of the stream`;
+}
+
+function firstMessages({ url }, show) {
+  if (byId('key').value.trim()) throw new Error('A browser cannot send a key or token with a WebSocket: try the server-sent events.');
+  return new Promise((resolve, reject) => {
+    const socket = new WebSocket(url.replace(/^http/, 'ws'));
+    const end = setTimeout(() => socket.close(), LISTEN_MS);
+    let text = '';
+    socket.onmessage = ({ data }) => show((text += `${data}\n`), 'application/json');
+    socket.onclose = ({ code, reason }) => {
+      clearTimeout(end);
+      if (text) resolve(`101 Switching Protocols; the first ${LISTEN_MS / 1000} s of the connection`);
+      else reject(new Error(`The connection ended with ${code} ${reason}`));
+    };
+  });
+}
+
+/** Where an answer is shown: its type, a button that copies it, its text. */
+function answerBox() {
+  const type = element('code');
+  const text = element('pre', { tabindex: '0', 'aria-label': 'Answer' });
+  const box = element('div', { class: 'framed', hidden: true }, element('div', { class: 'bar' }, type, copyButton(text)), text);
+  const show = (shown, of) => {
+    box.hidden = shown === '';
+    type.textContent = of;
+    text.textContent = shown.length > SHOWN_CHARACTERS_MAX ? `${shown.slice(0, SHOWN_CHARACTERS_MAX)}\n…` : shown;
+  };
+  return { box, show };
+}
+
+/** Puts examples where nobody has typed anything. */
+function fill(form, examples) {
+  for (const input of form.querySelectorAll('input')) {
+    const value = examples[input.name.split(':')[1]];
+    if (!value || input.value !== input.defaultValue) continue;
+    input.defaultValue = value;
+    input.value = value;
+  }
 }
 
 /** A form that asks, and the same call as code. */
 export function tryIt(operation) {
-  const { method, path, told } = operation;
-  const isEndless = ENDLESS.includes(told.tags[0]);
+  const { method, told } = operation;
   const isChange = method !== 'get';
   const name = isChange ? `Send ${method.toUpperCase()}` : 'Try it';
   const button = element('button', { type: 'submit', class: method === 'delete' ? 'danger' : 'primary' }, name);
   const hint = element('span', { class: 'note' }, isChange ? 'This changes what the server has.' : '');
   const note = element('p', { class: 'note', role: 'status' });
-  const shown = element('pre', { tabindex: '0', hidden: true, 'aria-label': 'Answer' });
+  const { box, show } = answerBox();
   const inputs = told.parameters.filter(({ in: place }) => place !== 'header').map(field);
-  const body = bodyField(told);
-  const fields = element('div', { class: 'fields' }, ...inputs, body);
-  const send = isEndless ? [] : [element('p', { class: 'actions' }, button, hint), note, shown];
-  const form = element('form', { class: 'try', autocomplete: 'off' }, fields, ...send);
+  const fields = element('div', { class: 'fields' }, ...inputs, bodyField(told));
+  const form = element('form', { class: 'try', autocomplete: 'off' }, fields, element('p', { class: 'actions' }, button, hint), note, box);
   const code = snippets(() => callOf(operation, form, true));
   form.addEventListener('input', code.update);
+  examplesFor(operation, (examples) => {
+    fill(form, examples);
+    code.update();
+  });
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
-    if (isEndless) return;
-    const text = `${method.toUpperCase()} ${callOf(operation, form, false).url.slice(location.origin.length)} is sent to this server. It cannot be taken back.`;
+    const call = callOf(operation, form, false);
+    const text = `${method.toUpperCase()} ${call.url.slice(location.origin.length)} is sent to this server. It cannot be taken back.`;
     if (method === 'delete' && !(await confirmed('Send this?', text, 'Send'))) return;
-    act(button, note, () => ask(callOf(operation, form, false), form.elements.body?.value.trim(), shown));
+    act(button, note, async () => {
+      show('', '');
+      const isSocket = 'x-websocket' in told;
+      return isSocket ? firstMessages(call, show) : send(call, form.elements.body?.value.trim(), show);
+    });
   });
-  return [element('h3', {}, isEndless ? `Use ${path}` : 'Try it'), form, element('h3', {}, 'As code'), code.element];
+  return [element('h3', {}, 'Try it'), form, element('h3', {}, 'As code'), code.element];
 }
