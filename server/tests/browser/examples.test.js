@@ -1,8 +1,6 @@
 // The page of the examples, by the commands that it has at its beginning.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,24 +8,10 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { Browser } from './browser.js';
-import { REPOSITORY, freePort } from './server.js';
+import { PROGRAM, Programs, REPOSITORY, freePort } from './server.js';
 
-const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
-const START_MAX_MS = 30_000;
-
-const children = [];
+const programs = new Programs();
 let browser, server, pages, directory;
-
-/** Starts a program, and waits until it answers. */
-async function start(program, words, url) {
-  const child = spawn(program, words, { stdio: 'ignore', cwd: REPOSITORY });
-  children.push(child);
-  const began = Date.now();
-  while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
-    assert.ok(child.exitCode === null && Date.now() - began < START_MAX_MS, `${program} does not answer`);
-    await sleep(50);
-  }
-}
 
 before(async () => {
   // The commands as they are printed, with ports that are free, and a program that is built.
@@ -42,18 +26,14 @@ before(async () => {
   await writeFile(path.join(directory, 'feed.html'), text.replace(at, server));
   await writeFile(path.join(directory, 'alone.html'), text.replace(at, 'http://127.0.0.1:9'));
   const words = (line) => line.replaceAll('8000', own).replace('--directory examples', `--directory ${directory}`).split(' ');
-  await start(PROGRAM, [...words(demo), '--listen', `127.0.0.1:${port}`], `${server}/readyz`);
-  await start('python3', words(serving), `http://127.0.0.1:${own}/feed.html`);
+  await programs.start(PROGRAM, [...words(demo), '--listen', `127.0.0.1:${port}`], `${server}/readyz`);
+  await programs.start('python3', words(serving), `http://127.0.0.1:${own}/feed.html`);
   browser = await Browser.open(pages);
 });
 
 after(async () => {
   await browser?.close();
-  for (const child of children) {
-    const ended = once(child, 'exit');
-    child.kill();
-    await ended;
-  }
+  await programs.stop();
   if (directory) await rm(directory, { recursive: true });
 });
 

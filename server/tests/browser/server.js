@@ -10,8 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 export const REPOSITORY = fileURLToPath(new URL('../../..', import.meta.url));
-const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
+export const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
 const START_MAX_MS = 30_000;
+/** Without the settings of whoever runs the tests, which are not the server's. */
+export const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
 
 export async function freePort() {
   const probe = createServer().listen(0, '127.0.0.1');
@@ -19,6 +21,31 @@ export async function freePort() {
   const { port } = probe.address();
   probe.close();
   return port;
+}
+
+/** Programs beside the server, or the server by a command that is printed somewhere. */
+export class Programs {
+  #children = [];
+
+  /** Starts one, and waits until it answers. */
+  async start(program, words, url, options = {}) {
+    const child = spawn(program, words, { stdio: 'ignore', cwd: REPOSITORY, env: ENVIRONMENT, ...options });
+    this.#children.push(child);
+    const began = Date.now();
+    while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
+      if (child.exitCode !== null || Date.now() - began > START_MAX_MS) throw new Error(`${program} does not answer`);
+      await sleep(50);
+    }
+  }
+
+  /** Ends all of them. */
+  async stop() {
+    for (const child of this.#children.filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null)) {
+      const ended = once(child, 'exit');
+      child.kill();
+      await ended;
+    }
+  }
 }
 
 export class Server {
@@ -53,9 +80,7 @@ export class Server {
   /** Starts the program, on what an earlier run has left. */
   async run() {
     const words = ['serve', '--listen', `127.0.0.1:${this.#port}`, '--data-dir', path.join(this.#directory, 'data'), ...this.#words];
-    // Settings of whoever runs the tests are not the server's.
-    const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
-    this.#child = spawn(PROGRAM, words, { stdio: 'ignore', env });
+    this.#child = spawn(PROGRAM, words, { stdio: 'ignore', env: ENVIRONMENT });
     const began = Date.now();
     while (!(await this.#isReady())) {
       if (this.#child.exitCode !== null) throw new Error(`${PROGRAM} ended with ${this.#child.exitCode}`);
