@@ -1,4 +1,4 @@
-// The page of the examples, by the commands that it has at its beginning.
+// The page of the examples, by the commands that it has at its beginning, and the page of the README.
 
 import assert from 'node:assert/strict';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -25,6 +25,13 @@ before(async () => {
   assert.equal(text.split(at).length, 2);
   await writeFile(path.join(directory, 'feed.html'), text.replace(at, server));
   await writeFile(path.join(directory, 'alone.html'), text.replace(at, 'http://127.0.0.1:9'));
+  // The page of the README, with the origin of that server in both places.
+  const part = (await readFile(path.join(REPOSITORY, 'README.md'), 'utf8')).split('\n## ').find((text) => text.startsWith('In a browser'));
+  const [, readme] = /```html\n(.*?)```/s.exec(part);
+  assert.equal(readme.split(at).length, 3);
+  const origin = / --cors-origins \S+/.exec(demo)[0];
+  assert.ok(part.includes(origin), `the README has ${origin}, too`);
+  await writeFile(path.join(directory, 'readme.html'), readme.replaceAll(at, server));
   const words = (line) => line.replaceAll('8000', own).replace('--directory examples', `--directory ${directory}`).split(' ');
   await programs.start(PROGRAM, [...words(demo), '--listen', `127.0.0.1:${port}`], `${server}/readyz`);
   await programs.start('python3', words(serving), `http://127.0.0.1:${own}/feed.html`);
@@ -57,4 +64,19 @@ test('without a server, or one that does not allow its origin, the page says wha
   const { page } = browser;
   await page.goto(`${pages}/alone.html`);
   await page.locator('#state', { hasText: '--cors-origins http://localhost' }).waitFor();
+});
+
+test('the page of the README shows a live feed from another web server than Tidewire', async () => {
+  const { page } = browser;
+  const ask = async (method, place, body) => {
+    const headers = { 'Content-Type': 'application/json' };
+    const answer = await fetch(`${server}/v1/${place}`, { method, headers, body: body && JSON.stringify(body) });
+    assert.ok(answer.ok, await answer.text());
+  };
+  await ask('PUT', 'users/ann/following/bob');
+  await page.goto(`${pages}/readme.html`);
+  for (const text of ['first', 'second']) {
+    await ask('POST', 'posts', { author: 'bob', body: { text } });
+    await page.locator('pre', { hasText: `bob: ${text}` }).waitFor();
+  }
 });
