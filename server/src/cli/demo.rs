@@ -1,8 +1,9 @@
-//! `tidewire demo`: a server with a small generated data set, whose users publish, read, follow, mute and watch.
+//! `tidewire demo`: a server with a small generated data set, whose users publish, read, follow, mute and watch. Its data directory is
+//! temporary.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,20 @@ use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld, PEOPLE};
 use crate::cli::serve::raise_open_files;
 use crate::cli::settings::{listen_address, reachable};
 use crate::cli::{Outcome, terminal};
+use crate::console::PATH as OVERVIEW;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::{Access, AccessOptions, mint};
 use crate::http::serve;
 use crate::http::state::HttpState;
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::recovery::RecoveryProgress;
+use tidewire::storage::error::StorageError;
+use tidewire::storage::journal::Durability;
+use tidewire::storage::journal::writer::JournalOptions;
 
 /// Number of posts at the start, one for each minute before the start.
 const POSTS_BEFORE: u64 = 400;
@@ -68,7 +74,13 @@ impl Demo {
         let listen = listener.local_addr()?;
         let celebrity = NonZeroU64::new(CELEBRITY_FOLLOWERS).map_or(CelebrityPolicy::PushAll, CelebrityPolicy::Above);
         let config = EngineConfig { celebrity, active_window: ACTIVE_WINDOW, ..EngineConfig::default() };
-        let engine = Engine::start(config);
+        let directory = {
+            let mut directory = tempfile::Builder::new();
+            #[cfg(unix)]
+            directory.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+            directory.prefix("tidewire-demo-").tempdir()?
+        };
+        let engine = open(config, directory.path())?;
         System::new().block_on(async move {
             let mut world = DemoWorld::new(1);
             populate(&engine, &mut world).await?;
@@ -83,6 +95,13 @@ impl Demo {
     }
 }
 
+/// Opens an engine on an empty directory. Nothing in it outlives the demo, so that nobody has to wait for the disk.
+fn open(config: EngineConfig, directory: &Path) -> Result<Engine, StorageError> {
+    let journal = JournalOptions { durability: Durability::EverySecond, ..JournalOptions::default() };
+    let storage = StorageConfig { directory: directory.to_owned(), journal, ..StorageConfig::default() };
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).map(|(engine, _)| engine)
+}
+
 async fn populate(engine: &Engine, world: &mut DemoWorld) -> Result<(), Error> {
     engine.follow(world.follows()).await?;
     let now = SystemClock.now();
@@ -95,27 +114,18 @@ async fn populate(engine: &Engine, world: &mut DemoWorld) -> Result<(), Error> {
 
 fn introduce(world: &DemoWorld, listen: SocketAddr) {
     let (reader, celebrity) = (world.reader(), world.celebrity());
-    let requests = [
-        (format!("users/{reader}/feed?limit=5"), "somebody's feed"),
-        (format!("users/{celebrity}/posts?limit=5"), "the page of a celebrity, whose posts are pulled"),
-        ("stats".to_owned(), "what the server is doing"),
-    ]
-    .map(|(path, what)| format!("  http://{listen}/v1/{path:<30} {what}"))
-    .join("\n");
     terminal::print_line(&format!(
         "\
-The console: http://{listen}/console
+The console: http://{listen}{OVERVIEW}
+A reader with much to show: http://{listen}/console/readers?user={reader}
 
-It shows a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity; a third of the people never
-read, so nothing is pushed to them; about once a minute many repost the same post. Three requests to try:
+It is a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity, whose posts are pulled; a third
+of the people never read, so nothing is pushed to them; about once a minute many repost the same post. Two commands to try:
 
-{requests}
-
-Publish something yourself:
-
+  curl 'http://{listen}/v1/users/{reader}/feed?limit=3'
   curl -X POST http://{listen}/v1/posts -H 'Content-Type: application/json' \\
        -d '{{\"author\":\"{celebrity}\",\"body\":{{\"text\":\"hello\"}}}}'
 
-Ctrl-C stops it."
+Ctrl-C stops it, and removes its data."
     ));
 }

@@ -2,14 +2,15 @@
 //!
 //! Responsible for:
 //! - publishing, following, muting, reading pages and watching live, over HTTP like any other client, at a rate that leaves a core mostly
-//!   idle; many reposts of one post now and then;
+//!   idle; many reposts of one post now and then; one client that is too slow for what it is sent;
 //! - deleting its oldest posts, so that the demo does not fill the memory.
 //!
 //! Not responsible for:
 //! - who the people are, and what they follow at the start (`cli::demo_world`).
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use std::{io, thread};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
+use socket2::{Domain, Protocol, Socket, Type};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use ureq::http::{Method, Request};
@@ -61,6 +63,11 @@ const WATCHERS: u64 = 10;
 const WATCH_SECONDS: Range<u64> = 10..60;
 const BREAK_SECONDS: Range<u64> = 1..30;
 
+/// Bytes of the receive buffer of the slow client, and the time after which it gives up. The server disconnects it before, as soon as its own
+/// buffer of half a megabyte is full, which takes about eight minutes.
+const SLOW_BUFFER_BYTES: usize = 2_048;
+const SLOW_SECONDS: u64 = 1_200;
+
 /// Pause after a request that got no answer.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
@@ -87,6 +94,7 @@ impl DemoLoad {
         for nth in 0..WATCHERS {
             run(format!("demo-watcher-{nth}"), people.clone(), world.reseeded(3 + nth), watch)?;
         }
+        run("demo-slow-client".to_owned(), people, world.reseeded(3 + WATCHERS), dawdle)?;
         Ok(Self { ended })
     }
 }
@@ -137,6 +145,25 @@ impl People {
             Some(json) => self.agent.run(request.header(CONTENT_TYPE, "application/json").body(json.to_string())?),
             None => self.agent.run(request.body(())?),
         }
+    }
+
+    /// Opens the event stream of a reader by hand, as no client library is so bad, and leaves what comes in the buffers of the system.
+    fn watch_without_reading(&self, reader: &str) -> io::Result<()> {
+        let host = self.base.trim_start_matches("http://");
+        let address = host.parse::<SocketAddr>().map_err(io::Error::other)?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // Set before it connects, so that the server is told of no more.
+        socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
+        socket.connect(&address.into())?;
+        let mut connection = TcpStream::from(socket);
+        let authorization =
+            self.authorization.iter().map(|key| format!("Authorization: {key}\r\n")).collect::<String>();
+        write!(connection, "GET /v1/users/{reader}/events HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n")?;
+        let until = Instant::now() + Duration::from_secs(SLOW_SECONDS);
+        while Instant::now() < until && !self.is_over() {
+            pause(RETRY_PERIOD);
+        }
+        Ok(())
     }
 
     /// Publishes a post. Returns its id if it was accepted.
@@ -251,6 +278,15 @@ fn watch(people: &People, world: &mut DemoWorld) {
         }
         // Closes the connection.
         drop(lines);
+        pause(Duration::from_secs(world.number(BREAK_SECONDS)));
+    }
+}
+
+/// Watches a busy feed and does not read what comes, until the server ends that.
+fn dawdle(people: &People, world: &mut DemoWorld) {
+    while !people.is_over() {
+        // Whatever ends it, there is another one after a while.
+        let _ = people.watch_without_reading(world.slow_reader().as_str());
         pause(Duration::from_secs(world.number(BREAK_SECONDS)));
     }
 }

@@ -62,6 +62,11 @@ impl DemoWorld {
         &self.people[7]
     }
 
+    /// Returns a user who follows everybody, and whose client is too slow for it.
+    pub fn slow_reader(&self) -> &SourceId {
+        &self.people[PEOPLE - 1]
+    }
+
     /// Draws any user but the celebrity.
     pub fn somebody(&mut self) -> SourceId {
         self.one_of(1..PEOPLE)
@@ -107,6 +112,7 @@ impl DemoWorld {
             let tag = TAGS[self.draw.usize(..TAGS.len())];
             edges.push(self.edge(follower, id(&format!("tag:{tag}"))));
         }
+        edges.extend((0..PEOPLE - 1).map(|source| self.edge(PEOPLE - 1, self.people[source].clone())));
         edges
     }
 
