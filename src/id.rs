@@ -43,6 +43,9 @@ pub enum SourceIdError {
     /// The text is empty.
     #[error("an id must have at least 1 character")]
     Empty,
+    /// The text is a tag or a topic without a name.
+    #[error("an id that begins with {TAG_PREFIX} or {TOPIC_PREFIX} must go on with a name")]
+    NoName,
     /// The text is longer than the limit.
     #[error("an id may have at most {SOURCE_ID_BYTES_MAX} characters, this one has {length}")]
     TooLong {
@@ -73,6 +76,9 @@ impl SourceId {
     pub fn new(text: &str) -> Result<Self, SourceIdError> {
         if matches!(text, "." | "..") {
             return Err(SourceIdError::PathStep);
+        }
+        if matches!(text, TAG_PREFIX | TOPIC_PREFIX) {
+            return Err(SourceIdError::NoName);
         }
         Self::stored(text)
     }
@@ -310,6 +316,8 @@ mod tests {
             ("é", SourceIdError::BadCharacter { found: 'é', at: 0 }),
             ("a\0", SourceIdError::BadCharacter { found: '\0', at: 1 }),
             (one_over.as_str(), SourceIdError::TooLong { length }),
+            ("tag:", SourceIdError::NoName),
+            ("topic:", SourceIdError::NoName),
             (".", SourceIdError::PathStep),
             ("..", SourceIdError::PathStep),
         ] {

@@ -7,18 +7,22 @@ use std::time::Duration;
 
 use crate::backup::run::Backups;
 use crate::backup::{BackupOptions, url::BackupUrl};
-use crate::cli::{Outcome, terminal};
+use crate::cli::Outcome;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
+use tidewire::storage::identity;
 
 /// Arguments of `tidewire backup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Backup {
     /// Data directory; no server may use it meanwhile
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "data_dir")]
+    dir: Option<PathBuf>,
+    /// The same, as the option of `serve`
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    data_dir: Option<PathBuf>,
     /// Store for the backup; the environment has the credentials of S3
     #[arg(long, value_name = "URL")]
     to: BackupUrl,
@@ -26,10 +30,14 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn run(self) -> Outcome {
-        if !self.data_dir.is_dir() {
-            return Ok(terminal::refuse(&format!("{} is no directory", self.data_dir.display())));
+        let directory = self.dir.or(self.data_dir).unwrap_or_default();
+        // Each data directory has its identity from the start on. Another one would become an empty data directory.
+        if !directory.join(identity::FILE).is_file() {
+            return Err(
+                format!("{} is no data directory: it has no file {}", directory.display(), identity::FILE).into()
+            );
         }
-        let storage = StorageConfig { directory: self.data_dir, ..StorageConfig::default() };
+        let storage = StorageConfig { directory, ..StorageConfig::default() };
         let (config, clock) = (EngineConfig::default(), Arc::new(SystemClock));
         let (engine, _) = Engine::open(config, &storage, clock, &RecoveryProgress::default())?;
         // Nothing is removed: old backups are the business of the server that makes them.

@@ -119,7 +119,12 @@ impl Check {
         Ok(match (wrong.is_empty(), unusable.is_empty()) {
             (false, _) => ExitCode::from(2),
             (true, false) => ExitCode::FAILURE,
-            (true, true) => ExitCode::SUCCESS,
+            (true, true) => {
+                if !self.json {
+                    terminal::warn("no errors");
+                }
+                ExitCode::SUCCESS
+            }
         })
     }
 }

@@ -106,6 +106,11 @@ impl Format for PostLines {
         }
         // In a batch, anything else would make the posts beside it unreadable.
         let checked = serde_json::from_str::<&RawValue>(&text);
+        if !has_begun && checked.is_err() && !begins.starts_with('{') {
+            let why =
+                "expected one post a line (NDJSON), found something else; docs/tools.md makes lines of a CSV file";
+            return Err(Unusable::File(why.to_owned()));
+        }
         checked.map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
         let KnownFields { id, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };

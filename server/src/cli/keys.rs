@@ -38,7 +38,7 @@ pub(crate) struct Token {
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     expires: Span,
 
-    /// Scope of the token: read only, or read and write [default: both]
+    /// Scope of the token: read only, or read and write [default: write]
     #[arg(long)]
     scope: Option<Scope>,
 

@@ -125,10 +125,12 @@ impl Report {
         let seconds = self.began.elapsed().as_secs_f64();
         let rate = self.done() as f64 / seconds.max(0.001);
         let stopped = if form.is_whole { "" } else { "stopped early: " };
+        let lines = if refused == 1 { "line" } else { "lines" };
+        let what = if created == 1 { what.trim_end_matches('s') } else { what };
         terminal::print_line(&match form.is_dry_run {
-            true => format!("{stopped}would send {created} {what}, {refused} lines refused; nothing was sent"),
+            true => format!("{stopped}would send {created} {what}, {refused} {lines} refused; nothing was sent"),
             false => format!(
-                "{stopped}{created} {what} created, {existing} existing, {refused} lines refused, in {seconds:.1} s ({rate:.0}/s)"
+                "{stopped}{created} {what} created, {existing} existing, {refused} {lines} refused, in {seconds:.1} s ({rate:.0}/s)"
             ),
         });
     }

@@ -161,7 +161,7 @@ pub(crate) struct Remote {
     #[command(flatten)]
     access: ServerAccess,
 
-    /// Time after which the command gives up, also while the server is overloaded
+    /// Time after which the command gives up, also while the server is overloaded. It does not end a watch that is connected
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     timeout: Span,
 }

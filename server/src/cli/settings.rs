@@ -37,8 +37,8 @@ use crate::http::tls::Certificate;
 pub use archive::{OldPosts, RemoteAccess};
 pub use error::SettingsError;
 use values::listen_address_in_toml;
-pub(crate) use values::reachable;
 pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, LogLevel, Span, SyncPolicy, listen_address};
+pub(crate) use values::{reachable, whole_number};
 
 /// Maximum bytes of a settings file.
 const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -75,11 +75,11 @@ pub struct Settings {
     pub proxies: Option<Proxies>,
 
     /// Connections of one address (of IPv6: of one network of 64 bits); beyond it, a new connection closes the one that has been idle longest; if none is idle, it is refused [connections, default: a quarter of all]
-    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS", value_parser = whole_number)]
     pub connections_per_address_max: Option<NonZeroUsize>,
 
     /// Live connections at the same time, at most; no more than open files allow [default: 100000]
-    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS", value_parser = whole_number)]
     pub live_max: Option<NonZeroUsize>,
 
     /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: nothing is compressed]
@@ -111,7 +111,7 @@ pub struct Settings {
     pub token_lifetime_max: Option<Span>,
 
     /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
-    #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS")]
+    #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS", value_parser = whole_number)]
     pub inbox_posts: Option<NonZeroUsize>,
 
     /// Age at which posts leave inboxes; they stay in the feed [duration, default: none]
@@ -123,7 +123,7 @@ pub struct Settings {
     pub celebrity_followers: Option<Celebrity>,
 
     /// Sources one reader may follow [sources, default: 5000]
-    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES", value_parser = whole_number)]
     pub following_max: Option<NonZeroUsize>,
 
     /// How long a reader stays awake after its last read [duration, default: 7d]
@@ -131,7 +131,7 @@ pub struct Settings {
     pub active_window: Option<Span>,
 
     /// Readers awake at the same time [readers, default: 2000000]
-    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS")]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS", value_parser = whole_number)]
     pub active_readers_max: Option<NonZeroUsize>,
 
     /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
@@ -143,7 +143,7 @@ pub struct Settings {
     pub pull_budget: Option<Span>,
 
     /// Threads that readers are spread over [threads, default: one for each core]
-    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS")]
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS", value_parser = whole_number)]
     pub shards: Option<NonZeroUsize>,
 
     /// Memory that posts may take; close to it older ones go to the archive [size, default: a quarter of this machine's or container's memory, at most 8GiB]
@@ -151,7 +151,7 @@ pub struct Settings {
     pub store_bytes_max: Option<Bytes>,
 
     /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS", value_parser = whole_number)]
     pub outbox_posts: Option<NonZeroUsize>,
 
     /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: half of this machine's or container's memory, at most 16GiB]
@@ -159,28 +159,28 @@ pub struct Settings {
     pub graph_bytes_max: Option<Bytes>,
 
     /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES", value_parser = whole_number)]
     pub sources_max: Option<NonZeroUsize>,
 
     /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES", value_parser = whole_number)]
     pub edges_max: Option<NonZeroUsize>,
 
     /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS", value_parser = whole_number)]
     pub reposts_max: Option<NonZeroUsize>,
 
     /// Deliveries that may be pending; beyond it publishing is refused [deliveries, default:
     /// 2097152 for each shard]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES", value_parser = whole_number)]
     pub fanout_backlog_max: Option<NonZeroUsize>,
 
     /// Requests that read, at the same time; more are refused [requests, default: 1024]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS", value_parser = whole_number)]
     pub reads_max: Option<NonZeroUsize>,
 
     /// Requests that write, at the same time; more are refused [requests, default: 4096]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS", value_parser = whole_number)]
     pub writes_max: Option<NonZeroUsize>,
 
     /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3520000, default: 256MiB]

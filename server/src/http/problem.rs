@@ -8,6 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
+use tracing::warn;
 
 use tidewire::error::{Error, FollowRefusal};
 use tidewire::limits::QUARANTINE;
@@ -313,6 +314,37 @@ impl From<Error> for Problem {
             problem.0.errors = refusals.iter().map(refused).collect();
         }
         problem
+    }
+}
+
+/// What failed inside the server of the parts of one request. Dropping it logs that in one line: a full disk fails all parts.
+pub(super) struct Failures {
+    parts: &'static str,
+    count: usize,
+    first: Option<String>,
+}
+
+impl Failures {
+    /// Begins without any. `parts` is what the log calls them.
+    pub(super) fn of(parts: &'static str) -> Self {
+        Self { parts, count: 0, first: None }
+    }
+
+    /// Notes the problem of one part, and returns it.
+    pub(super) fn noted(&mut self, problem: Problem) -> Problem {
+        if let Some(cause) = problem.inside() {
+            self.count += 1;
+            self.first.get_or_insert_with(|| cause.to_owned());
+        }
+        problem
+    }
+}
+
+impl Drop for Failures {
+    fn drop(&mut self) {
+        if let Some(cause) = &self.first {
+            warn!(cause, failed = self.count, "{} of a request failed", self.parts);
+        }
     }
 }
 

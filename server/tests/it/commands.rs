@@ -93,3 +93,47 @@ fn a_terminal_gets_colours_unless_its_user_wants_none() {
     let plain = at_a_terminal("1");
     assert!(plain.contains("serving on") && !is_coloured(&plain), "{plain}");
 }
+
+#[test]
+fn a_backup_of_a_directory_that_has_no_data_is_refused_and_leaves_it_as_it_is() {
+    let (directory, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(directory.path().join("notes.txt"), "mine").unwrap();
+    let to = format!("file://{}", store.path().display());
+    let back_up = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_tidewire")).arg("backup").args(arguments).args(["--to", &to]).output().unwrap()
+    };
+    let place = directory.path().to_str().unwrap();
+    let below = format!("{place}/nowhere");
+    for arguments in [&[place][..], &["--data-dir", place], &[&below]] {
+        let output = back_up(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("{} is no data directory", arguments.last().unwrap())), "{said}");
+    }
+    let names = |path: &std::path::Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let (left, stored): (Vec<_>, Vec<_>) = (names(directory.path()), names(store.path()));
+    assert_eq!((left, stored), (vec!["notes.txt".into()], vec![]));
+    let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+    Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &RecoveryProgress::default())
+        .unwrap()
+        .0
+        .shutdown();
+    for arguments in [&[place][..], &["--data-dir", place]] {
+        let output = back_up(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(back_up(&[place, "--data-dir", place]).status.code(), Some(2));
+    assert_eq!(back_up(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_number_that_must_not_be_zero_is_refused_in_words() {
+    for arguments in
+        [&["feed", "ann", "--limit", "0"][..], &["serve", "--inbox-posts", "x"], &["serve", "--live-max=-1"]]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("expected a whole number from 1"), "{said}");
+    }
+}

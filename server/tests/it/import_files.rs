@@ -40,10 +40,10 @@ async fn an_import_publishes_posts_in_the_order_of_its_file() {
     writeln!(lines, r#"{{"id":"903","author":"dan","body":3}}"#).unwrap();
     writeln!(lines, r#"{{"id":"903","author":"eve","body":3}}"#).unwrap();
     let ran = import(directory.path(), "posts", &lines);
-    assert!(ran.code == 0 && ran.out.starts_with("903 posts created, 0 existing, 1 lines refused"), "{}", ran.out);
+    assert!(ran.code == 0 && ran.out.starts_with("903 posts created, 0 existing, 1 line refused"), "{}", ran.out);
     assert!(ran.err.contains("line 904: post_id_taken"), "the first post with an id has it: {}", ran.err);
     let again = import(directory.path(), "posts", &lines);
-    assert!(again.out.starts_with("0 posts created, 903 existing, 1 lines refused"), "{}", again.out);
+    assert!(again.out.starts_with("0 posts created, 903 existing, 1 line refused"), "{}", again.out);
 
     let engine = open(&directory.path().join("data"));
     for case in 0..CASES {
@@ -80,7 +80,7 @@ async fn a_csv_file_of_another_system_is_imported_as_its_header_says() {
     let file =
         "\u{feff}Followee ID,Follower ID,created_at\r\nbob,ann,2024-01-01 10:00:00\r\ncas,ann,\r\ndan,ann,soon,ish\r\n";
     let ran = import(directory.path(), "follows", file);
-    assert!(ran.code == 0 && ran.out.starts_with("2 edges created, 0 existing, 1 lines refused"), "{}", ran.out);
+    assert!(ran.code == 0 && ran.out.starts_with("2 edges created, 0 existing, 1 line refused"), "{}", ran.out);
     for part in [
         "1 line: names of columns, skipped",
         "1 line: with the time of the follow, which is not imported",
@@ -96,13 +96,18 @@ async fn a_csv_file_of_another_system_is_imported_as_its_header_says() {
     engine.shutdown();
 
     let ran = import(directory.path(), "posts", "\u{feff}{\"author\":\"bob\",\"body\":1}\r\n");
-    assert!(ran.out.starts_with("1 posts created"), "{}{}", ran.out, ran.err);
+    assert!(ran.out.starts_with("1 post created"), "{}{}", ran.out, ran.err);
     for (what, file, why) in [
         ("follows", "follower,source,weight\na,b,1\n", "cannot read file: line 1: column \"weight\" is not known"),
         (
             "posts",
             "\n[{\"author\":\"ann\",\"body\":1}]\n",
             "cannot read file: line 2: expected one post a line (NDJSON)",
+        ),
+        (
+            "posts",
+            "author,text\nann,hello\n",
+            "cannot read file: line 1: expected one post a line (NDJSON), found something else; docs/tools.md",
         ),
         ("posts", "\0[\0", "cannot read file: the file is UTF-16 or UTF-32: convert it to UTF-8"),
     ] {

@@ -371,7 +371,7 @@ fn an_import_names_the_lines_it_refuses_and_heeds_the_limits_it_is_given() {
     fs::write(path.join("posts"), "{\"author\":\"ann\",\"body\":1}\n{\"author\":\"\"}\n").unwrap();
     let ran = run(path, "import posts posts --data-dir data");
     assert_eq!(ran.code, 0, "one line was good");
-    assert!(ran.err.contains("line 2:") && ran.out.contains("1 posts created"), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("line 2:") && ran.out.contains("1 post created"), "{}{}", ran.out, ran.err);
     fs::write(path.join("follows"), "ann bob\nann eve\nann cas hidden\nann dan secret\n").unwrap();
     fs::write(path.join("config.toml"), "following-max = 1\n").unwrap();
     let ran = run(path, "import follows follows --data-dir data --config config.toml");
@@ -401,7 +401,7 @@ fn an_import_names_the_lines_it_refuses_and_heeds_the_limits_it_is_given() {
         "{}",
         cut.err
     );
-    assert!(cut.out.starts_with("stopped early: 0 edges created, 1 existing, 1 lines refused"), "{}", cut.out);
+    assert!(cut.out.starts_with("stopped early: 0 edges created, 1 existing, 1 line refused"), "{}", cut.out);
     check(path, "import follows follows --data-dir data --server http://127.0.0.1:1", 2, "");
     check(path, "import follows follows --config config.toml", 2, "");
     fs::write(path.join("file"), "").unwrap();

@@ -12,6 +12,7 @@ use crate::cli::calls::entry::Entry;
 use crate::cli::calls::screen::Screen;
 use crate::cli::calls::{Call, done, parsed, printed};
 use crate::cli::client::Client;
+use crate::cli::settings::whole_number;
 use crate::cli::{Outcome, terminal};
 use crate::one_line::on_one_line;
 use tidewire::clock::{Clock as _, SystemClock};
@@ -26,7 +27,7 @@ pub(crate) struct Feed {
     user: SourceId,
 
     /// Entries to print, read in pages of 100
-    #[arg(long, short = 'n', value_name = "ENTRIES", default_value = "20")]
+    #[arg(long, short = 'n', value_name = "ENTRIES", default_value = "20", value_parser = whole_number)]
     limit: NonZeroUsize,
 
     /// Print only entries below this cursor, which --json prints with each entry

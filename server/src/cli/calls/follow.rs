@@ -96,7 +96,7 @@ impl Unfollow {
             done(client.delete(&format!("/v1/users/{}/following/{source}{keep}", self.user)))?;
             match self.call.json {
                 true => terminal::print_json(&json!({"user": self.user.as_str(), "source": source.as_str()})),
-                false => terminal::print_line(&format!("{} does not follow {source}", self.user)),
+                false => terminal::print_line(&format!("{} does not follow {source} any more", self.user)),
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -266,4 +266,9 @@ impl<'de> Deserialize<'de> for Celebrity {
         };
         text.parse().map_err(D::Error::custom)
     }
+}
+
+/// Parses a number of things of which there is at least one.
+pub(crate) fn whole_number(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected a whole number from 1".to_owned())
 }

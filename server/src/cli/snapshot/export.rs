@@ -59,7 +59,12 @@ impl Export {
             let why = "posts and follow edges cannot both go to the standard output; name a file for one";
             return Ok(terminal::refuse(why));
         }
+        let is_directory = self.file.is_dir();
         self.file = file_at(&self.file)?;
+        if is_directory && !self.json {
+            let why = "what was accepted after it is only in the journal, and is NOT exported";
+            terminal::warn(&format!("from {}: {why}", self.file.display()));
+        }
         let snapshot = Snapshot::open(&self.file)?;
         let mut outline = Outline::read(&snapshot)?;
         let archive = if self.posts.is_some() { self.open_archive(&outline)? } else { None };

@@ -14,13 +14,12 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tracing::warn;
 
 use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::posts::{delivered_elsewhere, find_own, new_post};
-use crate::http::problem::Problem;
+use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, invalid_parameter, wait};
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::error::Error;
@@ -77,11 +76,13 @@ pub(in crate::http) async fn publish(
     let outcomes: Vec<Result<Published, Problem>> =
         outcomes.into_iter().map(|outcome| outcome.and_then(|()| next())).collect();
     let mut json = String::from(r#"{"posts":"#);
+    let mut failures = Failures::of("posts");
     answer::push_array(&mut json, outcomes, |json, outcome| match outcome {
         Ok(published) => entry(json, &published),
         Err(problem) => {
             metrics.count_refusal(problem.code());
-            refused(json, problem);
+            // The caller has a server key, and may see internal details.
+            let _ = write!(json, r#"{{"problem":{}}}"#, failures.noted(problem).in_full().entry());
         }
     });
     json.push('}');
@@ -92,14 +93,6 @@ pub(in crate::http) async fn publish(
 fn entry(json: &mut String, Published { created, post, .. }: &Published) {
     let (id, author, at) = (post.id(), &post.author().id, post.position.published_at);
     let _ = write!(json, r#"{{"created":{created},"post":{{"id":"{id}","author":"{author}","published_at":"{at}"}}}}"#);
-}
-
-/// Appends the refusal of one post. The caller has a server key, and may see internal details.
-fn refused(json: &mut String, problem: Problem) {
-    if let Some(cause) = problem.inside() {
-        warn!(cause, "one post of a request failed");
-    }
-    let _ = write!(json, r#"{{"problem":{}}}"#, problem.in_full().entry());
 }
 
 /// Handles `GET /v1/posts?ids=…`. Posts of other authors are missing for a token, so that callers cannot find out which posts exist.

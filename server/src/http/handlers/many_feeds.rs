@@ -17,7 +17,6 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use tracing::warn;
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
@@ -28,7 +27,7 @@ use crate::http::cluster::{self, Elsewhere, FeedsRequest, Hop, Peers};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
 use crate::http::page_json::{self, Fields};
-use crate::http::problem::Problem;
+use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, text};
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::engine::FeedPage;
@@ -132,7 +131,7 @@ pub(in crate::http) async fn read(
     let further = if caller.is_user() { 0 } else { here.len().saturating_sub(1) };
     let _more = admission.enter_many(WorkKind::BulkRead, further)?;
     let mut pages = stream::iter(here).map(page).buffered(PAGES_AT_ONCE);
-    let mut json = String::from(r#"{"feeds":["#);
+    let (mut json, mut failures) = (String::from(r#"{"feeds":["#), Failures::of("feeds"));
     // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.
     let mut reserved = Vec::new();
     let mut answered: HashMap<&SourceId, Span<usize>> = HashMap::new();
@@ -159,7 +158,7 @@ pub(in crate::http) async fn read(
             Err(problem) => {
                 json.truncate(end);
                 metrics.count_refusal(problem.code());
-                refused(&mut json, user, problem, !caller.is_user());
+                refused(&mut json, user, failures.noted(problem), !caller.is_user());
             }
         }
         answered.entry(user).or_insert(end..json.len());
@@ -212,9 +211,6 @@ fn answer_full() -> Problem {
 
 /// Appends the refusal of one reader.
 fn refused(json: &mut String, user: &SourceId, problem: Problem, shows_failures: bool) {
-    if let Some(cause) = problem.inside() {
-        warn!(reader = %user, cause, "one feed of a request failed");
-    }
     let problem = if shows_failures { problem.in_full() } else { problem };
     page_json::problem_of(json, user, &problem.entry());
 }

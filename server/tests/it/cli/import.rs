@@ -75,7 +75,7 @@ fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeate
         assert!(said.contains("posts with an `id` are not published twice"), "{said}");
         let server = Program::start(directory.path(), &[]);
         let (from, expected) =
-            if has_ids { (1, "1 posts created, 2 existing") } else { (3, "1 posts created, 0 existing") };
+            if has_ids { (1, "1 post created, 2 existing") } else { (3, "1 post created, 0 existing") };
         let (code, out, said) = finish(import(&server, &[]), &(from..=3).map(line).collect::<String>());
         assert!(code == Some(0) && out.contains(expected), "{code:?} {out}{said}");
         assert_eq!(posts(&server).len(), 3);
@@ -102,7 +102,7 @@ fn an_import_that_stops_still_names_the_lines_it_refused() {
             assert_eq!((complete, created, refused), (&json!(false), &json!(1), &json!(1)), "{out}");
         } else {
             assert!(said.contains("line 1: the line is not UTF-8"), "{said}");
-            assert!(out.starts_with("stopped early: 1 posts created, 0 existing, 1 lines refused"), "{out}");
+            assert!(out.starts_with("stopped early: 1 post created, 0 existing, 1 line refused"), "{out}");
         }
     }
 }
