@@ -11,7 +11,7 @@ r"""Keeps a table of another system up to date with everything that Tidewire acc
 
 It prints the tags each time that they change. The place in the stream is stored in the same transaction as its effect, so each post counts
 once, also if this program or the server is killed. If it was away for so long that the server does not have the next change any more, it
-counts all posts anew. Hidden posts count too. TIDEWIRE_URL and TIDEWIRE_KEY name another server and its key, TAGS another file than tags.sqlite.
+counts all posts anew. Hidden posts count too. TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key, TAGS another file than tags.sqlite.
 
 Beside an archive across a network (Cassandra), a server lists only the posts that it still has in memory, and says so. Then this program cannot
 count anew: it ends with exit code 1, and leaves the old counts and the old place as they are (docs/changes.md, "Build an index anew").
@@ -95,7 +95,7 @@ def follow(tags: sqlite3.Connection, tidewire: Tidewire) -> None:
 def main() -> None:
     tags = sqlite3.connect(os.environ.get("TAGS", "tags.sqlite"))
     tags.executescript(TABLES)
-    url = os.environ.get("TIDEWIRE_URL", "http://127.0.0.1:8080")
+    url = os.environ.get("TIDEWIRE_SERVER", "http://127.0.0.1:8080")
     with Tidewire(url, token=os.environ.get("TIDEWIRE_KEY")) as tidewire:
         while True:
             try:

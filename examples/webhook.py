@@ -41,8 +41,10 @@ def send(to, message):
             if 400 <= refused.code < 500 and refused.code not in (408, 425, 429):
                 print(f"dropped by {refused.code}: {message}", file=sys.stderr)
                 return
-        except (OSError, http.client.HTTPException):
-            pass
+            cause = refused
+        except (OSError, http.client.HTTPException) as failure:
+            cause = failure
+        print(f"{to}: {cause}; sending again in {pause} s", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause = min(2 * pause, PAUSE_MAX_SECONDS)
 

@@ -2,7 +2,7 @@
 """A service that publishes, reads, and pushes to readers who are not there.
 
     tidewire serve --active-window 5s &         # who makes no request for 5 seconds is not there; in production rather 10m
-    python push_service.py                      # TIDEWIRE_URL and TIDEWIRE_KEY name another server and its key
+    python push_service.py                      # TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key
 
 Each line of the standard input is a post of bob, whom ann follows. With an empty line, ann looks at her feed. What she misses while she is
 not there is pushed: here it is printed; a real service hands it to its provider of push notifications.
@@ -88,7 +88,7 @@ async def publish_and_read(tidewire: AsyncTidewire) -> None:
 
 
 async def main() -> None:
-    url = os.environ.get("TIDEWIRE_URL", "http://127.0.0.1:8080")
+    url = os.environ.get("TIDEWIRE_SERVER", "http://127.0.0.1:8080")
     async with AsyncTidewire(url, token=os.environ.get("TIDEWIRE_KEY")) as tidewire:
         await tidewire.follow("ann", "bob")
         await tidewire.change_rules("ann", notify=True)

@@ -27,7 +27,7 @@ def test_the_service_publishes_reads_and_pushes_what_is_missed_once_it_is_killed
     with Server("--active-window", "1s") as server, Tidewire(server.url) as client:
 
         def start() -> subprocess.Popen[str]:
-            environment = {**os.environ, "TIDEWIRE_URL": server.url, "PUSH_PLACE": str(tmp_path / "place")}
+            environment = {**os.environ, "TIDEWIRE_SERVER": server.url, "PUSH_PLACE": str(tmp_path / "place")}
             words = [sys.executable, "-W", "error", str(EXAMPLE)]
             service = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             reading = threading.Thread(target=lambda: said.extend(service.stdout or []))
@@ -75,7 +75,7 @@ def test_the_service_publishes_reads_and_pushes_what_is_missed_once_it_is_killed
 def test_the_service_ends_with_what_it_cannot_mend_though_it_waits_for_input(tmp_path: Path) -> None:
     rules = {"show_own": False, "replies": "all", "reposts": True, "per_source_max": None, "notify": True}
     with Scripted(Said(200, {"created": True}), Said(200, rules), problem(403, "forbidden")) as scripted:
-        environment = {**os.environ, "TIDEWIRE_URL": scripted.url, "PUSH_PLACE": str(tmp_path / "place")}
+        environment = {**os.environ, "TIDEWIRE_SERVER": scripted.url, "PUSH_PLACE": str(tmp_path / "place")}
         words = [sys.executable, str(EXAMPLE)]
         # Nobody writes to its input, and nobody closes it.
         service = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
@@ -95,7 +95,7 @@ def test_a_post_of_another_program_does_not_end_the_service(tmp_path: Path) -> N
         client.follow("ann", "bob")
         for body in (None, ["a list"], {"title": 1}):
             client.publish("bob", body, wait="delivered")
-        environment = {**os.environ, "TIDEWIRE_URL": server.url, "PUSH_PLACE": str(tmp_path / "place")}
+        environment = {**os.environ, "TIDEWIRE_SERVER": server.url, "PUSH_PLACE": str(tmp_path / "place")}
         words = [sys.executable, str(EXAMPLE)]
         service = subprocess.run(words, input=b"\n", capture_output=True, env=environment, timeout=60)
         assert service.returncode == 0, service.stderr
@@ -108,7 +108,7 @@ def test_the_consumer_counts_each_post_once_though_it_and_the_server_are_killed(
     with Server() as server, Tidewire(server.url) as client:
 
         def start() -> tuple[subprocess.Popen[str], threading.Thread]:
-            environment = {**os.environ, "TIDEWIRE_URL": server.url, "TAGS": str(tmp_path / "tags.sqlite")}
+            environment = {**os.environ, "TIDEWIRE_SERVER": server.url, "TAGS": str(tmp_path / "tags.sqlite")}
             words = [sys.executable, "-W", "error", str(CONSUMER)]
             consumer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
             reading = threading.Thread(target=lambda: said.extend(consumer.stdout or []))
@@ -173,7 +173,7 @@ def test_the_consumer_keeps_what_it_has_if_the_server_does_not_list_all_posts(tm
         table.execute("INSERT INTO place VALUES (1, 3)")
     listing = [page(number, True) for number in range(pages_before)]
     with Scripted(problem(410, "gone", oldest=9), *listing, page(7, False)) as scripted:
-        environment = {**os.environ, "TIDEWIRE_URL": scripted.url, "TAGS": str(tmp_path / "tags.sqlite")}
+        environment = {**os.environ, "TIDEWIRE_SERVER": scripted.url, "TAGS": str(tmp_path / "tags.sqlite")}
         ended = subprocess.run([sys.executable, str(CONSUMER)], capture_output=True, env=environment, timeout=60)
         assert ended.returncode == 1 and ended.stdout == b"", ended
         assert b"lists only some of its posts" in ended.stderr and b"Traceback" not in ended.stderr, ended

@@ -116,6 +116,30 @@ def test_another_shape_than_that_of_a_batch_is_a_type_error_that_names_the_right
         call(client)
 
 
+WRONG_TEXTS: list[tuple[Callable[[Any], object], str]] = [
+    (lambda c: c.get_post(77), "an id or a name is a str, not int"),
+    (lambda c: c.feed(None), "an id or a name is a str, not NoneType"),
+    (lambda c: c.publish("bob", 1, tags="rust"), "tags: an iterable, such as a list, is needed, each of it str; not str"),
+    (lambda c: c.publish_many([{"author": "bob", "body": 1, "tags": "rust"}]), "tags: an iterable"),
+    (lambda _: Tidewire(None), "server: a URL or a list of URLs is needed, not None"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "said"), WRONG_TEXTS)
+def test_what_is_not_a_text_is_a_type_error(client: Tidewire, call: Callable[[Any], object], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(client)
+
+
+@pytest.mark.parametrize(
+    ("server", "example"),
+    [("localhost:9000", "localhost:9000"), (":9000", "localhost:9000"), ("ftp://a.example", "localhost:8080")],
+)
+def test_a_server_without_a_scheme_is_shown_with_one(server: str, example: str) -> None:
+    with pytest.raises(ValueError, match=f"write it as http://{example}$"):
+        Tidewire(server)
+
+
 def test_times_without_a_zone_and_numbers_that_json_lacks_are_not_sent(client: Tidewire) -> None:
     from datetime import datetime
 

@@ -3,7 +3,7 @@
 //
 //     tidewire serve --active-window 5s &      # who asks for nothing for 5 seconds sleeps; in production rather 10m
 //     npm install tidewire
-//     node push.mjs                            # TIDEWIRE_URL and TIDEWIRE_KEY name another server and its key
+//     node push.mjs                            # TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key
 //
 // ann follows bob and opts in. Publish as bob, and she gets a push if she is not there:
 //
@@ -19,7 +19,7 @@ import { Tidewire } from 'tidewire';
 const PLACE = process.env.PUSH_PLACE ?? 'push.place';
 
 const tidewire = new Tidewire({
-  server: process.env.TIDEWIRE_URL ?? 'http://127.0.0.1:8080',
+  server: process.env.TIDEWIRE_SERVER ?? 'http://127.0.0.1:8080',
   token: process.env.TIDEWIRE_KEY,
 });
 

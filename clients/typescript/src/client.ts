@@ -50,6 +50,8 @@ export class Tidewire<Body = unknown> {
   readonly #http: Http;
 
   constructor(options: ClientOptions = {}) {
+    // The Python client takes the URL itself.
+    row('options', options, { needed: [], words: '{ server, token }' });
     this.#options = options;
     this.#http = new Http(options);
   }
@@ -381,19 +383,22 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', path`/v1/users/${user}/feed/rebuild`, options);
   }
 
-  /** Figures of the server. `inboxes: 'count'`: those of inboxes too, which examines all of them. */
-  async stats(options: RequestOptions & { inboxes?: 'count' } = {}): Promise<T.Stats> {
-    const { inboxes, ...rest } = options;
-    return this.#send('GET', '/v1/stats', rest, { query: { inboxes } });
+  /** Figures of the server, or of a node of its cluster. `inboxes: 'count'`: those of inboxes too, which examines all of them. */
+  async stats(options: RequestOptions & { inboxes?: 'count'; node?: string } = {}): Promise<T.Stats> {
+    const { inboxes, node, ...rest } = options;
+    return this.#send('GET', '/v1/stats', rest, { query: { inboxes, node } });
   }
 
   /**
-   * The figures of the last hour, a sample for every 5 s, in columns of equal length. With `since`, the `next` of the answer
-   * before, only newer samples; if they are a `reset`, forget the earlier ones.
+   * The figures of the last hour, a sample for every 5 s, or of the last day, a sample for every two minutes, in columns of
+   * equal length. With `since`, the `next` of the answer before, only newer samples; if they are a `reset`, forget the
+   * earlier ones.
    */
-  async statsHistory(options: RequestOptions & { since?: string } = {}): Promise<T.History> {
-    const { since, ...rest } = options;
-    return this.#send('GET', '/v1/stats/history', rest, { query: { since } });
+  async statsHistory(
+    options: RequestOptions & { span?: 'hour' | 'day'; since?: string; node?: string } = {},
+  ): Promise<T.History> {
+    const { span, since, node, ...rest } = options;
+    return this.#send('GET', '/v1/stats/history', rest, { query: { span, since, node } });
   }
 
   /**
@@ -416,9 +421,10 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', path`/v1/posts/${post}/fanout`, options);
   }
 
-  /** The last slow requests (`--slow-log` of the server), and how often each key was used. */
-  async operations(options: RequestOptions = {}): Promise<T.Operations> {
-    return this.#send('GET', '/v1/operations', options);
+  /** The last slow (`--slow-log` of the server) and refused requests, and how often each key was used. */
+  async operations(options: RequestOptions & { node?: string } = {}): Promise<T.Operations> {
+    const { node, ...rest } = options;
+    return this.#send('GET', '/v1/operations', rest, { query: { node } });
   }
 
   /** The nodes of the cluster. Refused with `no_cluster` by a server that is in none. */

@@ -47,8 +47,11 @@ type Reader<T> = (response: Response, canceller: AbortController) => Promise<T>;
 /** The path of these parts, each of them encoded. */
 export function path(strings: TemplateStringsArray, ...parts: string[]): string {
   parts.forEach((part) => {
+    // Without types, `undefined` would be a user of this name, and a number an id that was rounded.
+    if (typeof part !== 'string')
+      throw new TypeError(`an id or a name is a string, not ${part === null ? part : typeof part}`);
     // URLs are resolved: these would ask for something else.
-    if (['', '.', '..'].includes(part)) throw new TypeError(`${JSON.stringify(part)} is no part of a path`);
+    if (['', '.', '..'].includes(part)) throw new TypeError(`${JSON.stringify(part)} cannot be part of a path`);
   });
   return String.raw({ raw: strings }, ...parts.map((part) => encodeURIComponent(part)));
 }
@@ -295,6 +298,9 @@ function late(ms: number, cause?: unknown): TidewireError {
 
 function unanswered(server: string, cause: unknown): TidewireError {
   // Of a page of another origin that the server refuses, browsers say no more than that the request failed.
-  const detail = globalThis.location ? notConnected(server) : `no answer from ${server}`;
+  // Node has the reason, such as "connect ECONNREFUSED 127.0.0.1:8080", in the cause of the cause.
+  const { message, code } = ((cause as Error | undefined)?.cause ?? {}) as { message?: string; code?: string };
+  const reason = message || code;
+  const detail = globalThis.location ? notConnected(server) : `no answer from ${server}${reason ? `: ${reason}` : ''}`;
   return new TidewireError({ code: 'no_answer', detail, status: 0 }, { cause });
 }

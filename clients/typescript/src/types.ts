@@ -36,6 +36,7 @@ export type ProblemCode =
   | 'missing_parameter'
   | 'no_cluster'
   | 'no_data_directory'
+  | 'node_unavailable'
   | 'not_a_node'
   | 'not_a_user'
   | 'not_applied_yet'
@@ -72,6 +73,7 @@ export type ProblemCode =
   | 'unknown_field'
   | 'unknown_host'
   | 'unknown_list'
+  | 'unknown_node'
   | 'unknown_parameter'
   | 'unknown_post'
   | 'unknown_source'
@@ -117,6 +119,11 @@ export interface Cluster {
   applied: number;
   beat_ms: number;
   epoch: number;
+  gone: {
+    address: string;
+    gone_ms: number;
+    name: string;
+  }[];
   node: string;
   nodes: {
     address: string;
@@ -351,6 +358,7 @@ export interface History {
   fanout_p99_us: (number | null)[];
   interval_seconds: number;
   live_connections: number[];
+  live_messages_per_second: number[];
   memory_bytes: {
     inboxes: number[];
     posts: number[];
@@ -364,6 +372,8 @@ export interface History {
   page_p99_us: (number | null)[];
   pages_per_second: number[];
   posts_per_second: number[];
+  publish_p50_us: (number | null)[];
+  publish_p99_us: (number | null)[];
   queues: Record<
     string,
     {
@@ -372,6 +382,12 @@ export interface History {
     }
   >;
   refusals_per_second: Record<string, number[]>;
+  requests_per_second: {
+    live: number[];
+    other: number[];
+    reads: number[];
+    writes: number[];
+  };
   reset: boolean;
   samples_max: number;
   wakes_per_second: number[];
@@ -513,6 +529,18 @@ export interface Operations {
       }[]
     | null;
   node: string | null;
+  refused_requests: {
+    count: number;
+    items: {
+      at: Time;
+      code: string;
+      method: string | null;
+      operation: string | null;
+      request_id: string;
+      route: string | null;
+      status: number;
+    }[];
+  };
   slow_requests: {
     count: number;
     items: {
@@ -787,6 +815,16 @@ export interface Stats {
     }
   >;
   archive_read_failures: number;
+  backups: {
+    age_seconds: number;
+    count: number;
+    failing?: boolean;
+    failures: number;
+    interval_seconds: number;
+    restorable_from?: Time | null;
+    sent_bytes: number;
+    stored_bytes: number;
+  } | null;
   clock: {
     jumps_ahead: number;
     jumps_back: number;
@@ -794,6 +832,7 @@ export interface Stats {
     lead_seconds: number;
     now: Time;
   };
+  commit: string;
   deliveries: number;
   deliveries_below_floor: number;
   disk_free_bytes: number | null;
@@ -873,6 +912,7 @@ export interface Stats {
   uptime_seconds: number;
   user_crashes: number;
   users: number;
+  version: string;
   wakes: number;
   writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 }

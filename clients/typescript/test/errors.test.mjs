@@ -80,6 +80,27 @@ test('another shape than that of a call is a TypeError that names the right one'
   assert.deepEqual(await tidewire.publishMany(posts()), []);
 });
 
+test('a client that cannot be made names what it needs', () => {
+  const cases = [
+    ['http://a.example', /^options: \{ server, token \} is needed, not string$/],
+    [{ server: 'localhost:9000' }, /"localhost:9000" does not begin .*: write it as http:\/\/localhost:9000$/],
+    [{ server: ':9000' }, /write it as http:\/\/localhost:9000$/],
+    [{ server: 'ftp://a.example' }, /write it as http:\/\/localhost:8080$/],
+    [undefined, /^server: the URL of the server is needed outside of a browser page$/],
+  ];
+  for (const [options, said] of cases) assert.throws(() => new Tidewire(options), { name: 'TypeError', message: said });
+  const tidewire = new Tidewire({ server: 'http://a.example' });
+  for (const user of [undefined, '', 7]) {
+    assert.throws(() => tidewire.watch(user), { name: 'TypeError', message: 'user: the id of the reader is needed' });
+  }
+});
+
+test('a connection that was not made says why', async () => {
+  const server = `http://127.0.0.1:${await freePort()}`;
+  const message = `no answer from ${server}: connect ECONNREFUSED ${server.slice('http://'.length)}`;
+  await assert.rejects(new Tidewire({ server, retries: 0 }).rules('ann'), { code: 'no_answer', message });
+});
+
 test('a page of another origin is told that the server may not allow it', async () => {
   const fetch = () => Promise.reject(new TypeError('Failed to fetch'));
   globalThis.location = { origin: 'https://page.example', protocol: 'https:' };

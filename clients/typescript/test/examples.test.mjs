@@ -18,7 +18,7 @@ test('the sender of push notifications names who sleeps, and goes on where it wa
   await copyFile(new URL('../examples/push.mjs', import.meta.url), path.join(folder, 'push.mjs'));
   const server = await Server.start({ words: ['--active-window', '1s'] });
   const tidewire = new Tidewire({ server: server.origin });
-  const env = { ...process.env, TIDEWIRE_URL: server.origin, PUSH_PLACE: path.join(folder, 'place') };
+  const env = { ...process.env, TIDEWIRE_SERVER: server.origin, PUSH_PLACE: path.join(folder, 'place') };
   let program;
   let [printed, errors] = ['', ''];
   const start = () => {

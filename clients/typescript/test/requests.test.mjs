@@ -74,8 +74,14 @@ test('refusals say what is wrong, for programs and for people', async () => {
   await assert.rejects(tidewire.followMany(bad), ({ errors }) => errors[0].index === 1);
 });
 
-test('what is no part of a path is not asked for', async () => {
+test('what cannot be part of a path is not asked for', async () => {
   for (const part of ['', '.', '..']) await assert.rejects(tidewire.getUser(part), TypeError);
+  // A number may have been rounded, and `undefined` would be a user of this name.
+  const said = /^an id or a name is a string, not (undefined|null|number)$/;
+  for (const part of [undefined, null, 7]) {
+    await assert.rejects(tidewire.getPost(part), { name: 'TypeError', message: said });
+    await assert.rejects(tidewire.follow('ann', part), { name: 'TypeError', message: said });
+  }
   assert.deepEqual(way.requests, []);
   await tidewire.rules('a:b~c@d');
   assert.equal(way.requests[0].url, '/v1/users/a%3Ab~c%40d/rules');

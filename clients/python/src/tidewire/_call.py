@@ -79,6 +79,8 @@ class Pages(Generic[T]):
 def path(*parts: str) -> str:
     """Returns a path; each part is one segment, whatever characters it has. Raises `ValueError` for what cannot be a segment."""
     for part in parts:
+        if not isinstance(part, str):
+            raise TypeError(f"an id or a name is a str, not {type(part).__name__}")
         # URLs are normalized before they are sent: `following/..` is the user, whom a DELETE there would erase.
         if part in ("", ".", ".."):
             raise ValueError(f"{part!r} cannot be part of a path")

@@ -80,7 +80,7 @@ def _fields(post: m.NewPost) -> dict[str, Any]:
     optional = given(
         id=post.id,
         published_at=None if time is None else write_time(time),
-        tags=list(post.tags) or None,
+        tags=texts("tags", post.tags) or None,
         topic=post.topic,
         repost_of=post.repost_of,
         reply_to=post.reply_to,
@@ -444,17 +444,17 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
     return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
 
 
-def stats(*, inboxes: Literal["count"] | None = None) -> Call[d.Stats]:
-    """Returns figures of the server. `inboxes="count"` counts all inboxes too, which takes a walk over them."""
-    return Call("GET", path("stats"), as_model(d.Stats), query(inboxes=inboxes))
+def stats(*, inboxes: Literal["count"] | None = None, node: str | None = None) -> Call[d.Stats]:
+    """Returns figures of the server, or of a node of its cluster. `inboxes="count"` counts all inboxes too, which takes a walk over them."""
+    return Call("GET", path("stats"), as_model(d.Stats), query(inboxes=inboxes, node=node))
 
 
-def stats_history(*, since: str | None = None) -> Call[d.History]:
-    """Returns the figures of the last hour, a sample for every 5 s; with `since`, the `next` of the answer before, only newer samples.
+def stats_history(*, span: d.Span | None = None, since: str | None = None, node: str | None = None) -> Call[d.History]:
+    """Returns the figures of the last hour, a sample for every 5 s, or of the last day, a sample for every two minutes.
 
-    If they have `reset`, forget the earlier ones. A server key is needed, as for the other questions of operators.
+    With `since`, the `next` of the answer before, only newer samples. If they have `reset`, forget the earlier ones. A server key is needed, as for the other questions of operators.
     """
-    return Call("GET", path("stats", "history"), as_model(d.History), query(since=since))
+    return Call("GET", path("stats", "history"), as_model(d.History), query(span=span, since=since, node=node))
 
 
 def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: int | None = None) -> Call[d.FoundSources]:
@@ -470,9 +470,9 @@ def fanout(post: str) -> Call[d.PostFanout]:
     return Call("GET", path("posts", post, "fanout"), as_model(d.PostFanout))
 
 
-def operations() -> Call[d.Operations]:
-    """Returns the last requests that were slow (`--slow-log` of the server), and how often each key was used."""
-    return Call("GET", path("operations"), as_model(d.Operations))
+def operations(*, node: str | None = None) -> Call[d.Operations]:
+    """Returns the last requests that were slow (`--slow-log` of the server) or refused, and how often each key was used."""
+    return Call("GET", path("operations"), as_model(d.Operations), query(node=node))
 
 
 def metrics() -> Call[str]:

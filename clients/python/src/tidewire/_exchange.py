@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
@@ -39,7 +40,8 @@ class Servers:
             raise ValueError("server: at least one URL is needed")
         for url in urls:
             if not url.startswith(("http://", "https://")):
-                raise ValueError(f"server: {url!r} does not begin with http:// or https://: write it as http://localhost:8080")
+                example = re.sub("^:", "localhost:", url) if re.fullmatch(r"[\w.-]*:\d+", url) else "localhost:8080"
+                raise ValueError(f"server: {url!r} does not begin with http:// or https://: write it as http://{example}")
         # One that is named twice would always come after itself.
         self.urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.current = self.urls[0]

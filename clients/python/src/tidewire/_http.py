@@ -28,7 +28,11 @@ T = TypeVar("T")
 
 def urls_of(server: str | Sequence[str]) -> list[str]:
     """Returns the URLs of the servers of a client, as a list."""
-    return [server] if isinstance(server, str) else list(server)
+    if isinstance(server, str):
+        return [server]
+    if not isinstance(server, Sequence) or not all(isinstance(url, str) for url in server):
+        raise TypeError(f"server: a URL or a list of URLs is needed, not {server!r}")
+    return list(server)
 
 
 def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext | None:

@@ -14,6 +14,7 @@ from ._decode import Model
 from .models import Snapshot
 
 SourceKind: TypeAlias = Literal["user", "tag", "topic"]
+Span: TypeAlias = Literal["hour", "day"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,24 @@ class FanoutLatency(Model):
 
 
 @dataclass(frozen=True)
+class Backups(Model):
+    """The backups that a server makes."""
+
+    interval_seconds: int
+    age_seconds: int
+    """The age of the last complete run, or of the start of backups if there was none."""
+    count: int
+    stored_bytes: int
+    sent_bytes: int
+    """Since the start."""
+    restorable_from: datetime | None
+    """From this time on every event until the last complete run can be restored."""
+    failures: int
+    failing: bool
+    """Whether the last run failed."""
+
+
+@dataclass(frozen=True)
 class Stats(Model):
     """Figures of a server; `raw` has all of them."""
 
@@ -72,6 +91,20 @@ class Stats(Model):
     """The code with which all writes are refused, such as `disk_full`."""
     disk_free_bytes: int | None = None
     """Bytes that the disk of the data directory has left."""
+    backups: Backups | None = None
+    """None without backups."""
+    version: str | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True)
+class RequestHistory(Model):
+    """Requests for each second, when they were answered: reads and writes of what users have, connections that stay open, and others."""
+
+    reads: list[float]
+    writes: list[float]
+    live: list[float]
+    other: list[float]
 
 
 @dataclass(frozen=True)
@@ -114,11 +147,16 @@ class History(Model):
     pages_per_second: list[float]
     deliveries_per_second: list[float]
     wakes_per_second: list[float]
+    live_messages_per_second: list[float]
+    requests_per_second: RequestHistory
     refusals_per_second: dict[str, list[float]]
     """By the code of the refusal. A code of which there were none is not there."""
     page_p50_us: list[float | None]
     page_p99_us: list[float | None]
     """From the request of a home feed to the page that is built."""
+    publish_p50_us: list[float | None]
+    publish_p99_us: list[float | None]
+    """From the head of the request to publish a post to the head of the response."""
     fanout_p50_us: list[float | None]
     fanout_p99_us: list[float | None]
     """From the acceptance of a post until all inboxes have it."""
@@ -237,6 +275,27 @@ class SlowRequests(Model):
 
 
 @dataclass(frozen=True)
+class RefusedRequest(Model):
+    """A request that was refused. `operation`, `method` and `route` are None if there is no such operation."""
+
+    at: datetime
+    operation: str | None
+    method: str | None
+    route: str | None
+    code: str
+    status: int
+    request_id: str
+
+
+@dataclass(frozen=True)
+class RefusedRequests(Model):
+    """The last 100 requests that were refused, newest first, and how many there were since the start."""
+
+    count: int
+    items: list[RefusedRequest]
+
+
+@dataclass(frozen=True)
 class KeyUse(Model):
     """How often a server key, or the tokens that a key signed, were used since the start. The key itself is in no answer."""
 
@@ -249,8 +308,9 @@ class KeyUse(Model):
 
 @dataclass(frozen=True)
 class Operations(Model):
-    """Slow requests and the use of keys; `keys` is None without access control."""
+    """Slow and refused requests, and the use of keys; `keys` is None without access control."""
 
     slow_requests: SlowRequests
+    refused_requests: RefusedRequests
     keys: list[KeyUse] | None
     node: str | None

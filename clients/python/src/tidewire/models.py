@@ -312,6 +312,16 @@ class Node(Model):
 
 
 @dataclass(frozen=True)
+class GoneNode(Model):
+    """A node that was a member of the cluster in the last hour and is none now."""
+
+    name: str
+    address: str
+    gone_ms: int
+    """Milliseconds since it was seen to go."""
+
+
+@dataclass(frozen=True)
 class World(Model):
     """The digest of a node's state after an event."""
 
@@ -329,6 +339,8 @@ class Cluster(Model):
     sequencer: str | None
     epoch: int
     applied: int
+    gone: list[GoneNode]
+    """The last one first."""
     world: World | None = None
     session_ms: int | None = None
     """Milliseconds after which a silent node counts as dead."""

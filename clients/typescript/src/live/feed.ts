@@ -155,6 +155,8 @@ export class Feed<Body = unknown> extends EventTarget {
     fetch,
   }: FeedOptions) {
     super();
+    // Without types, `undefined` would be a user of this name.
+    if (typeof user !== 'string' || user === '') throw new TypeError('user: the id of the reader is needed');
     [this.#user, this.#servers, this.#wantsUnread] = [user, checkedServers(server), unread];
     [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;

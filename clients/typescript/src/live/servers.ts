@@ -10,11 +10,12 @@ function protocolOf(url: string): string {
 /** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
 export function checkedServers(server: string | readonly string[] | undefined): string[] {
   const servers = [server ?? []].flat();
-  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
+  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a browser page');
   for (const one of servers) {
     if (!/^https?:$/.test(protocolOf(one))) {
       const said = `server: ${JSON.stringify(one)} does not begin with http:// or https://`;
-      throw new TypeError(`${said}: write it as http://localhost:8080`);
+      const example = /^[\w.-]*:\d+$/.test(one) ? one.replace(/^:/, 'localhost:') : 'localhost:8080';
+      throw new TypeError(`${said}: write it as http://${example}`);
     }
   }
   return servers;
