@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures what consoles cost the server: processor time of a release build with a small world, for a minute without a console and for
-# a minute with ten. Each of them asks for what the tab Overview asks for: `/v1/stats` and what is new of `/v1/stats/history`, every
-# five seconds. Prints percents of a core, and ends the server. Needs Python 3 and Linux.
+# a minute with ten. Each of them asks for what the page Overview asks for every five seconds: `/v1/stats`, `/readyz`, `/v1/operations` and what
+# is new of `/v1/stats/history`. Prints percents of a core, and ends the server. Needs Python 3 and Linux.
 #
 #   scripts/console_cost.sh [SECONDS]      # of each part, 60 by default; TIDEWIRE_BIN names another program
 set -eu
@@ -112,12 +112,13 @@ class Console(threading.Thread):
         self.connection, self.next = Connection(), None
 
     def ask(self):
-        self.connection.get("/v1/stats")
+        for path in ["/v1/stats", "/readyz", "/v1/operations"]:
+            self.connection.get(path)
         # The client asks for the whole hour once, and then for what is new.
         query = f"?since={self.next}" if self.next else ""
         # Only the simulation pays for reading the answer.
         self.next = json.loads(text(*self.connection.get(f"/v1/stats/history{query}")))["next"]
-        self.asked += 2
+        self.asked += 4
 
     def run(self):
         try:

@@ -1,7 +1,7 @@
 //! Static assets: the operator's console, the page of the HTTP interface, and the live client. They are built into the binary.
 //!
 //! Responsible for:
-//! - `GET /console`, an operator's page, and its assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
+//! - `GET /console/…`, an operator's pages, and their assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
 //!   for any page.
 //!
 //! Not responsible for:
@@ -29,8 +29,8 @@ macro_rules! asset {
     };
 }
 
-/// The path of the console.
-pub const PATH: &str = "/console";
+/// The path of the first page of the console.
+pub const PATH: &str = "/console/overview";
 
 /// Other people's code, built by `vendor/generate.mjs` from pinned packages, with its licence in front.
 macro_rules! vendored {
@@ -39,34 +39,65 @@ macro_rules! vendored {
     };
 }
 
+/// A page of the console: what all pages have, and in between its own part.
+macro_rules! page {
+    ($path:literal, $file:literal) => {
+        Asset {
+            path: $path,
+            content_type: HTML,
+            text: concat!(
+                include_str!("assets/head.html"),
+                include_str!(concat!("assets/", $file)),
+                include_str!("assets/foot.html")
+            ),
+        }
+    };
+}
+
 /// All static assets of the server.
 pub const ASSETS: &[Asset] = &[
-    asset!("/console", HTML, "console.html"),
+    page!("/console/overview", "overview.html"),
+    page!("/console/readers", "readers.html"),
+    page!("/console/posts", "posts.html"),
+    page!("/console/live", "live.html"),
+    page!("/console/changes", "changes.html"),
+    page!("/console/storage", "storage.html"),
+    page!("/console/cluster", "cluster.html"),
+    page!("/console/keys", "keys.html"),
     asset!("/console/base.css", CSS, "base.css"),
     asset!("/console/console.css", CSS, "console.css"),
-    asset!("/console/overview.css", CSS, "overview.css"),
+    asset!("/console/figures.css", CSS, "figures.css"),
     asset!("/console/reader.css", CSS, "reader.css"),
-    asset!("/console/main.js", JAVASCRIPT, "main.js"),
+    asset!("/console/administration.js", JAVASCRIPT, "administration.js"),
     asset!("/console/api.js", JAVASCRIPT, "api.js"),
-    asset!("/console/dom.js", JAVASCRIPT, "dom.js"),
-    asset!("/console/words.js", JAVASCRIPT, "words.js"),
-    asset!("/console/poll.js", JAVASCRIPT, "poll.js"),
-    asset!("/console/tabs.js", JAVASCRIPT, "tabs.js"),
-    asset!("/console/status.js", JAVASCRIPT, "status.js"),
-    asset!("/console/overview.js", JAVASCRIPT, "overview.js"),
-    asset!("/console/history.js", JAVASCRIPT, "history.js"),
+    asset!("/console/changes.js", JAVASCRIPT, "changes.js"),
     asset!("/console/chart.js", JAVASCRIPT, "chart.js"),
+    asset!("/console/charts.js", JAVASCRIPT, "charts.js"),
     asset!("/console/cluster.js", JAVASCRIPT, "cluster.js"),
-    asset!("/console/picker.js", JAVASCRIPT, "picker.js"),
-    asset!("/console/feed.js", JAVASCRIPT, "feed.js"),
-    asset!("/console/post.js", JAVASCRIPT, "post.js"),
+    asset!("/console/copy.js", JAVASCRIPT, "copy.js"),
+    asset!("/console/dom.js", JAVASCRIPT, "dom.js"),
+    asset!("/console/events.js", JAVASCRIPT, "events.js"),
     asset!("/console/explain.js", JAVASCRIPT, "explain.js"),
-    asset!("/console/publish.js", JAVASCRIPT, "publish.js"),
-    asset!("/console/inspect.js", JAVASCRIPT, "inspect.js"),
-    asset!("/console/preferences.js", JAVASCRIPT, "preferences.js"),
-    asset!("/console/postview.js", JAVASCRIPT, "postview.js"),
     asset!("/console/fanout.js", JAVASCRIPT, "fanout.js"),
-    asset!("/console/operations.js", JAVASCRIPT, "operations.js"),
+    asset!("/console/feed.js", JAVASCRIPT, "feed.js"),
+    asset!("/console/follows.js", JAVASCRIPT, "follows.js"),
+    asset!("/console/history.js", JAVASCRIPT, "history.js"),
+    asset!("/console/keys.js", JAVASCRIPT, "keys.js"),
+    asset!("/console/live.js", JAVASCRIPT, "live.js"),
+    asset!("/console/overview.js", JAVASCRIPT, "overview.js"),
+    asset!("/console/poll.js", JAVASCRIPT, "poll.js"),
+    asset!("/console/post.js", JAVASCRIPT, "post.js"),
+    asset!("/console/posts.js", JAVASCRIPT, "posts.js"),
+    asset!("/console/preferences.js", JAVASCRIPT, "preferences.js"),
+    asset!("/console/publish.js", JAVASCRIPT, "publish.js"),
+    asset!("/console/readers.js", JAVASCRIPT, "readers.js"),
+    asset!("/console/search.js", JAVASCRIPT, "search.js"),
+    asset!("/console/shell.js", JAVASCRIPT, "shell.js"),
+    asset!("/console/stats.js", JAVASCRIPT, "stats.js"),
+    asset!("/console/storage.js", JAVASCRIPT, "storage.js"),
+    asset!("/console/table.js", JAVASCRIPT, "table.js"),
+    asset!("/console/tail.js", JAVASCRIPT, "tail.js"),
+    asset!("/console/words.js", JAVASCRIPT, "words.js"),
     vendored!("/console/uplot.js", JAVASCRIPT, "uplot.js"),
     vendored!("/console/uplot.css", CSS, "uplot.css"),
     asset!("/docs", HTML, "docs.html"),

@@ -12,7 +12,7 @@ import { REPOSITORY } from './server.js';
 
 const SCREENSHOTS = path.join(REPOSITORY, 'target/screenshots');
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
-export const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+export const SIZES = { desktop: { width: 1440, height: 900 }, phone: { width: 360, height: 740 } };
 
 const PROGRAM = process.env.TIDEWIRE_CHROMIUM ?? '/usr/bin/chromium';
 const FLAGS = [
@@ -43,7 +43,7 @@ export class Browser {
       executablePath: PROGRAM,
       args: FLAGS,
       headless: true,
-      viewport: { width: 1280, height: 900 },
+      viewport: SIZES.desktop,
       ...options,
     });
     context.setDefaultTimeout(WAIT_MAX_MS);

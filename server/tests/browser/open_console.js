@@ -21,7 +21,8 @@ after(async () => {
 
 beforeEach(() => (browser.complaints.length = 0));
 
-afterEach(() => {
+afterEach(async () => {
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
   assert.deepEqual(browser.complaints, [], 'no errors, no warnings, no violations of the policy');
   assert.deepEqual(browser.strangers, [], 'nobody else was asked');
 });

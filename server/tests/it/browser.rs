@@ -27,11 +27,11 @@ fn files_are_served_as_what_they_are() {
         assert_eq!(answer.header("content-type"), expected);
         assert_eq!(answer.header("cache-control"), "no-cache");
     }
-    for page in ["/console?user=ann&whatever=1", "/docs"] {
+    for page in ["/console/readers?user=ann&whatever=1", "/docs"] {
         let policy = server.get(page).header("content-security-policy").to_owned();
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{page}: {policy}");
     }
-    assert_eq!(server.send("HEAD", "/console", None, "").status, 200);
+    assert_eq!(server.send("HEAD", "/console/overview", None, "").status, 200);
     let refused = server.send("POST", "/tidewire.js", None, "");
     assert_eq!((refused.status, refused.header("allow")), (405, "GET, HEAD"));
     assert_eq!(server.get("/console/package.json").status, 404);
@@ -64,8 +64,9 @@ fn every_file_is_served_short_and_safe() {
         // `tidewire.js` is built from several files in clients/typescript.
         assert!(name == "tidewire.js" || text.lines().count() <= LINES_MAX, "{name} has over {LINES_MAX} lines");
         // The one that only tells tools that these are modules.
+        let is_around_pages = ["head.html", "foot.html"].contains(&name);
         let is_served =
-            ASSETS.iter().any(|asset| asset.path.ends_with(name)) || ["console.html", "docs.html"].contains(&name);
+            ASSETS.iter().any(|asset| asset.path.ends_with(name.trim_end_matches(".html"))) || is_around_pages;
         assert!(is_served || name == "package.json", "{name} is served nowhere");
         for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
             assert!(!text.contains(word), "{name} uses {word}");
@@ -126,9 +127,11 @@ fn node() -> Result<(), &'static str> {
     if major.is_some_and(|major: u32| major >= OLDEST) { Ok(()) } else { Err("Node 20 or newer") }
 }
 
-/// Of a file, and of each test in it. All files run side by side, so that one takes over a minute on a busy machine. What is cut off leaves its
-/// server running.
+/// Of a file, and of each test in it. What is cut off leaves its server running.
 const TIMEOUT: &str = "--test-timeout=300000";
+
+/// Files that run side by side, each with a browser and a server.
+const SIDE_BY_SIDE: &str = "--test-concurrency=2";
 
 /// Runs the tests in a folder, by Node's own runner.
 fn run_tests(folder: &str, ending: &str, environment: &[(&str, &str)]) {
@@ -138,7 +141,7 @@ fn run_tests(folder: &str, ending: &str, environment: &[(&str, &str)]) {
     // Into a file: a pipe is at its end only once the last process that a browser left behind has closed it.
     let mut said = tempfile::tempfile().unwrap();
     let mut command = Command::new("node");
-    command.args(["--test", TIMEOUT]).args(files).current_dir(repository()).stdin(Stdio::null());
+    command.args(["--test", TIMEOUT, SIDE_BY_SIDE]).args(files).current_dir(repository()).stdin(Stdio::null());
     command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
     command.envs(environment.iter().copied());
     let status = command.env("TIDEWIRE_BIN", env!("CARGO_BIN_EXE_tidewire")).status().unwrap();

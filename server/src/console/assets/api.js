@@ -31,7 +31,7 @@ export function useCredential(text) {
  * @param {string} path
  * @param {object} [body] sent as JSON
  * @param {number} [within] milliseconds after which the request is given up
- * @returns {Promise<{json: any, headers: Headers}>}
+ * @returns {Promise<{json: any, text: string, headers: Headers}>} `json` is null if the answer is no JSON
  * @throws {Refusal}
  */
 export async function ask(method, path, body, within = ANSWER_MAX_MS) {
@@ -49,9 +49,14 @@ export async function ask(method, path, body, within = ANSWER_MAX_MS) {
     throw new Refusal('The server does not answer.');
   }
   const json = parsed(text);
-  if (!answer.ok) throw new Refusal(inWords(answer, json), answer.status, json?.code);
-  return { json, headers: answer.headers };
+  if (!answer.ok) throw refused(answer, json);
+  return { json, text, headers: answer.headers };
 }
+
+const refused = (answer, json) => new Refusal(inWords(answer, json), answer.status, json?.code);
+
+/** The refusal that an answer is. @param {Response} answer */
+export const refusalOf = async (answer) => refused(answer, parsed(await answer.text()));
 
 /** A path under a user's, of parts that may be anything. */
 export const userPath = (user, ...parts) => ['/v1/users', ...[user, ...parts].map(encodeURIComponent)].join('/');

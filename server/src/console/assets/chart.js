@@ -1,22 +1,22 @@
-// A chart of the last hour: uPlot draws it; the legend, the table and the words beside it are the page's.
+// A chart of the last hour or day: uPlot draws it; the legend, the table and the words beside it are the page's.
 
 import uPlot from './uplot.js';
 
 import { element } from './dom.js';
 import { clock } from './words.js';
 
-const HEIGHT = 132;
+const HEIGHT = 176;
 const HOUR = 3600;
 const SPAN_MIN = 60;
 // Seconds between two times below a chart.
-const STEPS = [60, 120, 300, 600, 900, 1800];
+const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600];
 const TABLE_ROWS = 12;
 // Seconds between two rows of a table.
-const ROW_STEPS = [5, 10, 15, 30, ...STEPS, HOUR];
+const ROW_STEPS = [5, 10, 15, 30, ...STEPS];
 const FONT = '11px system-ui, sans-serif';
 const DIGIT_WIDTH = 6.6;
 // The charts show the same moment below the pointer.
-const SYNC = 'overview';
+const SYNC = 'page';
 
 const isDark = matchMedia('(prefers-color-scheme: dark)');
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -40,6 +40,7 @@ export class Chart {
   #kind;
   #plot = null;
   #names = '';
+  #seconds = HOUR;
   #times = [];
   #lines = [];
   #legend = element('ul', { class: 'legend' });
@@ -51,17 +52,18 @@ export class Chart {
   constructor(kind) {
     this.#kind = kind;
     this.#canvas = element('div', { class: 'plot', role: 'img', 'aria-label': `${kind.title}: nothing known yet` });
-    this.#table = new Figures(`${kind.title}, last hour`);
+    this.#table = new Figures(kind.title);
     this.#details = element('details', { class: 'figures' }, element('summary', {}, 'Table'), this.#table.element);
     this.#details.addEventListener('toggle', () => this.#fillTable());
-    const head = element('div', { class: 'chart-head' }, element('h4', {}, kind.title), element('p', { class: 'hint' }, kind.hint));
+    const head = element('div', { class: 'chart-head' }, element('h3', {}, kind.title), element('p', { class: 'hint' }, kind.hint));
     this.element = element('div', { class: 'card chart' }, head, this.#legend, this.#canvas, this.#details);
     new ResizeObserver(() => this.#resize()).observe(this.#canvas);
     isDark.addEventListener('change', () => this.#plot?.redraw(true));
   }
 
-  /** Shows an hour. @param {object} history columns as the server sends them */
-  show(history) {
+  /** Shows a time. @param {object} history columns as the server sends them @param {number} seconds how long it is */
+  show(history, seconds) {
+    this.#seconds = seconds;
     this.#times = history.at_seconds;
     this.#lines = this.#kind.lines(history);
     const names = JSON.stringify(this.#lines.map(([name]) => name));
@@ -148,7 +150,7 @@ export class Chart {
     const last = this.#times.at(-1) ?? Date.now() / 1000;
     // A server that has just started fills the width with the minutes that there are.
     const known = last - (this.#times[0] ?? last);
-    return [last - Math.min(HOUR, Math.max(SPAN_MIN, known)), last];
+    return [last - Math.min(this.#seconds, Math.max(SPAN_MIN, known)), last];
   }
 
   /** The values of the legend: those below the pointer, otherwise the newest. */
@@ -174,14 +176,14 @@ export class Chart {
   /** What who does not see the lines is told of them. */
   #inWords() {
     const { title, none } = this.#kind;
-    if (!this.#lines.length) return `${title}, last hour: ${none ?? 'nothing yet'}`;
+    if (!this.#lines.length) return `${title}: ${none ?? 'nothing yet'}`;
     const told = this.#lines.map(([name, values]) => {
       const known = values.filter(isNumber);
       if (!known.length) return `${name}: none`;
       const [least, most] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
       return `${name}: now ${this.#text(values.at(-1))}, least ${this.#text(least)}, most ${this.#text(most)}`;
     });
-    return `${title}, last hour. ${told.join('; ')}`;
+    return `${title}. ${told.join('; ')}`;
   }
 
   #fillTable() {
@@ -195,7 +197,7 @@ export class Chart {
 /** The newest sample, and the last one of every so many seconds before: those stay the same while time goes on. Newest first. */
 function rowsOf(times) {
   const span = (times.at(-1) ?? 0) - (times[0] ?? 0);
-  const step = ROW_STEPS.find((seconds) => span / seconds <= TABLE_ROWS) ?? HOUR;
+  const step = ROW_STEPS.find((seconds) => span / seconds <= TABLE_ROWS) ?? STEPS.at(-1);
   const rows = [];
   let part = null;
   for (let at = times.length - 1; at >= 0; at--) {
@@ -216,7 +218,7 @@ class Figures {
   /** @param {string} title */
   constructor(title) {
     const table = element('table', {}, element('caption', { class: 'unseen' }, title), element('thead', {}, this.#head), this.#body);
-    this.element = element('div', { class: 'scroll', role: 'region', tabindex: 0, 'aria-label': `${title}, table` }, table);
+    this.element = element('div', { class: 'scroll', role: 'group', tabindex: 0, 'aria-label': `${title}, table` }, table);
   }
 
   /**

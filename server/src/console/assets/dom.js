@@ -29,40 +29,31 @@ export function say(note, text, isError = false) {
   note.textContent = text;
 }
 
-// What each control has under way.
-const running = new WeakMap();
+// The controls that have something under way.
+const running = new WeakSet();
 
 /**
  * Does what a control asks for, once at a time, and says next to it what went wrong.
  * @param {HTMLElement} control busy meanwhile; it keeps the focus
  * @param {HTMLElement} note
- * @param {(isWanted: () => boolean) => Promise<string|void>} action returns what to say of its success; its argument tells whether anybody
- *   still waits for it
- * @returns {Promise<boolean>} whether it succeeded, and is still wanted
+ * @param {() => Promise<string|void>} action returns what to say of its success
+ * @returns {Promise<boolean>} whether it succeeded
  */
 export async function act(control, note, action) {
   if (running.has(control)) return false;
-  const run = {};
-  const isWanted = () => running.get(control) === run;
-  running.set(control, run);
+  running.add(control);
   control.setAttribute('aria-busy', 'true');
   say(note, '');
   try {
-    const success = (await action(isWanted)) ?? '';
-    if (isWanted()) say(note, success);
-    return isWanted();
+    say(note, (await action()) ?? '');
+    return true;
   } catch (error) {
-    if (isWanted()) say(note, error.message, true);
+    say(note, error.message, true);
     return false;
   } finally {
-    if (isWanted()) abandon(control);
+    running.delete(control);
+    control.removeAttribute('aria-busy');
   }
-}
-
-/** Lets a control be used again, and shows nothing of what it has under way, as when that is about a reader who is not shown any more. */
-export function abandon(control) {
-  running.delete(control);
-  control.removeAttribute('aria-busy');
 }
 
 /**
@@ -89,21 +80,29 @@ export function saved(control, note, { read, write }, save) {
   });
 }
 
-/** Asks before something that cannot be taken back. @returns {Promise<boolean>} */
-export function confirmed(title, text, yes) {
+/**
+ * Asks before something that cannot be taken back.
+ * @param {string} [name] what has to be typed to confirm it
+ * @returns {Promise<boolean>}
+ */
+export function confirmed(title, text, yes, name = '') {
   const dialog = byId('confirm');
+  const [named, button] = [byId('confirm-named'), byId('confirm-yes')];
+  const input = named.querySelector('input');
   byId('confirm-title').textContent = title;
   byId('confirm-text').textContent = text;
-  byId('confirm-yes').textContent = yes;
+  button.textContent = yes;
+  button.value = 'yes';
+  named.hidden = !name;
+  named.querySelector('span').textContent = `Type ${name} to confirm`;
+  input.value = '';
+  input.oninput = () => (button.disabled = input.value !== name);
+  input.oninput();
+  dialog.returnValue = '';
+  byId('confirm-no').onclick = () => dialog.close();
   dialog.showModal();
   return new Promise((resolve) => {
-    const close = (isYes) => {
-      dialog.close();
-      resolve(isYes);
-    };
-    byId('confirm-no').onclick = () => close(false);
-    byId('confirm-yes').onclick = () => close(true);
-    // By the escape key.
-    dialog.oncancel = () => resolve(false);
+    // The event of an earlier closing may come only now.
+    dialog.onclose = () => dialog.open || resolve(dialog.returnValue === 'yes');
   });
 }

@@ -1,11 +1,14 @@
-// One reader's feed, as it changes.
+// The feed of a reader, as it changes.
 
 import { Feed } from '/tidewire.js';
 
 import { ask, credential, userPath } from './api.js';
 import { act, byId, confirmed, element, say } from './dom.js';
 import { explanation } from './explain.js';
-import { postElement, refreshTimes } from './post.js';
+import { isPaused, onResume } from './poll.js';
+import { postElement, rawElement, refreshTimes } from './post.js';
+import { openPublishing } from './publish.js';
+import { refreshStats } from './shell.js';
 
 const STATES = {
   connecting: ['Connecting…', ''],
@@ -16,59 +19,38 @@ const STATES = {
 const TIMES_EVERY_MS = 10_000;
 const ARRIVALS_EVERY_MS = 5_000;
 
-/** The part of the page with the feed in it. */
+/** The feed of a reader, in the page. */
 export class FeedView {
-  #feed = null;
+  #user;
+  #feed;
   /** What is shown for each post: its entry and its element. */
   #shown = new Map();
   #isDue = false;
   #arrived = 0;
-  #user = '';
   /** The explanations that are open, by the post. */
   #whys = new Map();
   /** The cursor up to which the reader has read, as far as it is known. */
   #marker = null;
-  #onAction;
+  #onLive;
 
-  /** @param {(action: string, subject?: any) => void} onAction what others have to do: for a post, a user, a live feed, a marker */
-  constructor(onAction) {
-    this.#onAction = onAction;
+  /** @param {string} user @param {() => void} onLive is called when the feed is live again */
+  constructor(user, onLive) {
+    [this.#user, this.#onLive] = [user, onLive];
     byId('posts').addEventListener('click', (event) => this.#clicked(event));
     byId('more').addEventListener('click', () => this.#more());
+    byId('explain').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#explainAny(event.target);
+    });
     setInterval(() => refreshTimes(byId('posts')), TIMES_EVERY_MS);
     setInterval(() => this.#announce(), ARRIVALS_EVERY_MS);
-  }
-
-  /** The newest entries, as far as they are read. */
-  get items() {
-    return this.#feed?.items ?? [];
-  }
-
-  /** Shows the feed of a reader. */
-  show(user) {
-    this.#feed?.stop();
-    this.#shown.clear();
-    this.#whys.clear();
-    this.#marker = null;
-    this.#user = user;
-    byId('posts').replaceChildren();
-    say(byId('feed-note'), '');
-    byId('feed-state').hidden = !user;
-    byId('reader-title').textContent = user ? `Feed of ${user}` : 'Choose a reader';
-    this.#feed = user ? this.#follow(user) : null;
-    this.#render();
-  }
-
-  #follow(user) {
-    const feed = new Feed({ user, token: credential() });
-    // A feed that was left may still have something to say.
-    const ifCurrent = (what) => () => this.#feed === feed && what();
-    feed.addEventListener('change', ifCurrent(() => this.#renderSoon()));
-    feed.addEventListener('state', ifCurrent(() => this.#showState()));
-    feed.addEventListener('marker', ({ detail }) => ifCurrent(() => this.markedAt(detail))());
-    this.#feed = feed;
-    feed.start();
-    return feed;
+    onResume(() => this.#renderSoon());
+    byId('feed-state').hidden = false;
+    this.#feed = new Feed({ user, token: credential() });
+    this.#feed.addEventListener('change', () => this.#renderSoon());
+    this.#feed.addEventListener('state', () => this.#showState());
+    this.#feed.addEventListener('marker', ({ detail }) => this.#markedAt(detail));
+    this.#feed.start();
   }
 
   #showState() {
@@ -76,22 +58,25 @@ export class FeedView {
     const pill = byId('feed-state');
     pill.textContent = text;
     pill.dataset.how = how;
-    if (this.#feed.state === 'live') this.#onAction('live');
+    if (this.#feed.state === 'live') this.#onLive();
     const { error, state } = this.#feed;
-    if (error && state === 'stopped') say(byId('feed-note'), stopped(error), true);
+    if (error && state === 'stopped') {
+      say(byId('feed-note'), stopped(error), true);
+      // The token that the feed had may have expired, which is true of the whole page.
+      if (isOfKey(error)) refreshStats();
+    }
     this.#renderSoon();
   }
 
   /** Draws where the reader has read up to. */
-  markedAt(cursor) {
+  #markedAt(cursor) {
     this.#marker = cursor;
-    this.#onAction('marked', cursor);
     this.#renderSoon();
   }
 
-  /** Many changes are drawn at once. */
+  /** Many changes are drawn at once, and none during a pause. */
   #renderSoon() {
-    if (this.#isDue) return;
+    if (this.#isDue || isPaused()) return;
     this.#isDue = true;
     requestAnimationFrame(() => {
       this.#isDue = false;
@@ -100,7 +85,7 @@ export class FeedView {
   }
 
   #render() {
-    const items = this.#feed?.items ?? [];
+    const { items } = this.#feed;
     const list = byId('posts');
     const focused = focusWithin(list);
     const ids = new Set(items.map(({ post }) => post.id));
@@ -119,7 +104,7 @@ export class FeedView {
     }
     this.#drawMarker(items);
     restoreFocus(list, focused);
-    byId('more').hidden = !this.#feed?.hasMore || items.length === 0;
+    byId('more').hidden = !this.#feed.hasMore || items.length === 0;
     byId('empty').hidden = items.length > 0;
     byId('empty').textContent = this.#emptyText();
   }
@@ -154,14 +139,31 @@ export class FeedView {
   /** Says below an entry why it is in the feed, or closes that again. */
   async #explain({ post }, button, node) {
     if (this.#whys.has(post.id)) return this.#closeWhy(post.id);
-    const user = this.#user;
     await act(button, node.querySelector('.note'), async () => {
-      const again = () => this.#closeWhy(post.id);
-      const made = await explanation(user, post.id, again);
-      if (user !== this.#user || !this.#shown.has(post.id)) return;
+      const made = await explanation(this.#user, post.id, () => this.#closeWhy(post.id));
+      if (!this.#shown.has(post.id)) return;
       this.#whys.set(post.id, made);
       this.#openWhy(this.#shown.get(post.id).node, made);
     });
+  }
+
+  /** Says above the feed why any post is in it, or not. */
+  #explainAny(form, post = form.elements.post.value) {
+    form.elements.post.value = post;
+    const box = byId('explanation');
+    return act(form, byId('explain-note'), async () => {
+      box.hidden = true;
+      box.replaceChildren(await explanation(this.#user, post, (again) => this.#explainAny(form, again)));
+      box.hidden = false;
+    });
+  }
+
+  /** Shows below an entry what the server says of it, or closes that again. */
+  #showRaw(item, button, node) {
+    const box = node.querySelector('.raw');
+    box.hidden = !box.hidden;
+    box.replaceChildren(...(box.hidden ? [] : [rawElement(item)]));
+    button.setAttribute('aria-expanded', String(!box.hidden));
   }
 
   #openWhy(node, made) {
@@ -183,15 +185,13 @@ export class FeedView {
   }
 
   async #mark({ cursor }, button, node) {
-    const user = this.#user;
     await act(button, node.querySelector('.note'), async () => {
-      await ask('PUT', userPath(user, 'marker'), { cursor });
-      if (user === this.#user) this.markedAt(cursor);
+      await ask('PUT', userPath(this.#user, 'marker'), { cursor });
+      this.#markedAt(cursor);
     });
   }
 
   #emptyText() {
-    if (!this.#feed) return "A reader's feed is shown here, and kept up to date while you watch.";
     return this.#feed.state === 'live' ? 'Nothing is in this feed. Follow somebody, or publish something.' : 'Nothing is known of this feed yet.';
   }
 
@@ -216,11 +216,6 @@ export class FeedView {
   }
 
   async #clicked(event) {
-    const link = event.target.closest('a[data-user]');
-    if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
-      event.preventDefault();
-      return this.#onAction('visit', link.dataset.user);
-    }
     const button = event.target.closest('button[data-action]');
     if (!button) return;
     const node = button.closest('li');
@@ -229,8 +224,9 @@ export class FeedView {
     if (action === 'delete') await this.#delete(item.post, button, node);
     else if (action === 'hide') await this.#hide(item, button, node);
     else if (action === 'explain') await this.#explain(item, button, node);
+    else if (action === 'json') this.#showRaw(item, button, node);
     else if (action === 'mark') await this.#mark(item, button, node);
-    else this.#onAction(action, item);
+    else openPublishing({ author: this.#user, [action === 'reply' ? 'reply_to' : 'repost_of']: item.post.id });
   }
 
   async #delete(post, button, node) {
@@ -247,14 +243,17 @@ export class FeedView {
       await ask('PATCH', `/v1/posts/${item.post.id}`, { hidden: true });
       return 'Hidden.';
     };
-    if (await act(button, node.querySelector('.note'), hide)) this.#onAction('hidden', item);
+    if (await act(button, node.querySelector('.note'), hide)) rememberHidden(item);
   }
 }
 
+const isOfKey = ({ message, cause }) => ['invalid_token', 'token_expired', 'unauthenticated'].includes(cause?.code) || /asks for authentication/.test(message);
+
 /** Why a feed does not go on. */
-function stopped({ message, cause }) {
-  const isOfKey = cause?.code === 'invalid_token' || cause?.code === 'unauthenticated' || /asks for authentication/.test(message);
-  if (isOfKey) return credential() ? 'The feed stopped: wrong key.' : 'The feed stopped: the server asks for a key.';
+function stopped(error) {
+  const { message, cause } = error;
+  if (cause?.code === 'token_expired' || /token has expired/.test(message)) return 'The feed stopped: the token has expired.';
+  if (isOfKey(error)) return credential() ? 'The feed stopped: wrong key.' : 'The feed stopped: the server asks for a key.';
   return `The feed stopped: ${message}.`;
 }
 
@@ -272,12 +271,12 @@ function restoreFocus(list, focused) {
   const node = same ?? list.children[Math.min(focused.place, list.children.length - 1)];
   // What is inside an explanation is moved along with it; the author's link has no action.
   const kept = list.contains(focused.control) ? focused.control : null;
-  const target = kept ?? (same && node.querySelector(`[data-action="${focused.action}"]`)) ?? node?.querySelector('button') ?? byId('panel-reader');
+  const target = kept ?? (same && node.querySelector(`[data-action="${focused.action}"]`)) ?? node?.querySelector('button') ?? byId('content');
   target.focus({ preventScroll: true });
 }
 
 /** The posts that were hidden from this page, to show them again. */
-export function rememberHidden({ post }) {
+function rememberHidden({ post }) {
   const box = byId('hidden-posts');
   const note = element('span', { class: 'note', role: 'status' });
   const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `Unhide post ${post.id} by ${post.author}` }, 'Unhide');
@@ -287,9 +286,8 @@ export function rememberHidden({ post }) {
     if (!(await act(button, note, unhide))) return;
     row.remove();
     box.hidden = box.querySelector('li') === null;
-    byId('publish-box').querySelector('summary').focus();
+    byId('explained').focus();
   });
-  byId('publish-box').open = true;
   box.querySelector('ul').append(row);
   box.hidden = false;
 }

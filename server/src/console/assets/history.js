@@ -1,35 +1,37 @@
-// The last hour, as the server keeps it: asked for once, then only what is new.
+// The figures of the last hour or day, as the server keeps them: asked for once, then only what is new.
 
 import { ask } from './api.js';
 
-/** The columns of the last hour. */
+/** The spans that can be shown, in seconds, and which figures of the server they are of. */
+export const SPANS = {
+  '15 minutes': { seconds: 900, span: 'hour' },
+  '1 hour': { seconds: 3600, span: 'hour' },
+  '24 hours': { seconds: 86_400, span: 'day' },
+};
+
+/** The columns of an hour or a day. */
 export class History {
+  #query;
   #next = null;
   #columns = null;
-  /** How often all was forgotten. */
-  #generation = 0;
+
+  /** @param {string} span `hour` or `day` @param {string} [node] a node of a cluster */
+  constructor(span, node) {
+    this.#query = new URLSearchParams({ span, ...(node && { node }) });
+  }
 
   /** How often there is something new, in milliseconds. */
   get everyMs() {
     return (this.#columns?.interval_seconds ?? 5) * 1000;
   }
 
-  /** Asks for what is new. @returns {Promise<object|null>} the columns of the hour, as the server names them; null if all was forgotten meanwhile */
+  /** Asks for what is new. @returns {Promise<object>} all columns, as the server names them */
   async read() {
-    const generation = this.#generation;
-    const query = this.#next === null ? '' : `?since=${encodeURIComponent(this.#next)}`;
-    const { json } = await ask('GET', `/v1/stats/history${query}`);
-    // Only the rows after those that were forgotten: they are not the whole hour.
-    if (generation !== this.#generation) return null;
+    if (this.#next !== null) this.#query.set('since', this.#next);
+    const { json } = await ask('GET', `/v1/stats/history?${this.#query}`);
     this.#columns = json.reset || !this.#columns ? json : appended(this.#columns, json, json.samples_max);
     this.#next = json.next;
     return this.#columns;
-  }
-
-  /** Forgets all, as after a change of the key. */
-  clear() {
-    this.#next = this.#columns = null;
-    this.#generation++;
   }
 }
 
@@ -48,4 +50,17 @@ export function appended(old, added, rowsMax) {
     return Object.fromEntries([...names].map((name) => [name, join(a?.[name], b?.[name])]));
   };
   return join(old, added);
+}
+
+/** The newest rows of columns: those of so many seconds. */
+export function newestRows(columns, seconds) {
+  const times = columns.at_seconds;
+  const from = (times.at(-1) ?? 0) - seconds;
+  const first = times.findIndex((at) => at > from);
+  const cut = (value) => {
+    if (Array.isArray(value)) return value.slice(Math.max(0, first));
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, cut(part)]));
+  };
+  return cut(columns);
 }

@@ -1,14 +1,29 @@
-// What is asked for again and again: only while the page is seen, and not again by who was denied.
+// What is asked for again and again: only while the page is seen and not paused, and not again by who was denied.
 
 /** The statuses of refusals that another key may not get. */
 export const DENIED = [401, 403];
 const polls = new Set();
+const resumed = new Set();
+let paused = false;
 
-/** A question that is repeated while it is wanted. */
+/** Whether what moves stands still, because somebody wants to look at it. */
+export const isPaused = () => paused;
+
+/** Stops what moves, or lets it go on. */
+export function pause(isPause) {
+  paused = isPause;
+  // What is due later is not asked either.
+  wakeAll();
+  if (!paused) resumed.forEach((handle) => handle());
+}
+
+/** Calls a function when a pause has ended. */
+export const onResume = (handle) => resumed.add(handle);
+
+/** A question that is repeated. */
 export class Poll {
   #task;
   #every;
-  #isWanted;
   #timer = 0;
   #isRunning = false;
   #isDenied = false;
@@ -16,12 +31,12 @@ export class Poll {
 
   /**
    * @param {() => number} every milliseconds between two questions
-   * @param {() => boolean} isWanted whether anybody sees the answer
    * @param {() => Promise<void>} task fails with a `Refusal` if the answer was one
    */
-  constructor(every, isWanted, task) {
-    [this.#every, this.#isWanted, this.#task] = [every, isWanted, task];
+  constructor(every, task) {
+    [this.#every, this.#task] = [every, task];
     polls.add(this);
+    this.wake();
   }
 
   /** Asks when it is time; at once if `isDue`. */
@@ -31,7 +46,7 @@ export class Poll {
       this.#isDenied = false;
       this.#askedAt = -Infinity;
     }
-    if (document.hidden || this.#isDenied || this.#isRunning || !this.#isWanted()) return;
+    if (document.hidden || this.#isDenied || this.#isRunning || (paused && !isDue)) return;
     const wait = Math.max(0, this.#askedAt + this.#every() - performance.now());
     this.#timer = setTimeout(() => this.#run(), wait);
   }
@@ -43,6 +58,7 @@ export class Poll {
     try {
       await this.#task();
     } catch (refusal) {
+      if (refusal.status === undefined) console.error(refusal);
       // Whoever is not let in is not by asking again, and the server counts who tries.
       if (this.#askedAt === askedAt) this.#isDenied = DENIED.includes(refusal.status);
     }
@@ -51,9 +67,7 @@ export class Poll {
   }
 }
 
-/** Asks what is due; all of it if `isDue`, as with another key. */
-export const wakeAll = (isDue = false) => polls.forEach((poll) => poll.wake(isDue));
+/** Asks what is due. */
+export const wakeAll = () => polls.forEach((poll) => poll.wake());
 
-document.addEventListener('visibilitychange', () => wakeAll());
-addEventListener('place', () => wakeAll());
-addEventListener('popstate', () => wakeAll());
+document.addEventListener('visibilitychange', wakeAll);

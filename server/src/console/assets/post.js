@@ -1,23 +1,27 @@
 // A post of the feed, as an element. What people wrote goes in as text only.
 
+import { copyButton } from './copy.js';
 import { element } from './dom.js';
-import { addressOf } from './tabs.js';
+import { postUrl, readerUrl } from './search.js';
 import { ago, moment } from './words.js';
 
 const ACTIONS = [
   ['explain', 'Why?'],
-  ['fanout', 'Fan-out'],
   ['reply', 'Reply'],
   ['repost', 'Repost'],
   ['mark', 'Mark read'],
+  ['json', 'JSON'],
   ['hide', 'Hide'],
   ['delete', 'Delete'],
 ];
 
+/** The actions that unfold something. */
+const FOLDING = ['explain', 'json'];
+
 /** Makes the list item of an entry. Its buttons have the action as `data-action`. */
 export function postElement({ post, reposts, via }) {
   const reposted = reposts.map(({ user, at }) => element('p', { class: 'hint' }, link(user), ' reposted ', time(at)));
-  const answers = post.reply_to ? [element('p', { class: 'hint' }, `answers post ${post.reply_to}`)] : [];
+  const answers = post.reply_to ? [element('p', { class: 'hint' }, 'answers ', postLink(post.reply_to))] : [];
   return element(
     'li',
     {},
@@ -29,10 +33,11 @@ export function postElement({ post, reposts, via }) {
       ...answers,
       bodyElement(post.body),
       labels(post),
-      element('p', { class: 'hint' }, `Post ${post.id}`, via.length ? ` by way of ${via.join(', ')}` : ''),
+      element('p', { class: 'hint' }, postLink(post.id), via.length ? ` by way of ${via.join(', ')}` : ''),
       buttons(post),
       element('p', { class: 'note', role: 'status' }),
       element('div', { class: 'why', hidden: true }),
+      element('div', { class: 'raw', hidden: true }),
     ),
   );
 }
@@ -46,7 +51,10 @@ export function refreshTimes(root) {
 export const time = (at) => element('time', { datetime: at, title: moment(at) }, ago(at));
 
 /** A link to the feed of a user. */
-export const link = (user) => element('a', { href: addressOf({ tab: 'reader', user, post: '' }), 'data-user': user }, user);
+export const link = (user) => element('a', { href: readerUrl(user) }, user);
+
+/** A link to a post. */
+export const postLink = (id) => element('a', { href: postUrl(id) }, `post ${id}`);
 
 /** Who published it and when. */
 export function heading(post) {
@@ -55,10 +63,20 @@ export function heading(post) {
   return element('header', {}, link(post.author), kind, element('span', { class: 'hint' }, time(post.published_at)), edited);
 }
 
-/** A body is any JSON; `text` is shown as such, all else as what it is. */
+/** A body is any JSON: its `text`, and all else of it as what it is. */
 export function bodyElement(body) {
-  if (typeof body?.text === 'string') return element('p', { class: 'text' }, body.text);
-  return element('pre', { class: 'text', tabindex: 0, role: 'group', 'aria-label': 'Body' }, JSON.stringify(body, null, 2));
+  const isText = typeof body?.text === 'string';
+  const { text, ...rest } = isText ? body : {};
+  const others = isText ? rest : body;
+  const hasOthers = !isText || Object.keys(rest).length > 0;
+  const raw = hasOthers ? element('pre', { class: 'text', tabindex: 0, role: 'group', 'aria-label': 'Fields of the body' }, JSON.stringify(others, null, 2)) : null;
+  return element('div', { class: 'body' }, isText ? element('p', { class: 'text' }, text) : null, raw);
+}
+
+/** All that the server says of an entry, to read and to copy. */
+export function rawElement(item) {
+  const raw = element('pre', { tabindex: 0, role: 'group', 'aria-label': `Post ${item.post.id} as JSON` }, JSON.stringify(item, null, 2));
+  return element('div', {}, copyButton(raw), raw);
 }
 
 /** The tags and the topic of a post; null if it has none. */
@@ -70,7 +88,7 @@ export function labels({ tags = [], topic }) {
 
 function buttons(post) {
   const button = ([action, text]) => {
-    const expanded = action === 'explain' ? 'false' : null;
+    const expanded = FOLDING.includes(action) ? 'false' : null;
     const name = `${text} Post ${post.id} by ${post.author}`;
     return element('button', { type: 'button', class: 'quiet', 'data-action': action, 'aria-expanded': expanded, 'aria-label': name }, text);
   };

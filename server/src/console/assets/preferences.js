@@ -1,47 +1,31 @@
-// What a reader has chosen: mutes, blocks, lists, rules, and how far it has read. Each is asked for when it is opened.
+// What a reader has chosen: mutes, blocks, lists, rules, and how far it has read.
 
 import { ask, userPath } from './api.js';
 import { act, confirmed, element, facts, saved } from './dom.js';
+import { fill } from './table.js';
 import { ago, count, moment } from './words.js';
 
 const LIMIT = 20;
 
-/** The folded parts beside the feed. */
-export class Preferences {
-  #user = '';
-  #newest;
+/** Shows what a reader has chosen. @param {string} part `mutes`, `blocks`, `lists`, `rules` or `marker` @param {HTMLElement} box */
+export const preparePreference = (part, user, box) => new Preference(part, user, box).load();
 
-  /** @param {() => string|null} newest the cursor of the newest entry that is shown */
-  constructor(newest) {
-    this.#newest = newest;
-    for (const part of ['mutes', 'blocks', 'lists', 'rules', 'marker']) {
-      boxOf(part).parentElement.addEventListener('toggle', () => this.#load(part));
-    }
+class Preference {
+  #part;
+  #user;
+  #box;
+  /** The lists that are open. */
+  #open = new Set();
+
+  constructor(part, user, box) {
+    [this.#part, this.#user, this.#box] = [part, user, box];
   }
 
-  /** Shows those of a reader. */
-  show(user) {
-    this.#user = user;
-    for (const part of ['mutes', 'blocks', 'lists', 'rules', 'marker']) {
-      boxOf(part).replaceChildren();
-      if (user) this.#load(part);
-    }
-  }
-
-  /** Another marker was set. */
-  marked() {
-    this.#load('marker');
-  }
-
-  async #load(part) {
-    const box = boxOf(part);
-    if (!this.#user || !box.parentElement.open) return;
-    const user = this.#user;
+  async load() {
     try {
-      const made = await this.#make(part);
-      if (user === this.#user) refill(box, made);
+      fill(this.#box, await this.#make(this.#part));
     } catch (refusal) {
-      if (user === this.#user) refill(box, [element('p', { class: 'note error' }, refusal.message)]);
+      fill(this.#box, [element('p', { class: 'note error' }, refusal.message)]);
     }
   }
 
@@ -53,7 +37,7 @@ export class Preferences {
   }
 
   /** A list of sources that can be added to and removed from. */
-  async #sources(part, [add, remove], pathOf, listPath = userPath(this.#user, part), reload = () => this.#load(part)) {
+  async #sources(part, [add, remove], pathOf, listPath = userPath(this.#user, part), reload = () => this.load()) {
     const { json } = await ask('GET', `${listPath}?limit=${LIMIT}`);
     const note = element('p', { class: 'note', role: 'status' });
     const row = ({ id, since }) => {
@@ -71,16 +55,19 @@ export class Preferences {
 
   async #lists() {
     const { json } = await ask('GET', `${userPath(this.#user, 'lists')}?limit=${LIMIT}`);
-    const reload = () => this.#load('lists');
+    const reload = () => this.load();
     const one = ({ name, members }) => {
       const inside = element('div');
-      const made = element('details', { 'data-list': name }, element('summary', {}, `${name} (${count(members)})`), inside);
+      const made = element('details', { open: this.#open.has(name) }, element('summary', {}, `${name} (${count(members)})`), inside);
       const path = (...rest) => userPath(this.#user, 'lists', name, ...rest);
-      const fill = async () => {
-        const parts = await this.#sources('lists', ['Add', 'Remove'], (id) => path('members', id), path('members'), fill);
-        refill(inside, [...parts, this.#deleteList(name, path(), reload)]);
+      const show = async () => {
+        const parts = await this.#sources('lists', ['Add', 'Remove'], (id) => path('members', id), path('members'), show);
+        fill(inside, [...parts, this.#deleteList(name, path(), reload)]);
       };
-      made.addEventListener('toggle', () => made.open && fill().catch((refusal) => refill(inside, [element('p', { class: 'note error' }, refusal.message)])));
+      made.addEventListener('toggle', () => {
+        this.#open[made.open ? 'add' : 'delete'](name);
+        if (made.open) show().catch((refusal) => fill(inside, [element('p', { class: 'note error' }, refusal.message)]));
+      });
       return element('li', {}, made);
     };
     const rows = json.items.length ? json.items.map(one) : [element('li', { class: 'hint' }, 'None.')];
@@ -143,38 +130,22 @@ export class Preferences {
     const button = element('button', { type: 'button' }, 'Mark all as read');
     button.addEventListener('click', () =>
       act(button, note, async () => {
-        const cursor = this.#newest();
-        if (!cursor) throw new Error('The feed is empty.');
-        await ask('PUT', path, { cursor });
-        await this.#load('marker');
+        const { json: page } = await ask('GET', `${userPath(this.#user, 'feed')}?limit=1`);
+        if (!page.items.length) throw new Error('The feed is empty.');
+        await ask('PUT', path, { cursor: page.items[0].cursor });
+        await this.load();
       }),
     );
     return [
       element('dl', { class: 'facts' }, ...facts([['Unread', unread], ['Read up to', json.cursor ?? 'nothing yet']])),
       element('p', { class: 'actions' }, button),
       note,
-      element('p', { class: 'hint' }, '“Mark read” at a post sets it to that post.'),
+      element('p', { class: 'hint' }, '“Mark read” at a post of the feed sets it to that post.'),
     ];
   }
 }
 
 const REPLIES = { followed: 'to whom the reader follows', all: 'all', none: 'none' };
-
-const boxOf = (part) => document.querySelector(`[data-part=${part}] > div`);
-
-/** Puts new parts into a folded one. Lists stay open, and the focus stays at the same control, or goes to the first. */
-function refill(box, parts) {
-  const focused = box.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-  const open = [...box.querySelectorAll('details[open]')].map((list) => list.dataset.list);
-  box.replaceChildren(...parts);
-  for (const list of box.querySelectorAll('details')) list.open = open.includes(list.dataset.list);
-  if (focused === null) return;
-  const controls = [...box.querySelectorAll('input, select, button, summary')];
-  const control = controls.find((one) => nameOf(one) === focused) ?? controls[0] ?? box.parentElement.querySelector('summary');
-  control.focus({ preventScroll: true });
-}
-
-const nameOf = (control) => control.getAttribute('aria-label') ?? control.textContent;
 
 function addForm(label, button, note, add, reload) {
   const input = element('input', { required: true, maxlength: 128, 'aria-label': label, placeholder: 'bob', autocapitalize: 'none', spellcheck: 'false' });

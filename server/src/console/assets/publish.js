@@ -1,11 +1,13 @@
-// The box to publish from.
+// The dialog to publish a post.
 
 import { ask } from './api.js';
-import { act, byId } from './dom.js';
+import { act, byId, say } from './dom.js';
 
-/** Makes the box work. */
+/** Makes the dialog work. */
 export function preparePublishing() {
-  const form = byId('publish');
+  const [dialog, form] = [byId('publish-dialog'), byId('publish')];
+  byId('write').addEventListener('click', () => openPublishing({ author: new URLSearchParams(location.search).get('user') ?? '' }));
+  byId('publish-close').addEventListener('click', () => dialog.close());
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     publish(form);
@@ -15,18 +17,13 @@ export function preparePublishing() {
   });
 }
 
-/** Whom to publish as, unless something was entered already. */
-export function suggestAuthor(user) {
-  const { author } = byId('publish').elements;
-  if (author.value === author.defaultValue) author.value = author.defaultValue = user;
-}
-
-/** Gets ready for a reply to a post, or a repost of it. */
-export function prepare(action, { post }) {
+/** Opens the dialog, for a reply or a repost with the number of that post. @param {{author?: string, reply_to?: string, repost_of?: string}} post */
+export function openPublishing(post) {
   const { elements } = byId('publish');
-  elements.reply_to.value = action === 'reply' ? post.id : '';
-  elements.repost_of.value = action === 'repost' ? post.id : '';
-  byId('publish-box').open = byId('publish-more').open = true;
+  for (const name of ['reply_to', 'repost_of']) elements[name].value = post[name] ?? '';
+  if (post.author) elements.author.value = post.author;
+  say(byId('publish-note'), '');
+  byId('publish-dialog').showModal();
   elements.text.focus();
 }
 
@@ -41,10 +38,7 @@ function publish(form) {
     if (!text.value && !reposted.value) throw new Error('Write something first.');
     const { json } = await ask('POST', '/v1/posts', post);
     text.value = answered.value = reposted.value = '';
-    byId('publish-more').open = false;
-    // Unless the user moved the focus out of the form while the server was asked. Some browsers give a clicked button none.
-    const { activeElement: focused } = document;
-    if (focused === document.body || form.contains(focused)) text.focus();
+    text.focus();
     return `Published as post ${json.id}.`;
   });
 }

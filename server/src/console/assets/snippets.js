@@ -1,5 +1,6 @@
 // The same call for a terminal and for programs: curl, TypeScript, Python.
 
+import { copyButton } from '/console/copy.js';
 import { byId, element } from '/console/dom.js';
 
 // What the clients call each operation; in TypeScript the words are joined. Those that they do not have are asked for without a client.
@@ -189,19 +190,6 @@ function choose(language) {
     localStorage.setItem(CHOICE, language);
   } catch {}
   dispatchEvent(new Event('language'));
-}
-
-/** A button that copies the text of an element. */
-export function copyButton(source) {
-  const button = element('button', { type: 'button', class: 'quiet', 'aria-live': 'polite' }, 'Copy');
-  button.addEventListener('click', async () => {
-    // Without a secure context there is no clipboard: then the text is selected.
-    const isCopied = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
-    if (!isCopied) getSelection().selectAllChildren(source);
-    button.textContent = isCopied ? 'Copied' : 'Selected';
-    setTimeout(() => (button.textContent = 'Copy'), 2000);
-  });
-  return button;
 }
 
 /** The snippets of an operation. @param {() => Call} callOf what is asked now */

@@ -253,6 +253,8 @@ export class Feed extends EventTarget {
     fetch,
   }) {
     super();
+    // Without types, `undefined` would be a user of this name.
+    if (typeof user !== 'string' || user === '') throw new TypeError('user: the id of the reader is needed');
     [this.#user, this.#servers, this.#wantsUnread] = [user, checkedServers(server), unread];
     [this.#transport, this.#WebSocket, this.#fetch] = [transport, WebSocket, fetch];
     if (typeof token === 'function') this.#askToken = token;
@@ -528,11 +530,12 @@ function protocolOf(url) {
 /** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
 function checkedServers(server) {
   const servers = [server ?? []].flat();
-  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a page');
+  if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a browser page');
   for (const one of servers) {
     if (!/^https?:$/.test(protocolOf(one))) {
       const said = `server: ${JSON.stringify(one)} does not begin with http:// or https://`;
-      throw new TypeError(`${said}: write it as http://localhost:8080`);
+      const example = /^[\w.-]*:\d+$/.test(one) ? one.replace(/^:/, 'localhost:') : 'localhost:8080';
+      throw new TypeError(`${said}: write it as http://${example}`);
     }
   }
   return servers;

@@ -1,8 +1,9 @@
 // Asking the server from the page, with the same call as code below.
 
+import { copyButton } from '/console/copy.js';
 import { act, byId, confirmed, element } from '/console/dom.js';
 import { examplesFor, published } from '/docs/examples.js';
-import { copyButton, snippets } from '/docs/snippets.js';
+import { snippets } from '/docs/snippets.js';
 
 // Snapshots and the like may take minutes.
 const CHANGE_MAX_MS = 600_000;

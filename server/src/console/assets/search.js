@@ -1,11 +1,13 @@
-// A field that suggests what exists while one types: an editable combobox with a list.
+// The search at the top of each page: readers by the beginning of their names, posts by their numbers.
 
 import { ask } from './api.js';
-import { element, say } from './dom.js';
+import { byId, element, say } from './dom.js';
 import { ago, count, plural } from './words.js';
 
 const WAIT_MS = 150;
 const SUGGESTED = 8;
+const RECENT = 'tidewire-recent-readers';
+const RECENT_MAX = 8;
 
 /** The sources whose ids begin so: those awake first, then those with most followers. */
 export async function sourcesBy(prefix, limit = SUGGESTED, kind = 'user') {
@@ -20,8 +22,35 @@ export function aboutSource({ active, following, followers, last_seen: seen }) {
   return `${state}, follows ${count(following)}, ${plural(followers, 'follower')}`;
 }
 
-/** Suggestions below an input. */
-export class Picker {
+/** The addresses of a reader, of a part of what is known of it, and of a post. */
+export const readerUrl = (user, part = '') => `/console/readers?${new URLSearchParams({ user, ...(part && { part }) })}`;
+export const postUrl = (id) => `/console/posts?${new URLSearchParams({ post: id })}`;
+
+/** The readers that were looked at in this tab, the last first. */
+export const recentReaders = () => JSON.parse(sessionStorage.getItem(RECENT) ?? '[]');
+
+/** Notes that a reader was looked at. */
+export function noteReader(user) {
+  const others = recentReaders().filter((known) => known !== user);
+  sessionStorage.setItem(RECENT, JSON.stringify([user, ...others].slice(0, RECENT_MAX)));
+}
+
+const isPost = (text) => /^[0-9]{6,20}$/.test(text);
+
+/** Makes the search work. */
+export function prepareSearch() {
+  const input = byId('searched');
+  const open = (text) => text && location.assign(isPost(text) ? postUrl(text) : readerUrl(text));
+  const picker = new Picker(input, byId('suggestions'), byId('search-note'), open);
+  byId('search').addEventListener('submit', (event) => {
+    event.preventDefault();
+    picker.close();
+    open(input.value.trim());
+  });
+}
+
+/** An editable combobox with a list of what exists. */
+class Picker {
   #input;
   #list;
   #status;
@@ -68,6 +97,7 @@ export class Picker {
   async #ask() {
     const nth = ++this.#asked;
     const prefix = this.#input.value.trim();
+    if (isPost(prefix)) return this.#show([], `Enter shows post ${prefix}.`, false);
     let [sources, wrong] = [[], prefix ? 'No reader begins so.' : 'There is no reader yet.'];
     let isError = false;
     try {
@@ -111,13 +141,9 @@ export class Picker {
       const step = event.key === 'ArrowDown' ? 1 : -1;
       // Past the last one comes what was typed, at -1.
       this.#activate(((this.#active + 1 + step + options + 1) % (options + 1)) - 1);
-    } else if (event.key === 'Enter') {
-      if (isOpen && this.#active >= 0) {
-        event.preventDefault();
-        this.#take(this.#list.children[this.#active]);
-      } else {
-        this.close();
-      }
+    } else if (event.key === 'Enter' && isOpen && this.#active >= 0) {
+      event.preventDefault();
+      this.#take(this.#list.children[this.#active]);
     } else if (event.key === 'Escape' && (isOpen || isNoteSeen)) {
       event.preventDefault();
       this.close();

@@ -1,0 +1,151 @@
+// The charts of the console, and the group in which a page shows some of them.
+
+import { Chart } from './chart.js';
+import { byId, say } from './dom.js';
+import { History, SPANS, newestRows } from './history.js';
+import { Poll } from './poll.js';
+import { amount, bytes, count, latency } from './words.js';
+
+const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const PARTS = [
+  ['posts', 'posts'],
+  ['sources', 'users, follows'],
+  ['inboxes', 'inboxes'],
+  ['reposts', 'reposts'],
+];
+
+const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
+
+export const REQUESTS = {
+  title: 'Requests',
+  hint: 'Answered each second, and refused',
+  format: amount,
+  lines: ({ requests_per_second: { reads, writes, live, other }, refusals_per_second: codes }) => [
+    ['reads', reads],
+    ['writes', writes],
+    ['live', live],
+    ['other', other],
+    ...(Object.keys(codes).length ? [['refused', reads.map((_, at) => sum(Object.values(codes).map((values) => values[at])))]] : []),
+  ],
+};
+
+export const TIMES = {
+  title: 'Times',
+  hint: 'To answer a published post, to build a feed page',
+  format: latency,
+  steps: WHOLE,
+  lines: (history) => [
+    ['publish p99', history.publish_p99_us],
+    ['publish p50', history.publish_p50_us],
+    ['page p99', history.page_p99_us],
+    ['page p50', history.page_p50_us],
+  ],
+};
+
+export const DELIVERIES = {
+  title: 'Deliveries',
+  hint: 'Inboxes written each second',
+  format: amount,
+  lines: ({ deliveries_per_second: all }) => [['per second', all]],
+};
+
+export const LIVE = {
+  title: 'Live',
+  hint: 'Connections, and messages sent each second',
+  format: amount,
+  lines: ({ live_connections: live, live_messages_per_second: messages }) => [
+    ['messages', messages],
+    ['connections', live],
+  ],
+};
+
+export const MEMORY = {
+  title: 'Memory',
+  hint: 'What it holds',
+  format: bytes,
+  steps: POWERS_OF_TWO,
+  stacked: true,
+  lines: ({ memory_bytes: { resident, ...parts } }) => {
+    const known = PARTS.filter(([name]) => parts[name]).map(([name, text]) => [text, parts[name]]);
+    const rest = (total, at) => Math.max(0, (total ?? 0) - sum(known.map(([, values]) => values[at])));
+    return resident ? [...known, ['all else', resident.map(rest)]] : known;
+  },
+};
+
+export const REFUSALS = {
+  title: 'Refusals',
+  hint: 'By code, each second',
+  format: amount,
+  none: 'none in this time',
+  lines: ({ refusals_per_second: codes }) => commonest(codes),
+};
+
+export const AWAKE = {
+  title: 'Awake readers',
+  hint: 'Readers with an inbox',
+  format: count,
+  steps: WHOLE,
+  lines: ({ active }) => [['awake', active]],
+};
+
+/** As many lines as there are colours: the commonest codes, and the others together. */
+function commonest(codes, linesMax = 6) {
+  const all = Object.entries(codes)
+    .filter(([, values]) => sum(values) > 0)
+    .sort(([, a], [, b]) => sum(b) - sum(a));
+  if (all.length <= linesMax) return all;
+  const others = all.slice(linesMax - 1).map(([, values]) => values);
+  return [...all.slice(0, linesMax - 1), ['others', others[0].map((_, at) => sum(others.map((values) => values[at])))]];
+}
+
+/** Charts in the element `#charts`, which follow the server; what is wrong with them is said in `#history-note`. */
+export class Charts {
+  #charts;
+  #history;
+  #seconds = SPANS['1 hour'].seconds;
+  #span = SPANS['1 hour'].span;
+  #node;
+  #onColumns;
+
+  /**
+   * @param {import('./chart.js').Kind[]} kinds
+   * @param {(columns: object) => void} [onColumns] is called with the columns that are shown
+   */
+  constructor(kinds, onColumns = () => {}) {
+    this.#charts = kinds.map((kind) => new Chart(kind));
+    this.#onColumns = onColumns;
+    byId('charts').append(...this.#charts.map((chart) => chart.element));
+    this.#history = new History(this.#span);
+    this.poll = new Poll(
+      () => this.#history.everyMs,
+      () => this.#read(),
+    );
+  }
+
+  /** Shows another time, or another node. @param {{seconds: number, span: string}} time @param {string} [node] */
+  choose({ seconds, span }, node) {
+    this.#seconds = seconds;
+    if (span !== this.#span || node !== this.#node) this.#history = new History(span, node);
+    [this.#span, this.#node] = [span, node];
+    this.poll.wake(true);
+  }
+
+  async #read() {
+    const history = this.#history;
+    try {
+      const all = await history.read();
+      // Another time, or another node, was chosen meanwhile.
+      if (history !== this.#history) return this.poll.wake(true);
+      const columns = newestRows(all, this.#seconds);
+      this.#charts.forEach((chart) => chart.show(columns, this.#seconds));
+      this.#onColumns(columns);
+      const first = all.interval_seconds > 60 ? 'The first figures of a day come after two minutes.' : 'The first figures come in a few seconds.';
+      say(byId('history-note'), columns.at_seconds.length ? '' : first);
+    } catch (refusal) {
+      // The top of the page says already what a refusal of all means.
+      if (refusal.status === 503 || refusal.status === 404) say(byId('history-note'), refusal.message, true);
+      throw refusal;
+    }
+  }
+}

@@ -1,0 +1,103 @@
+// Whom a reader follows, and who follows the reader.
+
+import { ask, userPath } from './api.js';
+import { act, byId, element, say } from './dom.js';
+import { readerUrl } from './search.js';
+import { ago, moment } from './words.js';
+
+const LIMIT = 20;
+
+/** A list of sources that grows by a button. */
+class SourceList {
+  #path;
+  #row;
+  #list;
+  #more;
+  #note;
+  #next = null;
+  /** What is asked for; an earlier question is answered in vain. */
+  #asked = null;
+
+  /**
+   * @param {() => string} path where the list is, with its query
+   * @param {(source: object) => HTMLElement} row
+   * @param {{list: HTMLElement, more: HTMLElement, note: HTMLElement}} parts of the page
+   */
+  constructor(path, row, { list, more, note }) {
+    [this.#path, this.#row, this.#list, this.#more, this.#note] = [path, row, list, more, note];
+    more.addEventListener('click', () => this.#read(this.#next));
+  }
+
+  /** Shows the first sources. */
+  show() {
+    return this.#read(null);
+  }
+
+  async #read(cursor) {
+    const asked = (this.#asked = {});
+    this.#more.setAttribute('aria-busy', 'true');
+    try {
+      const { json } = await ask('GET', this.#path() + (cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`));
+      if (asked !== this.#asked) return;
+      const rows = json.items.map(this.#row);
+      if (cursor === null) this.#list.replaceChildren(...(rows.length ? rows : [element('li', { class: 'hint' }, 'None.')]));
+      else this.#list.append(...rows);
+      this.#next = json.next;
+      this.#more.hidden = json.next === null;
+    } catch (refusal) {
+      if (asked === this.#asked) say(this.#note, refusal.message, true);
+    } finally {
+      if (asked === this.#asked) this.#more.removeAttribute('aria-busy');
+    }
+  }
+}
+
+const since = (at) => element('span', { class: 'hint', title: moment(at) }, ` since ${ago(at)}`);
+const named = (id) => (id.includes(':') ? id : element('a', { href: readerUrl(id) }, id));
+
+/** Shows whom a reader follows. @param {() => void} changed is called after a follow or an unfollow */
+export function prepareFollows(user, changed) {
+  const note = byId('follow-note');
+  const query = () => `limit=${LIMIT}${byId('only-hidden').checked ? '&hidden=true' : ''}`;
+  const row = ({ id, since: at }) => {
+    const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `Unfollow ${id}` }, 'Unfollow');
+    button.addEventListener('click', async () => {
+      if (!(await act(button, note, () => unfollow(id)))) return;
+      update();
+      byId('source').focus();
+    });
+    return element('li', {}, element('span', {}, named(id), since(at)), button);
+  };
+  const parts = { list: byId('following'), more: byId('more-following'), note };
+  const list = new SourceList(() => `${userPath(user, 'following')}?${query()}`, row, parts);
+  const update = () => {
+    list.show();
+    changed();
+  };
+  const follow = async (source) => {
+    const { json } = await ask('PUT', userPath(user, 'following', source));
+    return json.created ? `${user} follows ${source} now.` : `${user} follows ${source} already.`;
+  };
+  const unfollow = async (source) => {
+    await ask('DELETE', `${userPath(user, 'following', source)}${byId('keep').checked ? '?keep=true' : ''}`);
+    return `${user} does not follow ${source} any more.`;
+  };
+  byId('follow').addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const source = form.elements.source.value.trim();
+    const change = event.submitter?.value === 'unfollow' ? unfollow : follow;
+    if (!(await act(form, note, () => change(source)))) return;
+    form.elements.source.value = '';
+    update();
+  });
+  byId('only-hidden').addEventListener('change', () => list.show());
+  list.show();
+}
+
+/** Shows who follows a reader. */
+export function prepareFollowers(user) {
+  const row = ({ id, since: at }) => element('li', {}, element('span', {}, named(id), since(at)));
+  const parts = { list: byId('followers'), more: byId('more-followers'), note: byId('followers-note') };
+  new SourceList(() => `${userPath(user, 'followers')}?limit=${LIMIT}`, row, parts).show();
+}

@@ -1,0 +1,226 @@
+// One post: what it is, how it was delivered, what answers and reposts it.
+
+import { ask } from './api.js';
+import { copyButton } from './copy.js';
+import { act, byId, confirmed, element, say } from './dom.js';
+import { inWords, picture } from './fanout.js';
+import { Poll } from './poll.js';
+import { bodyElement, heading, labels, link, postLink, refreshTimes, time } from './post.js';
+import { watchStats } from './shell.js';
+import { fill, table } from './table.js';
+import { clock, count, latency, moment } from './words.js';
+
+const WHILE_DELIVERING_MS = 1000;
+const LATER_MS = 10_000;
+const NEWEST = 12;
+/** How far back in the journal the newest posts are looked for. */
+const EVENTS_BACK = 200;
+const STATES = {
+  queued: ['Waits for fan-out', ''],
+  delivering: ['Being delivered', ''],
+  delivered: ['Delivered', 'good'],
+  pulled: ['Nothing to push', 'good'],
+  gone: ['No details any more', ''],
+};
+const DECIDED = {
+  setting: 'by the settings',
+  followers: 'by the number of followers',
+  cost: 'by what each would cost',
+};
+
+const id = new URLSearchParams(location.search).get('post')?.trim() ?? '';
+const path = `/v1/posts/${encodeURIComponent(id)}`;
+
+/** Offers posts, where none is chosen. */
+async function choose({ journal, fanout_latency: buckets }) {
+  fill(byId('latency'), latencies(buckets));
+  if (!byId('choose').hidden) return;
+  byId('choose').hidden = false;
+  if (!journal) return;
+  const query = new URLSearchParams({ after: Math.max(0, journal.sequence - EVENTS_BACK), types: 'published', limit: EVENTS_BACK });
+  const lines = await ask('GET', `/v1/changes?${query}`).catch((refusal) => say(byId('newest-note'), refusal.message, true));
+  const posts = (lines?.text ?? '').split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
+  const choice = (post) => element('li', {}, element('span', {}, postLink(post.id), ` by ${post.author} `), element('span', { class: 'hint' }, textOf(post)));
+  byId('newest').replaceChildren(...posts.reverse().slice(0, NEWEST).map(choice));
+}
+
+function latencies(buckets) {
+  if (!buckets.length) return element('p', { class: 'hint' }, 'No post was delivered in the last seconds.');
+  const times = ({ count: posts, p50_us: median, p99_us: high, max_us: most }) => [median, high, most].map((us) => latency(posts ? us : null));
+  const rows = buckets.map((bucket) => [bucket.followers.replace('-', '–'), count(bucket.count), ...times(bucket)]);
+  return table('latency-title', ['Followers', '#Posts', '#p50', '#p99', '#Slowest'], rows);
+}
+
+/** The beginning of what a post says. */
+function textOf({ body, repost_of: reposted }) {
+  const text = typeof body?.text === 'string' && body.text.trim() ? body.text.trim() : reposted ? `a repost of ${reposted}` : '';
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+/** Follows one post. */
+class PostPage {
+  #fanout = null;
+  #shown = '';
+  #post = null;
+  #said = element('div', { class: 'said' });
+  #note = element('span', { class: 'note', role: 'status' });
+  #hide;
+
+  constructor() {
+    this.#prepare();
+    byId('post-title').textContent = `Post ${id}`;
+    document.title = `Post ${id} · Tidewire console`;
+    byId('raw-head').append(copyButton(byId('raw')));
+    new ResizeObserver(() => this.#draw()).observe(byId('fanout'));
+    this.poll = new Poll(
+      () => (['queued', 'delivering'].includes(this.#fanout?.state) ? WHILE_DELIVERING_MS : LATER_MS),
+      () => this.#read(),
+    );
+  }
+
+  async #read() {
+    try {
+      const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`)]);
+      [this.#fanout, this.#post] = [fanout, post];
+      say(byId('post-note'), '');
+      byId('post-state').hidden = byId('post-view').hidden = false;
+      const now = JSON.stringify([post, fanout]);
+      // What is the same is left alone: whoever reads or selects it is not disturbed.
+      if (now === this.#shown) return refreshTimes(byId('post-view'));
+      this.#shown = now;
+      this.#fill(post, fanout);
+    } catch (refusal) {
+      say(byId('post-note'), refusal.status === 404 ? `No post ${id} is known. It may have been deleted.` : refusal.message, true);
+      if (refusal.status === 404) byId('post-state').hidden = byId('post-view').hidden = true;
+      throw refusal;
+    }
+  }
+
+  #fill(post, fanout) {
+    const [text, how] = STATES[fanout.state] ?? [fanout.state, ''];
+    byId('post-state').textContent = text;
+    byId('post-state').dataset.how = how;
+    const about = [
+      post.reply_to && element('p', { class: 'hint' }, 'answers ', postLink(post.reply_to)),
+      post.repost_of && element('p', { class: 'hint' }, 'reposts ', postLink(post.repost_of)),
+      post.hidden && element('p', { class: 'note warning' }, 'This post is hidden.'),
+    ];
+    fill(this.#said, [heading(post), bodyElement(post.body), labels(post), ...about].filter(Boolean));
+    this.#hide.textContent = post.hidden ? 'Unhide' : 'Hide';
+    this.#draw();
+    fill(byId('sources'), sources(fanout));
+    fill(byId('reposts'), reposts(fanout.reposts));
+    byId('raw').textContent = JSON.stringify({ post, fanout }, null, 2);
+  }
+
+  /** Makes the buttons once: they keep the focus, and what is said beside them, whatever becomes of the post. */
+  #prepare() {
+    const button = (text, action, kind = null) => {
+      const made = element('button', { type: 'button', class: kind }, text);
+      made.addEventListener('click', () => action(made));
+      return made;
+    };
+    const change = (made, method, body, said) =>
+      act(made, this.#note, async () => {
+        await ask(method, path, body);
+        this.poll.wake(true);
+        return said;
+      });
+    const remove = async (made) => {
+      const text = `Post ${id} by ${this.#post.author} is deleted for everybody. This cannot be undone.`;
+      if (await confirmed('Delete this post?', text, 'Delete')) change(made, 'DELETE', undefined, 'Deleted.');
+    };
+    this.#hide = button('Hide', (made) => change(made, 'PATCH', { hidden: !this.#post.hidden }, this.#post.hidden ? 'Shown again.' : 'Hidden.'));
+    const actions = [button('Edit…', () => this.#edit()), this.#hide, button('Delete…', remove, 'danger'), this.#note];
+    byId('post').append(this.#said, element('p', { class: 'actions' }, ...actions));
+  }
+
+  /** Lets the body be changed, as JSON. */
+  #edit() {
+    const body = element('textarea', { rows: 8, spellcheck: 'false' });
+    body.value = JSON.stringify(this.#post.body, null, 2);
+    const cancel = element('button', { type: 'button' }, 'Cancel');
+    const form = element('form', { class: 'fields edit' }, element('label', { class: 'wide' }, 'Body as JSON', body), element('p', { class: 'actions' }, element('button', { type: 'submit', class: 'primary' }, 'Save'), cancel));
+    const close = () => {
+      form.remove();
+      byId('post').querySelector('button').focus();
+    };
+    cancel.addEventListener('click', close);
+    form.addEventListener('submit', async (event) => {
+      event.preventDefault();
+      const save = async () => {
+        await ask('PATCH', path, { body: parsedBody(body.value) });
+        return 'Saved.';
+      };
+      if (!(await act(form, this.#note, save))) return;
+      close();
+      this.poll.wake(true);
+    });
+    byId('post').querySelector('.edit')?.remove();
+    byId('post').append(form);
+    body.focus();
+  }
+
+  #draw() {
+    if (!this.#fanout) return;
+    const drawn = picture(this.#fanout, byId('fanout').clientWidth - 40);
+    byId('fanout').replaceChildren(...ways(this.#fanout, drawn));
+  }
+}
+
+function parsedBody(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`This is not JSON: ${error.message}.`);
+  }
+}
+
+function ways(fanout, drawn) {
+  const title = element('h3', {}, 'Fan-out');
+  if (fanout.state === 'gone') {
+    return [title, element('p', { class: 'hint' }, 'The server keeps details of its newest posts only. This one is older.')];
+  }
+  const whole = element('p', { class: 'lead' }, element('b', { class: 'value' }, count(fanout.followers)), ` ${fanout.followers === 1 ? 'follower' : 'followers'}`);
+  const words = drawn ? [drawn] : [element('p', { class: 'hint' }, fanout.followers ? inWords(fanout) : 'Nobody follows a source of this post.')];
+  const isTwice = fanout.already_there > 0 && fanout.sources.length > 1;
+  const twice = isTwice ? [element('p', { class: 'hint' }, 'Who follows several sources of the post counts at each of them, and gets it once.')] : [];
+  return [title, whole, ...words, ...twice, steps(fanout)];
+}
+
+/** What happened when. */
+function steps({ accepted_at: accepted, started_after_us: started, first_delivery_after_us: first, finished_after_us: finished }) {
+  const after = (us) => (us === null ? '–' : `+ ${latency(us)}`);
+  const all = [
+    ['Accepted', element('span', { title: moment(accepted) }, clock(accepted))],
+    ['Fan-out begun', after(started)],
+    ['First inbox', after(first)],
+    ['Last inbox', after(finished)],
+  ];
+  return element('ol', { class: 'steps', 'aria-label': 'Times' }, ...all.map(([name, value]) => element('li', {}, element('span', { class: 'hint' }, name), element('b', {}, value))));
+}
+
+function sources({ sources: all }) {
+  const title = element('h3', { id: 'sources-title' }, 'Sources');
+  if (!all.length) return [title, element('p', { class: 'hint' }, 'Not known any more.')];
+  const row = ({ id: source, route, followers, decided_by: by }) => [
+    source.includes(':') ? source : link(source),
+    count(followers),
+    route === 'push' ? 'pushed' : 'pulled',
+    DECIDED[by] ?? by,
+  ];
+  return [title, table('sources-title', ['Source', '#Followers', 'Route', 'Decided'], all.map(row))];
+}
+
+function reposts({ count: found, complete, items }) {
+  const many = complete ? count(found) : `at least ${count(found)}`;
+  const title = element('h3', {}, found ? `Reposts: ${many}` : 'Reposts');
+  if (!found) return [title, element('p', { class: 'hint' }, 'Nobody has reposted it.')];
+  const shown = items.length < found ? [element('p', { class: 'hint' }, `The newest ${count(items.length)}:`)] : [];
+  const row = ({ user, post, at, hidden }) =>
+    element('li', {}, element('span', {}, link(user), element('span', { class: 'hint' }, ' ', time(at), hidden ? ' · hidden' : '')), element('span', { class: 'hint' }, postLink(post)));
+  return [title, ...shown, element('ul', { class: 'rows' }, ...items.map(row))];
+}
+
+if (id) new PostPage();
+else watchStats(choose);

@@ -1,0 +1,179 @@
+// What all pages have: the rail, the state of the server, the sign-in panel, the search, the dialog to publish, the footer.
+
+import { credential, useCredential } from './api.js';
+import { byId } from './dom.js';
+import { DENIED, Poll, isPaused, pause, wakeAll } from './poll.js';
+import { preparePublishing } from './publish.js';
+import { prepareSearch } from './search.js';
+import { readStats } from './stats.js';
+import { clock, duration } from './words.js';
+
+const EVERY_MS = 5000;
+const COMPACT = 'tidewire-compact';
+
+/** What is said of a refusal by its code, where another key may help. */
+const DENIALS = {
+  unauthenticated: 'This server asks for a key.',
+  invalid_token: 'This key is wrong.',
+  token_expired: 'This token has expired.',
+};
+
+let lostAt = null;
+let show = null;
+let lose = null;
+let newest = null;
+
+/**
+ * Hands each answer with the statistics to the page, that of before too.
+ * @param {(stats: object, headers: Headers) => void|Promise<void>} handle
+ * @param {(why: string) => void} [onLost] is called when there is no answer
+ */
+export function watchStats(handle, onLost = null) {
+  [show, lose] = [handle, onLost];
+  // The page has to be through first: this may be called in the midst of it.
+  if (newest) queueMicrotask(showNewest);
+}
+
+/** What the page asks besides may be refused: that is said by the page, and is not the state of the server. */
+async function showNewest() {
+  try {
+    await show?.(...newest);
+  } catch (error) {
+    if (error.status === undefined) console.error(error);
+  }
+}
+
+/** Asks for the statistics now. */
+export const refreshStats = () => server.wake(true);
+
+const server = new Poll(
+  () => EVERY_MS,
+  async () => {
+    try {
+      const { json: stats, headers } = await readStats();
+      lostAt = null;
+      newest = [stats, headers];
+      say(`Running for ${duration(stats.uptime_seconds)}`, 'good');
+      const node = headers.get('Tidewire-Node');
+      byId('about-server').textContent = [`Tidewire ${stats.version}`, stats.commit, location.host, node && `node ${node}`].filter(Boolean).join(' · ');
+      setDenied(false);
+      await showNewest();
+    } catch (refusal) {
+      if (refusal.status === undefined) throw refusal;
+      if (DENIED.includes(refusal.status)) sayDenied(refusal);
+      else sayLost(refusal);
+      throw refusal;
+    }
+  },
+);
+
+function sayDenied({ code, status, message }) {
+  lostAt = null;
+  // A token of a user may read that user's feed all the same.
+  if (status === 403) setDenied(true);
+  if (status === 403) return say(['forbidden', 'read_only'].includes(code) ? 'This key may not read the figures' : message, 'bad', code);
+  const text = DENIALS[code] ?? message;
+  say(text.replace(/\.$/, ''), 'bad', code);
+  byId('page').hidden = true;
+  openSignIn(text, code !== 'unauthenticated' && credential() !== '');
+}
+
+/** Hides what the page has only for keys of the server, and says so. */
+function setDenied(isDenied) {
+  const title = document.querySelector('#page h2');
+  (title.closest('.bar') ?? title).after(byId('denied'));
+  byId('denied').hidden = !isDenied || !document.querySelector('[data-figures]');
+  for (const part of document.querySelectorAll('[data-figures]')) part.classList.toggle('denied', isDenied);
+}
+
+function sayLost({ status, code, message }) {
+  lostAt ??= new Date();
+  const what = !status ? 'The server does not answer' : code === 'recovering' ? 'The server is starting' : message.replace(/\.$/, '');
+  lose?.(what);
+  say(`${what}, since ${clock(lostAt)}`, 'bad', what);
+}
+
+function say(text, how, what = how) {
+  const pill = byId('server');
+  // It is read aloud when it changes, so it is left alone while it only counts up.
+  if (pill.dataset.what === what && how === 'bad') return;
+  pill.setAttribute('aria-live', pill.dataset.what === what ? 'off' : 'polite');
+  pill.dataset.how = how;
+  pill.dataset.what = what;
+  pill.textContent = text;
+  document.body.classList.toggle('outdated', how !== 'good');
+}
+
+function openSignIn(text, isWrong = false) {
+  const panel = byId('sign-in');
+  byId('sign-in-text').textContent = text;
+  byId('sign-in-text').classList.toggle('error', isWrong);
+  byId('credential').setAttribute('aria-invalid', String(isWrong));
+  byId('forget').hidden = credential() === '';
+  panel.hidden = false;
+  byId('access').setAttribute('aria-expanded', 'true');
+}
+
+function closeSignIn() {
+  byId('sign-in').hidden = true;
+  byId('access').setAttribute('aria-expanded', 'false');
+}
+
+function prepareSignIn() {
+  byId('access').addEventListener('click', () => {
+    if (!byId('sign-in').hidden && !byId('page').hidden) return closeSignIn();
+    openSignIn(credential() ? 'Requests are sent with a key.' : 'Requests are sent without a key.');
+    byId('credential').focus();
+  });
+  byId('sign-in').querySelector('form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    useCredential(byId('credential').value.trim());
+    location.reload();
+  });
+  byId('forget').addEventListener('click', () => {
+    useCredential('');
+    location.reload();
+  });
+}
+
+function prepareRail() {
+  for (const link of document.querySelectorAll('.rail a')) {
+    if (link.pathname !== location.pathname) continue;
+    link.setAttribute('aria-current', 'page');
+    document.title = `${link.textContent} · Tidewire console`;
+    link.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }
+}
+
+function prepareToggles() {
+  const compact = byId('density');
+  const setCompact = (isCompact) => {
+    document.body.classList.toggle('compact', isCompact);
+    compact.setAttribute('aria-pressed', String(isCompact));
+  };
+  setCompact(localStorage.getItem(COMPACT) === 'true');
+  compact.addEventListener('click', () => {
+    const isCompact = !document.body.classList.contains('compact');
+    localStorage.setItem(COMPACT, String(isCompact));
+    setCompact(isCompact);
+  });
+  byId('pause').addEventListener('click', ({ currentTarget: button }) => {
+    pause(!isPaused());
+    button.setAttribute('aria-pressed', String(isPaused()));
+    button.textContent = isPaused() ? 'Go on' : 'Pause';
+  });
+}
+
+document.addEventListener('keydown', (event) => {
+  const isTyping = event.target.matches?.('input, textarea, select');
+  if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
+  event.preventDefault();
+  byId('searched').focus();
+});
+
+prepareRail();
+prepareToggles();
+prepareSignIn();
+prepareSearch();
+preparePublishing();
+wakeAll();

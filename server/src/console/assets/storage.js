@@ -1,0 +1,96 @@
+// What is on disk and in memory, snapshots, backups, and what the last start found.
+
+import { LONG_MS, ask } from './api.js';
+import { Charts, MEMORY } from './charts.js';
+import { act, byId, element, facts } from './dom.js';
+import { time } from './post.js';
+import { refreshStats, watchStats } from './shell.js';
+import { fill } from './table.js';
+import { bytes, count, duration, moment, plural } from './words.js';
+
+new Charts([MEMORY]);
+
+byId('snapshot').addEventListener('click', async ({ currentTarget: button }) => {
+  const done = await act(button, byId('snapshot-note'), async () => {
+    const { json } = await ask('POST', '/v1/snapshots', undefined, LONG_MS);
+    return `Taken: ${json.file}, ${bytes(json.bytes)}.`;
+  });
+  if (done) refreshStats();
+});
+
+watchStats((stats) => {
+  fill(byId('disk'), facts(disk(stats)));
+  fill(byId('backups'), backups(stats));
+  fill(byId('snapshots'), snapshots(stats));
+  fill(byId('recovery'), recovery(stats.recovery, stats.journal));
+});
+
+function disk({ journal, memory, disk_free_bytes: free, users, edges, posts, archive_read_failures: failures, erasures, user_crashes: crashes }) {
+  return [
+    ['Free on disk', free === null ? 'no data on disk' : bytes(free)],
+    ['Journal, last event', count(journal?.sequence)],
+    ['Journal, written since the start', bytes(journal?.written_bytes)],
+    ['Posts in memory', `${count(posts)}, ${bytes(memory.posts_bytes)}`],
+    ['Users and sources', count(users)],
+    ['Follows', count(edges)],
+    ['Resident memory', bytes(memory.resident_bytes)],
+    ['Archive reads that failed', count(failures)],
+    ['Erasures under way', count(erasures.under_way)],
+    ['Crashes of user actors', count(crashes)],
+  ];
+}
+
+function backups({ backups: made, journal }) {
+  if (!made) {
+    const why = journal ? 'None are made: `--backup-to` names a place for them.' : 'This server keeps no data on disk.';
+    return [element('p', { class: journal ? 'note warning' : 'hint' }, why.replaceAll('`', ''))];
+  }
+  const to = new Date(Date.now() - made.age_seconds * 1000);
+  const range = made.restorable_from === null ? 'nothing yet' : `${moment(made.restorable_from)} to ${moment(to)}`;
+  const pairs = [
+    ['Last run', made.count ? `${duration(made.age_seconds)} ago` : 'not yet'],
+    ['A run every', duration(made.interval_seconds)],
+    ['Can be restored', range],
+    ['Backups', `${count(made.count)}, ${bytes(made.stored_bytes)}`],
+    ['Sent since the start', bytes(made.sent_bytes)],
+    ['Failed runs since the start', count(made.failures)],
+  ];
+  const failing = made.failing ? [element('p', { class: 'note error' }, 'The last run failed: the log of the server says why.')] : [];
+  return [...failing, element('dl', { class: 'facts' }, ...facts(pairs))];
+}
+
+function snapshots({ snapshots: all, journal }) {
+  if (!all.length) {
+    const why = journal ? 'None yet. One is taken from time to time, and when the server ends.' : 'This server keeps no data on disk.';
+    return [element('p', { class: 'hint' }, why)];
+  }
+  const newestFirst = [...all].sort((a, b) => b.sequence - a.sequence);
+  const row = ({ taken_at: at, bytes: size, sequence, file }) => {
+    const behind = journal ? Math.max(0, journal.sequence - sequence) : null;
+    return element(
+      'li',
+      {},
+      element('span', {}, time(at), element('span', { class: 'hint', title: file }, ` · ${bytes(size)} · up to event ${count(sequence)}`)),
+      element('span', { class: 'hint' }, behind === null ? '' : `${plural(behind, 'event')} since`),
+    );
+  };
+  return [element('ul', { class: 'rows' }, ...newestFirst.map(row))];
+}
+
+function recovery(report, journal) {
+  if (!report && !journal) return [element('p', { class: 'hint' }, 'This server keeps no data on disk.')];
+  if (!report) return [element('p', { class: 'note' }, 'It began with an empty directory.')];
+  const { snapshot, events, cut, lost = [], skipped = [] } = report;
+  if (snapshot === null && !events && !cut && !lost.length) return [element('p', { class: 'note' }, 'It began with an empty directory.')];
+  const pairs = [
+    ['Snapshot', snapshot === null ? 'none' : `event ${count(snapshot)}`],
+    ['Events replayed after it', count(events)],
+    ['Torn end of the journal', cut ? `${bytes(cut.bytes)} of ${cut.segment} were cut off` : 'none'],
+    ['Events skipped', skipped.length ? count(skipped.length) : 'none'],
+    ['Events lost', lost.length ? `in ${plural(lost.length, 'place')}` : 'none'],
+  ];
+  const isGood = !lost.length && !skipped.length;
+  const verdict = element('p', { class: isGood ? 'note' : 'note error' }, isGood ? 'Everything that was acknowledged is there.' : 'Something is missing: see below.');
+  const gaps = lost.map(({ segment, from, through, reason }) => element('li', {}, `${segment}: events ${count(from)} to ${through === null ? 'its end' : count(through)}: ${reason}`));
+  return [verdict, element('dl', { class: 'facts' }, ...facts(pairs)), ...(gaps.length ? [element('ul', { class: 'rows' }, ...gaps)] : [])];
+}
