@@ -53,7 +53,7 @@ done
 cat <<TEXT
 
 Three nodes answer at http://127.0.0.1:8080, http://127.0.0.2:8080 and http://127.0.0.3:8080, each with its console:
-http://127.0.0.1:8080/console?user=reader-1. Try:
+http://127.0.0.1:8080/console/readers?user=reader-1. Try:
 
   curl -X PUT 127.0.0.1:8080/v1/users/ann/following/bob
   curl -X POST 127.0.0.2:8080/v1/posts -H 'Content-Type: application/json' -d '{"author":"bob","body":{"text":"hello"}}'

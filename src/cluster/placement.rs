@@ -51,6 +51,8 @@ pub struct View {
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
     pub nodes: Vec<NodeView>,
+    /// The nodes that were members in the last hour and are none now, the last first, as far as this process has seen them go.
+    pub gone: Vec<GoneNode>,
     /// Time after which a silent node counts as dead, so that others take over what it does.
     pub session: Duration,
     /// The time between two beats of a node.
@@ -68,6 +70,17 @@ pub struct NodeView {
     pub partitions: Vec<u32>,
     /// How long ago its last beat was read. None if none was since this process started, or for two sessions.
     pub heard_ago: Option<Duration>,
+}
+
+/// A node that is no member any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GoneNode {
+    /// The name of the node.
+    pub name: NodeName,
+    /// Its address: scheme, host and port.
+    pub address: String,
+    /// How long ago it was seen to go.
+    pub gone_ago: Duration,
 }
 
 /// The places of readers and of the sequencer, as this node knows them now. Cheap to ask for each request.

@@ -1,6 +1,6 @@
 //! What other threads see of a cluster: where requests must be handled, and how far this node has applied the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +10,17 @@ use parking_lot::{Mutex, RwLock};
 use crate::clock::Clock;
 use crate::cluster::figures::ClusterFigures;
 use crate::cluster::membership::Membership;
-use crate::cluster::placement::{NodeView, Place, Placement, Readiness, View};
+use crate::cluster::placement::{GoneNode, NodeView, Place, Placement, Readiness, View};
 use crate::cluster::presence::{BEATS_PER_SESSION, Presence};
 use crate::cluster::record::{Member, NodeName, NodeRun};
 use crate::id::SourceId;
 use crate::storage::journal::Sequence;
+
+/// Time for which a node that has gone is shown.
+const GONE_SHOWN: Duration = Duration::from_secs(3_600);
+
+/// Maximum number of nodes that are shown after they have gone.
+const GONE_MAX: usize = 64;
 
 /// The state of the cluster, as this node knows it.
 pub struct ClusterView {
@@ -24,6 +30,8 @@ pub struct ClusterView {
     membership: RwLock<Arc<Membership>>,
     /// When the last beat of each process was read, since the start of this one. Times and no ages, since they are shown while nothing is read, too.
     heard: Mutex<Vec<(NodeRun, Duration)>>,
+    /// The members that have gone, with the time at which this was read, the last first.
+    gone: Mutex<VecDeque<(Member, Duration)>>,
     applied: AtomicU64,
     /// Microseconds since the start of the process at which the newest beat was sent that was read back; 0 before the first.
     heard_at_us: AtomicU64,
@@ -51,6 +59,7 @@ impl ClusterView {
             session,
             membership: RwLock::new(Arc::new(Membership::unknown())),
             heard: Mutex::default(),
+            gone: Mutex::default(),
             applied: AtomicU64::new(0),
             heard_at_us: AtomicU64::new(0),
             shown: AtomicU64::new(0),
@@ -88,6 +97,10 @@ impl ClusterView {
             if shown.cluster() == membership.cluster() {
                 self.figures.note_moved(membership.moved_since(&shown));
             }
+            // What is read of the time before this process began is no news.
+            if is_ready {
+                self.note_gone(&shown, membership);
+            }
             *self.membership.write() = Arc::new(membership.clone());
         }
         self.note_heard(presence);
@@ -103,6 +116,17 @@ impl ClusterView {
         if !heard.iter().map(|(run, at)| (run, *at)).eq(presence.heard()) {
             *heard = presence.heard().map(|(run, at)| (run.clone(), at)).collect();
         }
+    }
+
+    fn note_gone(&self, before: &Membership, now: &Membership) {
+        let at = self.clock.monotonic();
+        let is_member = |node: &NodeName| now.members().any(|member| member.run.node == *node);
+        let mut gone = self.gone.lock();
+        gone.retain(|(member, since)| at.saturating_sub(*since) < GONE_SHOWN && !is_member(&member.run.node));
+        for member in before.members().filter(|member| !is_member(&member.run.node)) {
+            gone.push_front((member.clone(), at));
+        }
+        gone.truncate(GONE_MAX);
     }
 
     /// Records that an event is about to be applied. Only the scribe calls it.
@@ -227,12 +251,19 @@ impl Placement for ClusterView {
             partitions: owned.remove(&member.run.node).unwrap_or_default(),
             heard_ago: heard_ago(&member.run),
         });
+        let gone = self.gone.lock().clone();
+        let gone = gone.iter().filter_map(|(member, since)| {
+            let gone_ago = now.saturating_sub(*since);
+            let node = || GoneNode { name: member.run.node.clone(), address: member.address.clone(), gone_ago };
+            (gone_ago < GONE_SHOWN).then(node)
+        });
         let sequencer = membership.sequencer().filter(|run| membership.is_member(run));
         View {
             epoch: membership.epoch(),
             partitions: membership.partitions(),
             sequencer: sequencer.map(|run| run.node.clone()),
             nodes: nodes.collect(),
+            gone: gone.collect(),
             session: self.session,
             beat: self.beat_period(),
         }

@@ -117,8 +117,8 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("operation", &[]),
     ("client", &[]),
     ("process", &[]),
-    ("request_metrics", &[]),
-    ("slow_requests", &[]),
+    ("request_metrics", &["operation"]),
+    ("noted_requests", &["operation"]),
     ("request", &["operation", "problem"]),
     ("engine_cell", &["problem"]),
     ("answer", &["problem", "request"]),
@@ -130,7 +130,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
         &["admission", "client", "engine_cell", "offered_upgrade", "operation", "problem", "proxies", "watched_files"],
     ),
     ("sockets", &["caching", "offered_upgrade", "problem", "proxies"]),
-    ("history", &["engine_cell", "process", "request_metrics", "sockets"]),
+    ("history", &["engine_cell", "operation", "process", "request_metrics", "sockets"]),
     (
         "cluster",
         &[
@@ -164,7 +164,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "proxies",
             "request",
             "request_metrics",
-            "slow_requests",
+            "noted_requests",
             "sockets",
         ],
     ),
@@ -186,7 +186,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "process",
             "request",
             "request_metrics",
-            "slow_requests",
+            "noted_requests",
             "sockets",
         ],
     ),
@@ -205,7 +205,10 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "sockets",
         ],
     ),
-    ("openapi", &["changes", "compression", "handlers", "history", "operation", "problem", "request", "slow_requests"]),
+    (
+        "openapi",
+        &["changes", "compression", "handlers", "history", "operation", "problem", "request", "noted_requests"],
+    ),
     (
         "routes",
         &[
@@ -236,7 +239,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "proxies",
             "request_metrics",
             "routes",
-            "slow_requests",
+            "noted_requests",
             "sockets",
             "tls",
         ],

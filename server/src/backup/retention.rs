@@ -27,6 +27,20 @@ pub(super) fn superfluous(manifests: &[Manifest], keep: Duration, now: UnixMicro
     next_began.take_while(|began| *began <= from.0).count()
 }
 
+/// Returns the time from which on every event can be restored until the end of the newest backup; 0 if there is none.
+pub(super) fn restorable_from(manifests: &[Manifest]) -> i64 {
+    let Some((newest, before)) = manifests.split_last() else { return 0 };
+    let mut oldest = newest;
+    for manifest in before.iter().rev() {
+        // Where the journal between two backups was lost, the events in between cannot be restored one by one.
+        if manifest.last() < oldest.through {
+            break;
+        }
+        oldest = manifest;
+    }
+    oldest.through_at
+}
+
 fn needed(manifests: &[Manifest]) -> HashMap<&str, u64> {
     manifests.iter().flat_map(Manifest::parts).map(|part| (&*part.sha256, part.bytes)).collect()
 }
@@ -89,6 +103,7 @@ pub(super) fn stored_bytes(manifests: &[Manifest]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backup::manifest::JournalPiece;
 
     const HOUR: i64 = 3_600_000_000;
 
@@ -112,6 +127,27 @@ mod tests {
             followed_to: None,
             erased: Vec::new(),
             has_ended_erasure: false,
+        }
+    }
+
+    #[test]
+    fn events_can_be_restored_from_the_oldest_backup_on_which_the_others_follow_without_a_gap() {
+        // The hour, the first event that can be restored, and the last one.
+        for (backups, expected) in [
+            (&[][..], 0),
+            (&[(5, 10, 10)], 4),
+            (&[(5, 10, 20), (6, 20, 30)], 4),
+            (&[(5, 10, 20), (6, 21, 30)], 5),
+            (&[(5, 10, 20), (6, 21, 30), (7, 30, 30)], 5),
+            (&[(5, 10, 20), (6, 20, 30), (7, 31, 40)], 6),
+        ] {
+            let manifest = |(hour, first, last): &(i64, u64, u64)| Manifest {
+                through: *first,
+                journal: vec![JournalPiece { first: *first, last: *last, parts: Vec::new() }],
+                ..begun(*hour)
+            };
+            let manifests: Vec<_> = backups.iter().map(manifest).collect();
+            assert_eq!(restorable_from(&manifests), expected * HOUR, "{backups:?}");
         }
     }
 

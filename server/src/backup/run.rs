@@ -164,8 +164,13 @@ impl Backups {
             newest.check_identity(&self.store, &self.identity.to_string())?;
             self.figures.complete(newest.copied_at());
         }
-        self.figures.backups.store(manifests.len() as u64, Ordering::Relaxed);
+        self.note(&manifests);
         Ok(())
+    }
+
+    fn note(&self, manifests: &[Manifest]) {
+        self.figures.backups.store(manifests.len() as u64, Ordering::Relaxed);
+        self.figures.restorable_from.store(retention::restorable_from(manifests), Ordering::Relaxed);
     }
 
     fn run_on(&self, known: &mut Known) -> Result<(), BackupError> {
@@ -178,7 +183,7 @@ impl Backups {
         let last = known.manifests.last();
         self.keep_journal_after(Sequence(last.map_or(0, Manifest::last)));
         self.figures.complete(last.map_or(now, Manifest::copied_at));
-        self.figures.backups.store(known.manifests.len() as u64, Ordering::Relaxed);
+        self.note(&known.manifests);
         self.figures.stored_bytes.store(retention::stored_bytes(&known.manifests), Ordering::Relaxed);
         Ok(())
     }

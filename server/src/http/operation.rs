@@ -82,6 +82,8 @@ pub(super) enum WorkKind {
 pub(super) enum HandledBy {
     /// The node that has received the request: the operation is about this node, or about what all nodes have.
     AnyNode,
+    /// The node that the query parameter `node` names; without it, the node that has received the request.
+    NamedNode,
     /// The owner of the user in the path; if the path has no user, the owner of the caller. Any node if the caller is no user.
     Owner,
     /// The owners of the users whom the body names. The handler splits the request.

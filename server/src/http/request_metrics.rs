@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use parking_lot::Mutex;
 
+use crate::http::operation::WorkKind;
 use tidewire::latency::Latency;
 use tidewire::runtime::counters::Counter;
 
@@ -39,16 +40,19 @@ impl OperationMetrics {
 /// The request metrics of all operations, in the order of their table.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    /// One entry for each operation, with its name. The last entry counts requests that match no operation.
-    by_operation: Box<[(&'static str, OperationMetrics)]>,
+    /// One entry for each operation, with its name and its kind of work. The last entry counts requests that match no operation.
+    by_operation: Box<[(&'static str, WorkKind, OperationMetrics)]>,
     /// Refusals by problem code. The codes are a fixed set, so the map is bounded.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl RequestMetrics {
-    /// Creates metrics for operations with these names.
-    pub(super) fn new(operations: impl Iterator<Item = &'static str>) -> Self {
-        let by_operation = operations.chain(["none"]).map(|name| (name, OperationMetrics::default())).collect();
+    /// Creates metrics for operations with these names and kinds of work.
+    pub(super) fn new(operations: impl Iterator<Item = (&'static str, WorkKind)>) -> Self {
+        let by_operation = operations
+            .chain([("none", WorkKind::None)])
+            .map(|(name, work)| (name, work, OperationMetrics::default()))
+            .collect();
         let refusals = CODES_OF_ALERTS.into_iter().map(|code| (code, 0)).collect();
         Self { by_operation, refusals: Mutex::new(refusals) }
     }
@@ -56,7 +60,7 @@ impl RequestMetrics {
     /// Counts a response to the operation with this index in the table.
     pub(super) fn count(&self, operation: usize, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len() - 1) - 1;
-        self.by_operation[operation].1.count(class, took);
+        self.by_operation[operation].2.count(class, took);
     }
 
     /// Counts a response to a request that matches no operation.
@@ -66,7 +70,7 @@ impl RequestMetrics {
 
     /// Counts a request whose client disconnected before the response.
     pub(super) fn count_gone(&self, operation: usize, took: Duration) {
-        self.by_operation[operation].1.count(CLASSES.len() - 1, took);
+        self.by_operation[operation].2.count(CLASSES.len() - 1, took);
     }
 
     /// Counts a refusal by its problem code.
@@ -76,7 +80,17 @@ impl RequestMetrics {
 
     /// Returns the metrics of each operation with its name.
     pub(super) fn by_operation(&self) -> impl Iterator<Item = (&'static str, &OperationMetrics)> {
-        self.by_operation.iter().map(|(name, of)| (*name, of))
+        self.by_operation.iter().map(|(name, _, of)| (*name, of))
+    }
+
+    /// Returns the latency of the operation of this name.
+    pub(super) fn latency_of(&self, name: &str) -> Option<&Latency> {
+        self.by_operation.iter().find(|(known, ..)| *known == name).map(|(_, _, of)| &of.latency)
+    }
+
+    /// Returns the number of requests by kind of work.
+    pub(super) fn by_work(&self) -> impl Iterator<Item = (WorkKind, u64)> {
+        self.by_operation.iter().map(|(_, work, of)| (*work, of.answered.iter().map(Counter::get).sum()))
     }
 
     /// Returns the number of refusals by problem code.

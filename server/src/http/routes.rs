@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::http::header::{ACCEPT, LOCATION};
+use actix_web::http::header::LOCATION;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 
@@ -53,6 +53,7 @@ const NAMED_READ: Kind = (Needs::Named(Right::Read), WorkKind::BulkRead, Handled
 const AUTHOR_READ: Kind = (Needs::Author(Right::Read), WorkKind::Read, HandledBy::Owner);
 const AUTHOR_WRITE: Kind = (Needs::Author(Right::Write), WorkKind::Write, HandledBy::Sequencer);
 const SERVER_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::AnyNode);
+const NODE_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::NamedNode);
 const SERVER_WRITE: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::AnyNode);
 const SERVER_WORK_ON_FEED: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::Owner);
 const SERVER_COMMAND: Kind = (Needs::Server(Right::Write), WorkKind::Write, HandledBy::Sequencer);
@@ -114,9 +115,9 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("check_ready", GET, "/readyz", OPEN, || web::to(readiness::ready)),
     operation("read_metrics", GET, "/metrics", METRICS, || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
-    operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
-    operation("read_history", GET, "/v1/stats/history", SERVER_READ, || web::to(diagnostics::history)),
-    operation("read_operations", GET, "/v1/operations", SERVER_READ, || web::to(diagnostics::operations)),
+    operation("read_stats", GET, "/v1/stats", NODE_READ, || web::to(server::stats)),
+    operation("read_history", GET, "/v1/stats/history", NODE_READ, || web::to(diagnostics::history)),
+    operation("read_operations", GET, "/v1/operations", NODE_READ, || web::to(diagnostics::operations)),
     operation("find_sources", GET, "/v1/sources", SERVER_READ, || web::to(diagnostics::sources)),
     operation("read_fanout", GET, "/v1/posts/{id}/fanout", SERVER_READ, || web::to(diagnostics::fanout)),
     lasting(operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster))),
@@ -199,8 +200,18 @@ where
     }))
 }
 
-/// Registers the paths of the console and of the live client.
+/// Registers the paths of the console and of the live client, and `/` and `/console`, which lead to the first page of the console.
 fn console_routes(app: &mut ServiceConfig) {
+    let to_console = |request: HttpRequest| async move {
+        OpenPaths::refusal(&request).unwrap_or_else(|| {
+            let mut answer = HttpResponse::Found().insert_header((LOCATION, console::PATH)).finish();
+            cors::add_headers(&request, answer.headers_mut());
+            answer
+        })
+    };
+    for path in ["/", "/console"] {
+        app.service(resource(path, [(&Method::GET, web::to(to_console))].into_iter()));
+    }
     for asset in console::ASSETS {
         let get = move |request: HttpRequest| async move {
             OpenPaths::refusal(&request).unwrap_or_else(|| {
@@ -214,21 +225,9 @@ fn console_routes(app: &mut ServiceConfig) {
     }
 }
 
-/// Answers a path that has no operation. From `/`, a browser is sent to the console; a program gets the same refusal as elsewhere.
+/// Refuses a path that has no operation.
 fn nothing_here(request: &HttpRequest) -> HttpResponse {
-    OpenPaths::refusal(request).unwrap_or_else(|| match request.path() {
-        "/" if asks_for_a_page(request) => {
-            pipeline::answer_nowhere(request, HttpResponse::Found().insert_header((LOCATION, console::PATH)).finish())
-        }
-        path => pipeline::nowhere(request, &Problem::not_found(path)),
-    })
-}
-
-/// Returns true for what a browser sends for an address that somebody has typed.
-fn asks_for_a_page(request: &HttpRequest) -> bool {
-    let accepts = request.headers().get(ACCEPT).and_then(|accepts| accepts.to_str().ok());
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    is_read && accepts.is_some_and(|types| types.contains("text/html"))
+    OpenPaths::refusal(request).unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
 }
 
 /// Creates the resource of a path with its methods; other methods are refused with the list of those. `HEAD` is served where `GET` is.

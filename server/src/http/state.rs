@@ -26,10 +26,10 @@ use crate::http::middleware::pace::Pace;
 use crate::http::middleware::pipeline::PipelineState;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
+use crate::http::noted_requests::{NotedRequests, RequestNotes};
 use crate::http::proxies::Proxies;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
-use crate::http::slow_requests::{SlowLog, SlowRequests};
 use crate::http::sockets::connection_slots::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
@@ -60,9 +60,9 @@ pub struct HttpState {
     pub certificate: Option<Arc<Certificate>>,
     /// The duration above which a request is logged as slow.
     pub slow: Duration,
-    /// The last slow requests.
-    pub slow_requests: Arc<SlowRequests>,
-    /// The figures of the last hour.
+    /// The last slow and the last refused requests.
+    pub noted_requests: Arc<NotedRequests>,
+    /// The figures of the last hour and of the last day.
     pub history: Arc<History>,
     /// The size in bytes from which responses are compressed for clients that accept it; without it none are.
     pub compress_from: Option<NonZeroUsize>,
@@ -96,10 +96,12 @@ impl HttpState {
             admission: Admission::new(limits),
             pace: Pace::default(),
             recovery_wait_max: RECOVERY_WAIT_MAX,
-            requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
+            requests: Arc::new(RequestMetrics::new(
+                OPERATIONS.iter().map(|operation| (operation.name, operation.work)),
+            )),
             certificate: None,
             slow: SLOW,
-            slow_requests: Arc::default(),
+            noted_requests: Arc::default(),
             history: Arc::default(),
             compress_from: None,
             access: Arc::default(),
@@ -139,7 +141,7 @@ impl HttpState {
             .app_data(Data::from(Arc::clone(&self.connections)))
             .app_data(Data::from(Arc::clone(&self.history)))
             .app_data(Data::from(Arc::clone(&self.requests)))
-            .app_data(Data::new(SlowLog { threshold: self.slow, requests: Arc::clone(&self.slow_requests) }))
+            .app_data(Data::new(RequestNotes { threshold: self.slow, requests: Arc::clone(&self.noted_requests) }))
             .app_data(Data::new(pipeline));
     }
 
@@ -153,7 +155,7 @@ impl HttpState {
             recovery_wait_max: self.recovery_wait_max,
             requests: Arc::clone(&self.requests),
             slow: self.slow,
-            slow_requests: Arc::clone(&self.slow_requests),
+            noted: Arc::clone(&self.noted_requests),
             compress_from: self.compress_from,
             #[cfg(feature = "cluster")]
             peers: self.cluster.clone().map(Peers::new),

@@ -12,7 +12,7 @@ use tidewire::limits::{FANOUT_RECORDS_MAX, REPOSTS_LISTED_MAX};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::auth::keys::{KeyScope, Keys, TokenKey, hash};
 use tidewire_server::http::history::History;
-use tidewire_server::http::slow_requests::SLOW_REQUESTS_MAX;
+use tidewire_server::http::noted_requests::NOTED_REQUESTS_MAX;
 use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, METRICS_KEY, SERVER_KEY, bearer};
@@ -69,7 +69,7 @@ fn lengths(value: &Value, found: &mut Vec<usize>) {
 fn samples(answer: &Value) -> usize {
     let mut found = Vec::new();
     lengths(answer, &mut found);
-    assert!(found.len() >= 17 && found.iter().all(|length| *length == found[0]), "{answer}");
+    assert!(found.len() >= 24 && found.iter().all(|length| *length == found[0]), "{answer}");
     found[0]
 }
 
@@ -90,12 +90,12 @@ fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_n
     let mut known = samples(&first);
     let mut next = first["next"].as_str().unwrap().to_owned();
     let columns = ["pages_per_second", "posts_per_second", "deliveries_per_second", "page_p50_us", "page_p99_us"];
-    let more = ["fanout_p50_us", "fanout_p99_us", "active", "connections"];
+    let more = ["fanout_p50_us", "fanout_p99_us", "publish_p50_us", "publish_p99_us", "active", "connections"];
     let mut missing: Vec<&str> = columns.into_iter().chain(more).collect();
-    let mut has_refusal = false;
+    let (mut has_refusal, mut has_requests) = (false, false);
     let began = Instant::now();
-    while !missing.is_empty() || !has_refusal {
-        assert!(began.elapsed() < PATIENCE, "{missing:?} {has_refusal}");
+    while !missing.is_empty() || !has_refusal || !has_requests {
+        assert!(began.elapsed() < PATIENCE, "{missing:?} {has_refusal} {has_requests}");
         publish(&server, &json!({"author": "bob", "body": 1}));
         wake(&server, "ann");
         assert_eq!(server.get("/v1/users/ann/feed?limit=0").json()["code"], "invalid_parameter");
@@ -107,6 +107,8 @@ fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_n
         missing.retain(|name| !values(name).iter().any(is_positive));
         let refused = &newer["refusals_per_second"]["invalid_parameter"];
         has_refusal |= refused.as_array().is_some_and(|values| values.iter().any(is_positive));
+        let of_class = |class: &str| newer["requests_per_second"][class].as_array().unwrap().iter().any(is_positive);
+        has_requests |= ["reads", "writes", "other"].into_iter().all(of_class);
         for (p50, p99) in values("page_p50_us").iter().zip(values("page_p99_us")) {
             assert!(p50.as_f64() <= p99.as_f64() && p50.is_null() == p99.is_null(), "{newer}");
         }
@@ -150,6 +152,56 @@ fn the_history_has_an_hour_and_says_when_it_begins_anew() {
     {
         let refused = server.get(&format!("/v1/stats/history?since={}", wrong.replace('+', "%2B")));
         assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("invalid_parameter")), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_day_has_a_sample_for_every_24_of_the_hour_and_begins_anew_apart_from_it() {
+    let server = with_history(Duration::from_millis(2));
+    let ask = |query: &str| server.get(&format!("/v1/stats/history{query}")).json();
+    let day = until("two samples of the day", || {
+        let day = ask("?span=day");
+        (samples(&day) >= 2).then_some(day)
+    });
+    assert_eq!((&day["interval_seconds"], &day["reset"]), (&json!(0.048), &json!(true)));
+    let times = day["at_seconds"].as_array().unwrap();
+    let apart = times[1].as_f64().unwrap() - times[0].as_f64().unwrap();
+    assert!(apart >= 0.040, "{apart} s: the sum of 24 periods");
+    let next = day["next"].as_str().unwrap();
+    assert_eq!(ask(&format!("?span=day&since={next}"))["reset"], json!(false));
+    assert_eq!(ask(&format!("?span=hour&since={next}"))["reset"], json!(true), "it is not of the hour");
+    assert_eq!(ask("?span=hour")["interval_seconds"], ask("")["interval_seconds"]);
+    assert_eq!(ask("?span=week")["code"], "invalid_parameter");
+}
+
+#[test]
+fn the_last_refused_requests_are_kept_without_what_they_have_of_users() {
+    let server = Server::of(Engine::start(EngineConfig::default()));
+    server.ask("GET", "/v1/users/secret-name/feed?limit=0", &[("x-request-id", "my-id-8")], "");
+    server.get("/v1/secret-name");
+    server.get("/v1/users/secret-name/feed");
+    let refused = server.get("/v1/operations").json()["refused_requests"].clone();
+    assert_eq!(refused["count"], json!(2), "{refused}");
+    let shown =
+        |nth: usize| ["operation", "route", "method", "code", "status"].map(|name| refused["items"][nth][name].clone());
+    assert_eq!(json!(shown(0)), json!([null, null, null, "not_found", 404]));
+    assert_eq!(json!(shown(1)), json!(["read_feed", "/v1/users/{user}/feed", "GET", "invalid_parameter", 400]));
+    assert_eq!(refused["items"][1]["request_id"], "my-id-8");
+    assert!(!refused.to_string().contains("secret-name"), "{refused}");
+    for _ in 0..NOTED_REQUESTS_MAX {
+        server.get("/v1/nowhere");
+    }
+    let refused = server.get("/v1/operations").json()["refused_requests"].clone();
+    assert_eq!(refused["count"], json!(NOTED_REQUESTS_MAX + 2));
+    assert_eq!(refused["items"].as_array().unwrap().len(), NOTED_REQUESTS_MAX);
+}
+
+#[test]
+fn a_server_alone_has_no_other_node_to_ask() {
+    let server = Server::of(Engine::start(EngineConfig::default()));
+    for path in ["/v1/stats?node=a", "/v1/stats/history?node=a", "/v1/operations?node=a"] {
+        let refused = server.get(path);
+        assert_eq!((refused.status, &refused.json()["code"]), (404, &json!("no_cluster")), "{path}");
     }
 }
 
@@ -340,12 +392,12 @@ fn the_last_slow_requests_are_kept_without_what_they_have_of_users() {
         assert_eq!((&item["method"], &item["route"], &item["status"]), (&json!("GET"), &json!(route), &json!(status)));
         assert!(id.is_none_or(|id| item["request_id"] == id), "{item}");
     }
-    for _ in 0..SLOW_REQUESTS_MAX + 5 {
+    for _ in 0..NOTED_REQUESTS_MAX + 5 {
         server.get("/v1/users/ann/feed");
     }
     let answer = server.get("/v1/operations").json();
-    assert_eq!(answer["slow_requests"]["items"].as_array().unwrap().len(), SLOW_REQUESTS_MAX);
-    assert!(answer["slow_requests"]["count"].as_u64().unwrap() > SLOW_REQUESTS_MAX as u64, "{answer}");
+    assert_eq!(answer["slow_requests"]["items"].as_array().unwrap().len(), NOTED_REQUESTS_MAX);
+    assert!(answer["slow_requests"]["count"].as_u64().unwrap() > NOTED_REQUESTS_MAX as u64, "{answer}");
     assert!(answer["keys"].is_null(), "a server without keys has none to show");
 }
 

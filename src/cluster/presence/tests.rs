@@ -410,3 +410,37 @@ fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_
     assert_eq!(silent(), after.map(|ago| ago + SESSION));
     assert_eq!(view.readiness(), Readiness::CutOff);
 }
+
+#[test]
+fn a_node_that_goes_is_shown_for_an_hour_or_until_it_comes_back() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+    let view = ClusterView::new("node-0".parse().unwrap(), clock.clone(), SESSION);
+    let mut simulation = Simulation::new();
+    simulation.nodes[0] = simulation.node(0, view.run().run);
+    let run = |simulation: &mut Simulation, ticks: usize, is_ready: bool| {
+        for _ in 0..ticks {
+            simulation.tick(1);
+            clock.advance(TICK);
+            let Node { membership, presence, .. } = &simulation.nodes[0];
+            view.show(membership, Sequence(9), (presence, true), is_ready);
+        }
+    };
+    let gone = || view.view().gone.iter().map(|node| (node.name.to_string(), node.gone_ago)).collect::<Vec<_>>();
+    run(&mut simulation, 40, true);
+    assert_eq!(gone(), [], "all came and none has gone");
+    simulation.nodes[1].paused_ticks = 60;
+    run(&mut simulation, 60, true);
+    let found = gone();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].0 == "node-1" && found[0].1 < TICK * 60, "{found:?}");
+    clock.advance(Duration::from_secs(3_580));
+    assert_eq!(gone().len(), 1);
+    clock.advance(Duration::from_secs(20));
+    assert_eq!(gone(), [], "after an hour");
+    run(&mut simulation, 40, true);
+    simulation.nodes[2].paused_ticks = 60;
+    run(&mut simulation, 60, true);
+    assert_eq!(gone().len(), 1);
+    run(&mut simulation, 60, true);
+    assert_eq!(gone(), [], "it is back");
+}

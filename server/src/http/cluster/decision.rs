@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use actix_web::http::StatusCode;
+
 use crate::http::cluster::inside::Hop;
 use crate::http::operation::HandledBy;
 use crate::http::problem::Problem;
@@ -19,6 +21,25 @@ pub(super) enum Next {
     Wait(Hop),
 }
 
+/// Returns the node that a request for the node of this name goes to. `hop` is as for [`next`].
+pub(super) fn next_named(placement: &dyn Placement, name: &str, hop: Option<Hop>) -> Result<Next, Problem> {
+    if placement.me().as_str() == name {
+        return Ok(Next::Here);
+    }
+    if hop.is_some() {
+        return Err(Hop::Named.unavailable());
+    }
+    let members = placement.members();
+    match members.iter().find(|(known, _)| known.as_str() == name) {
+        Some((_, address)) => Ok(Next::Pass(Hop::Named, address.as_str().into())),
+        None => {
+            let known = members.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+            let detail = format!("no node of the cluster has the name {name:?}: there are {known}");
+            Err(Problem::new(StatusCode::NOT_FOUND, "unknown_node", detail).of_field("node"))
+        }
+    }
+}
+
 /// Returns the node that handles a request next. `user` is the user whose data it reads or writes, if there is a single one; `hop` is the
 /// role for which another node has sent it here.
 pub(super) fn next(
@@ -27,7 +48,7 @@ pub(super) fn next(
     user: Option<&SourceId>,
     hop: Option<Hop>,
 ) -> Result<Next, Problem> {
-    if matches!(handled_by, HandledBy::AnyNode | HandledBy::Owners) {
+    if matches!(handled_by, HandledBy::AnyNode | HandledBy::NamedNode | HandledBy::Owners) {
         return Ok(Next::Here);
     }
     if hop != Some(Hop::Sequencer)
@@ -78,6 +99,10 @@ mod tests {
         fn applied(&self) -> Sequence {
             Sequence::default()
         }
+
+        fn members(&self) -> Vec<(NodeName, String)> {
+            ["me", "b"].map(|name| (name.parse().unwrap(), format!("http://{name}"))).to_vec()
+        }
     }
 
     fn place(text: &str) -> Place {
@@ -108,6 +133,17 @@ mod tests {
             by_owner.push(decisions.join(" "));
         }
         by_owner.join(", ")
+    }
+
+    #[test]
+    fn a_request_for_a_node_goes_to_that_node_and_no_further() {
+        let table = Table { owner: Place::Nowhere, sequencer: Place::Nowhere, me: "me".parse().unwrap() };
+        let decide = |name, hop| next_named(&table, name, hop).map_err(|problem| problem.code());
+        assert_eq!(decide("me", None), Ok(Next::Here));
+        assert_eq!(decide("me", Some(Hop::Named)), Ok(Next::Here));
+        assert_eq!(decide("b", None), Ok(Next::Pass(Hop::Named, "http://b".into())));
+        assert_eq!(decide("b", Some(Hop::Named)), Err("node_unavailable"));
+        assert_eq!(decide("c", None), Err("unknown_node"));
     }
 
     #[test]

@@ -38,17 +38,20 @@ pub(in crate::http) enum Hop {
     Owner,
     /// The node judges commands.
     Sequencer,
+    /// The node has the name that the request has.
+    Named,
 }
 
 impl Hop {
     /// All roles, in the order of [`Hop::index`].
-    pub(super) const ALL: [Self; 2] = [Self::Owner, Self::Sequencer];
+    pub(super) const ALL: [Self; 3] = [Self::Owner, Self::Sequencer, Self::Named];
 
     /// Returns the name in headers and metrics.
     pub(in crate::http) fn name(self) -> &'static str {
         match self {
             Self::Owner => "owner",
             Self::Sequencer => "sequencer",
+            Self::Named => "named",
         }
     }
 
@@ -57,6 +60,7 @@ impl Hop {
         match self {
             Self::Owner => 0,
             Self::Sequencer => 1,
+            Self::Named => 2,
         }
     }
 
@@ -70,6 +74,9 @@ impl Hop {
             Self::Sequencer => {
                 let detail = "the node that takes writes cannot be reached: another one takes over within seconds";
                 Problem::unavailable("sequencer_unavailable", detail).retry_soon()
+            }
+            Self::Named => {
+                Problem::unavailable("node_unavailable", "the node of this name cannot be reached").retry_soon()
             }
         }
     }

@@ -18,7 +18,7 @@ use tidewire::storage::journal::Sequence;
 use crate::http::admission::turn::{Pass, Turn};
 use crate::http::auth::{Access, Caller, UnauthenticatedSlot};
 use crate::http::caching;
-use crate::http::cluster::decision::{Next, next};
+use crate::http::cluster::decision::{Next, next, next_named};
 use crate::http::cluster::feeds::PartsStale;
 use crate::http::cluster::inside::{self, Hop};
 use crate::http::cluster::metrics::{LiveSlot, Outcome};
@@ -86,10 +86,14 @@ impl Peers {
             }
             _ => user_of(operation, &request, caller.as_ref()),
         };
+        let node = node_of(operation, &request);
         let (mut request, mut looks) = (request, Looks::default());
         let after = inside::after(&request).ok().flatten().filter(|_| operation.handled_by == HandledBy::Owner);
         loop {
-            let decide = || next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop);
+            let decide = || match &node {
+                Some(name) => next_named(self.cluster.placement(), name, hop),
+                None => next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop),
+            };
             // Waited for first: by that record another node may own the user, and the client may know what this one does not.
             if let Some(after) = after.filter(|_| decide().ok() == Some(Next::Here))
                 && let Err(problem) = self.wait_for(after, turn).await
@@ -158,7 +162,7 @@ impl Peers {
             }
             return Ok(response);
         }
-        if operation.handled_by == HandledBy::AnyNode {
+        if matches!(operation.handled_by, HandledBy::AnyNode | HandledBy::NamedNode) {
             return handle(request, caller).await;
         }
         let applied = match inside::after(&request) {
@@ -388,6 +392,12 @@ pub(super) fn problem_of(failure: &Failure, is_read: bool, to: Hop) -> Problem {
     }
 }
 
+/// Returns the name of the node that a request is for, if it names one.
+fn node_of(operation: &Operation, request: &ServiceRequest) -> Option<String> {
+    let named = || form_urlencoded::parse(request.query_string().as_bytes()).find(|(name, _)| name == "node");
+    (operation.handled_by == HandledBy::NamedNode).then(named)?.map(|(_, name)| name.into_owned())
+}
+
 /// Returns the user whose data a request reads or writes, if there is a single one.
 fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Caller>) -> Option<SourceId> {
     #[derive(Deserialize)]
@@ -396,7 +406,7 @@ fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Call
         author: std::borrow::Cow<'a, str>,
     }
 
-    if operation.handled_by == HandledBy::AnyNode {
+    if matches!(operation.handled_by, HandledBy::AnyNode | HandledBy::NamedNode) {
         return None;
     }
     if let Some((user, _)) = user_in_path(request.match_info().as_str()) {

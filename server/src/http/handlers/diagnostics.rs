@@ -1,4 +1,5 @@
-//! What the console asks for operators: the history of figures, sources by their names, the fan-out of a post, slow requests and keys.
+//! What the console asks for operators: the history of figures, sources by their names, the fan-out of a post, slow and refused
+//! requests, and keys.
 //!
 //! Each answer is about the node that gives it.
 
@@ -13,10 +14,11 @@ use crate::http::auth::{Access, KeyFigures};
 #[cfg(feature = "cluster")]
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::server::check_node;
 use crate::http::history::{self, History};
+use crate::http::noted_requests::{RefusedRequest, RequestNotes, SlowRequest};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, invalid_parameter, path};
-use crate::http::slow_requests::{SlowLog, SlowRequest};
 use tidewire::engine::{
     FanoutProgress, FanoutState, PostFanout, PostSource, Reposter, SourceInfo, SourceKind, SourceSearch,
 };
@@ -43,8 +45,9 @@ pub(in crate::http) async fn history(
     _: ReadyEngine,
     history: Data<History>,
 ) -> Result<HttpResponse, Problem> {
-    let parameters = Parameters::read(&request, &["since"])?;
-    let columns = history.since(parameters.parsed("since")?);
+    let parameters = Parameters::read(&request, &["span", "since", "node"])?;
+    check_node(&request, &parameters)?;
+    let columns = history.since(parameters.parsed("span")?.unwrap_or_default(), parameters.parsed("since")?);
     let text = serde_json::to_string(&history::OfNode(node(&request), &columns));
     text.map(answer::json_text).map_err(|cause| Problem::internal(&cause))
 }
@@ -149,17 +152,23 @@ fn delivered(fanout: &PostFanout) -> Value {
 pub(in crate::http) async fn operations(
     request: HttpRequest,
     access: Data<Access>,
-    slow: Data<SlowLog>,
+    notes: Data<RequestNotes>,
 ) -> Result<HttpResponse, Problem> {
-    Parameters::read(&request, &[])?;
-    let (count, newest) = slow.requests.newest();
+    check_node(&request, &Parameters::read(&request, &["node"])?)?;
+    let RequestNotes { threshold, requests } = &**notes;
+    let (slow_count, slow) = requests.slow.newest();
+    let (refused_count, refused) = requests.refused.newest();
     let keys = access.key_figures().map(|keys| keys.iter().map(key).collect::<Vec<_>>());
     Ok(HttpResponse::Ok().json(json!({
         "node": node(&request),
         "slow_requests": {
-            "threshold_ms": u64::try_from(slow.threshold.as_millis()).unwrap_or(u64::MAX),
-            "count": count,
-            "items": newest.iter().map(slow_request).collect::<Vec<_>>(),
+            "threshold_ms": u64::try_from(threshold.as_millis()).unwrap_or(u64::MAX),
+            "count": slow_count,
+            "items": slow.iter().map(slow_request).collect::<Vec<_>>(),
+        },
+        "refused_requests": {
+            "count": refused_count,
+            "items": refused.iter().map(refused_request).collect::<Vec<_>>(),
         },
         "keys": keys,
     })))
@@ -175,6 +184,18 @@ fn slow_request(slow: &SlowRequest) -> Value {
         "status": status,
         "took_ms": slow.took_ms,
         "request_id": id,
+    })
+}
+
+fn refused_request(refused: &RefusedRequest) -> Value {
+    json!({
+        "at": refused.at.to_string(),
+        "operation": refused.operation.map(|operation| operation.name),
+        "method": refused.operation.map(|operation| operation.method.as_str()),
+        "route": refused.operation.map(|operation| operation.path),
+        "code": refused.code,
+        "status": refused.status,
+        "request_id": refused.request_id,
     })
 }
 

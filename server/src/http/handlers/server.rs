@@ -10,6 +10,8 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+use crate::backup::figures::BackupFigures;
+use crate::build_info;
 #[cfg(feature = "cluster")]
 use crate::http::admission::turn::Turn;
 use crate::http::admission::{Admission, Gate};
@@ -22,7 +24,7 @@ use crate::http::process::resident_bytes;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
-use tidewire::cluster::placement::NodeView;
+use tidewire::cluster::placement::{GoneNode, NodeView};
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -76,10 +78,14 @@ pub(in crate::http) async fn stats(
     engine: ReadyEngine,
     engine_cell: Data<EngineCell>,
     admission: Data<Admission>,
+    backups: Data<BackupFigures>,
 ) -> Result<HttpResponse, Problem> {
-    let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
+    let parameters = Parameters::read(&request, &["inboxes", "node"])?;
+    let count_inboxes = parameters.flag("inboxes", "count")?;
+    check_node(&request, &parameters)?;
     let mut stats = figures(&engine);
     stats["writes_refused"] = json!(readiness::writes_refused(&engine, readiness::placement(&request)));
+    stats["backups"] = json!(backup_figures(&backups, engine.shared().clock.now()));
     stats["recovery"] = json!(engine_cell.report().map(recovery));
     let gate = |gate: &Gate| {
         let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
@@ -112,6 +118,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
         let heard_ms = node.heard_ago.map(in_ms);
         json!({"name": node.name, "address": node.address, "partitions": node.partitions, "heard_ms": heard_ms})
     };
+    let gone = |gone: &GoneNode| json!({"name": gone.name, "address": gone.address, "gone_ms": in_ms(gone.gone_ago)});
     let mut answer = json!({
         "node": placement.me(),
         "epoch": view.epoch,
@@ -119,6 +126,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
         "applied": placement.applied(),
         "partitions": view.partitions,
         "nodes": view.nodes.iter().map(node).collect::<Vec<_>>(),
+        "gone": view.gone.iter().map(gone).collect::<Vec<_>>(),
         "session_ms": in_ms(view.session),
         "beat_ms": in_ms(view.beat),
     });
@@ -137,6 +145,12 @@ pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpRespons
     Err(no_cluster())
 }
 
+/// Refuses a request for the node of a cluster, if there is none. The cluster has passed it on to that node otherwise.
+pub(super) fn check_node(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<(), Problem> {
+    let is_alone = readiness::placement(request).is_none();
+    if is_alone && parameters.text("node").is_some() { Err(no_cluster()) } else { Ok(()) }
+}
+
 fn no_cluster() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no_cluster", "this server is not part of a cluster")
 }
@@ -149,6 +163,8 @@ fn figures(engine: &Engine) -> Value {
     let latencies = shared.fanout_latency.lock().figures(Instant::now());
     let now = shared.clock.now();
     json!({
+        "version": build_info::VERSION,
+        "commit": build_info::COMMIT,
         "uptime_seconds": shared.started.elapsed().as_secs(),
         "users": levels.sources,
         "active": levels.active,
@@ -186,6 +202,23 @@ fn figures(engine: &Engine) -> Value {
         "disk_free_bytes": engine.disk_free_bytes(),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
+}
+
+/// Returns the figures of backups, if there are any.
+fn backup_figures(backups: &BackupFigures, now: UnixMicros) -> Option<Value> {
+    let interval = backups.interval_seconds()?;
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let from = backups.restorable_from.load(Ordering::Relaxed);
+    Some(json!({
+        "interval_seconds": interval,
+        "age_seconds": backups.age_seconds(now),
+        "count": number(&backups.backups),
+        "stored_bytes": number(&backups.stored_bytes),
+        "sent_bytes": number(&backups.sent_bytes),
+        "restorable_from": (from > 0).then(|| UnixMicros(from).to_string()),
+        "failures": number(&backups.failures),
+        "failing": backups.is_failing.load(Ordering::Relaxed),
+    }))
 }
 
 /// Returns the figures of user erasures in progress.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::http::history::sample::{CODES_MAX, Quantiles, Sample};
+use crate::http::history::sample::{CLASSES, CODES_MAX, Quantiles, Sample};
 use crate::http::history::{Names, SAMPLES_MAX, Since};
 
 /// The name of the column of refusals whose codes have none of their own.
@@ -51,25 +51,47 @@ impl Serialize for OfNode<'_> {
         map.serialize_entry("reset", reset)?;
         let seconds_to_the_millisecond = |sample: &Sample| (sample.at.0 / 1_000) as f64 / 1e3;
         map.serialize_entry("at_seconds", &column(samples, seconds_to_the_millisecond))?;
-        let quantiles: [(&str, &str, Of<Quantiles>); 2] = [
+        let quantiles: [(&str, &str, Of<Quantiles>); 3] = [
             ("page_p50_us", "page_p99_us", |sample| sample.pages),
+            ("publish_p50_us", "publish_p99_us", |sample| sample.publishes),
             ("fanout_p50_us", "fanout_p99_us", |sample| sample.fanouts),
         ];
         for (p50, p99, of) in quantiles {
             map.serialize_entry(p50, &column(samples, |sample| of(sample).p50_us.map(rounded)))?;
             map.serialize_entry(p99, &column(samples, |sample| of(sample).p99_us.map(rounded)))?;
         }
-        let rates = ["pages_per_second", "posts_per_second", "deliveries_per_second", "wakes_per_second"];
+        let rates = [
+            "pages_per_second",
+            "posts_per_second",
+            "deliveries_per_second",
+            "wakes_per_second",
+            "live_messages_per_second",
+        ];
         for (nth, name) in rates.into_iter().enumerate() {
             map.serialize_entry(name, &column(samples, |sample| rounded(sample.rates[nth])))?;
         }
         map.serialize_entry("active", &column(samples, |sample| sample.levels.active))?;
         map.serialize_entry("live_connections", &column(samples, |sample| sample.levels.live_connections))?;
         map.serialize_entry("connections", &column(samples, |sample| sample.levels.connections))?;
+        map.serialize_entry("requests_per_second", &Requests(samples))?;
         map.serialize_entry("refusals_per_second", &Refusals(samples, names))?;
         map.serialize_entry("memory_bytes", &Memory(samples))?;
         map.serialize_entry("queues", &Queues(samples, names))?;
         map.end()
+    }
+}
+
+/// The requests by class.
+struct Requests<'a>(&'a [Sample]);
+
+impl Serialize for Requests<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(
+            CLASSES
+                .into_iter()
+                .enumerate()
+                .map(|(nth, class)| (class, column(self.0, move |sample: &Sample| rounded(sample.requests[nth])))),
+        )
     }
 }
 

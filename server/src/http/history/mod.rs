@@ -1,8 +1,9 @@
-//! The history: samples of the server's figures over the last hour, for the console.
+//! The history: samples of the server's figures over the last hour and the last day, for the console.
 //!
 //! Responsible for:
 //! - one sample for each period, of what happened in it, and the answer with the samples that a client does not have yet;
-//! - the limit of memory: [`SAMPLES_MAX`] samples of 312 bytes, 225 KB, and a copy of them for each answer under way;
+//! - the limit of memory: for each span [`SAMPLES_MAX`] samples of 352 bytes, 507 KB in all, and a copy of those of one span for each answer
+//!   under way;
 //! - ascending times of samples, whatever the clock does.
 //!
 //! Not responsible for:
@@ -14,6 +15,7 @@ mod sample;
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,11 +30,14 @@ use crate::http::history::sample::{Counts, Sample};
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::connection_slots::Connections;
 
-/// Number of samples that are kept: an hour with the default period.
+/// Number of samples that are kept of a span: an hour, and a day, with the default period.
 pub(in crate::http) const SAMPLES_MAX: usize = 720;
 
-/// Time between two samples of a server.
+/// Time between two samples of the last hour.
 pub const PERIOD: Duration = Duration::from_secs(5);
+
+/// A sample of the last day takes as long as so many of the last hour: two minutes with the default period.
+pub(in crate::http) const PERIODS_OF_DAY: u32 = 24;
 
 /// Minimum time between two samples, in microseconds: answers have milliseconds.
 const TIME_STEP_MIN_US: i64 = 1_000;
@@ -43,10 +48,34 @@ pub(in crate::http) const EPOCH_DIGITS_MAX: usize = 16;
 /// Maximum decimal digits of the number of samples in a [`Since`].
 pub(in crate::http) const TAKEN_DIGITS_MAX: usize = 19;
 
+/// A time before now of which there are samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::http) enum Span {
+    /// The last hour.
+    #[default]
+    Hour,
+    /// The last day.
+    Day,
+}
+
+impl FromStr for Span {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "hour" => Ok(Self::Hour),
+            "day" => Ok(Self::Day),
+            _ => Err("a span is hour or day"),
+        }
+    }
+}
+
 /// The history of a server.
 pub struct History {
+    /// Time between two samples of the last hour.
     period: Duration,
-    ring: Mutex<Ring>,
+    hour: Mutex<Ring>,
+    day: Mutex<Ring>,
 }
 
 struct Ring {
@@ -106,40 +135,48 @@ impl Default for History {
 impl History {
     /// Creates an empty history with a sample for each `period`.
     pub fn new(period: Duration) -> Self {
-        // Doubling its capacity on growth would take a third more than it needs.
-        let samples = VecDeque::with_capacity(SAMPLES_MAX);
-        let ring = Ring { epoch: fastrand::u64(..), samples, taken: 0, names: Names::default() };
-        Self { period, ring: Mutex::new(ring) }
+        Self { period, hour: Mutex::default(), day: Mutex::default() }
     }
 
-    /// Returns the samples that a client does not have which has those before `since`.
-    pub(in crate::http) fn since(&self, since: Option<Since>) -> Columns {
-        let ring = self.ring.lock();
+    /// Returns the samples of a span that a client does not have which has those before `since`.
+    pub(in crate::http) fn since(&self, span: Span, since: Option<Since>) -> Columns {
+        let (ring, period) = match span {
+            Span::Hour => (&self.hour, self.period),
+            Span::Day => (&self.day, self.period * PERIODS_OF_DAY),
+        };
+        let ring = ring.lock();
         let first = ring.taken - ring.samples.len() as u64;
         let known = since.filter(|since| since.epoch == ring.epoch && (first..=ring.taken).contains(&since.taken));
         let skipped = known.map_or(0, |known| (known.taken - first) as usize);
         Columns {
-            period: self.period,
+            period,
             next: Since { epoch: ring.epoch, taken: ring.taken },
             reset: known.is_none(),
             samples: ring.samples.range(skipped..).copied().collect(),
             names: ring.names.clone(),
         }
     }
+}
 
-    fn add(&self, before: &Counts, now: &Counts) {
-        let mut ring = self.ring.lock();
-        let sample = now.sample(before, &mut ring.names);
-        ring.follow_clock(sample.at, now.since(before));
-        if ring.samples.len() == SAMPLES_MAX {
-            ring.samples.pop_front();
-        }
-        ring.samples.push_back(sample);
-        ring.taken += 1;
+impl Default for Ring {
+    fn default() -> Self {
+        // Doubling its capacity on growth would take a third more than it needs.
+        let samples = VecDeque::with_capacity(SAMPLES_MAX);
+        Self { epoch: fastrand::u64(..), samples, taken: 0, names: Names::default() }
     }
 }
 
 impl Ring {
+    fn add(&mut self, before: &Counts, now: &Counts) {
+        let sample = now.sample(before, &mut self.names);
+        self.follow_clock(sample.at, now.since(before));
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+        self.taken += 1;
+    }
+
     /// Moves all samples by the time that the clock was set back since the last one, so that their times still ascend. Clients have them by
     /// times that no longer count, so that they have to read all of them again.
     fn follow_clock(&mut self, now: UnixMicros, since_last: Duration) {
@@ -164,8 +201,9 @@ async fn keep(
     let Some(period) = history.upgrade().map(|history| history.period) else { return };
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before: Option<Counts> = None;
-    loop {
+    // The last reading for the hour, and for the day.
+    let mut before: Option<(Rc<Counts>, Rc<Counts>)> = None;
+    for nth in (0..PERIODS_OF_DAY).cycle() {
         ticks.tick().await;
         let (Some(history), Some(requests), Some(connections)) =
             (history.upgrade(), requests.upgrade(), connections.upgrade())
@@ -174,9 +212,17 @@ async fn keep(
         };
         let Some(engine_cell) = engine_cell.upgrade() else { return };
         let Some(engine) = engine_cell.engine() else { continue };
-        let now = Counts::take(engine, &requests, connections.count());
-        before.iter().for_each(|before| history.add(before, &now));
-        before = Some(now);
+        let now = Rc::new(Counts::take(engine, &requests, connections.count()));
+        let Some((of_hour, of_day)) = &mut before else {
+            before = Some((Rc::clone(&now), now));
+            continue;
+        };
+        history.hour.lock().add(of_hour, &now);
+        *of_hour = Rc::clone(&now);
+        if nth == 0 {
+            history.day.lock().add(of_day, &now);
+            *of_day = now;
+        }
     }
 }
 
@@ -200,7 +246,7 @@ mod tests {
     fn times_ascend_and_clients_begin_anew_when_the_clock_is_set_back() {
         let history = History::default();
         let add = |at: i64| {
-            let mut ring = history.ring.lock();
+            let mut ring = history.hour.lock();
             ring.follow_clock(UnixMicros(at), PERIOD);
             ring.samples.push_back(sample_at(UnixMicros(at)));
             ring.taken += 1;
@@ -209,16 +255,16 @@ mod tests {
         for at in [3_600_000_000, 3_605_000_000, 3_610_000_000] {
             add(at);
         }
-        let before = history.since(None);
+        let before = history.since(Span::Hour, None);
         assert_eq!(times(&before), [3_600_000, 3_605_000, 3_610_000]);
         add(3_620_000_000);
-        assert!(!history.since(Some(before.next)).reset, "the clock went forward");
+        assert!(!history.since(Span::Hour, Some(before.next)).reset, "the clock went forward");
         // It is set back by an hour, the next sample comes five seconds later.
         add(25_000_000);
-        let after = history.since(Some(before.next));
+        let after = history.since(Span::Hour, Some(before.next));
         assert!(after.reset);
         assert_eq!(times(&after), [0, 5_000, 10_000, 20_000, 25_000]);
         add(25_000_100);
-        assert!(times(&history.since(None)).is_sorted_by(|earlier, later| earlier < later));
+        assert!(times(&history.since(Span::Hour, None)).is_sorted_by(|earlier, later| earlier < later));
     }
 }

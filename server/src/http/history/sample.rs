@@ -10,6 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::http::history::Names;
+use crate::http::operation::WorkKind;
 use crate::http::process::resident_bytes;
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::clock::UnixMicros;
@@ -22,8 +23,15 @@ pub(super) const CODES_MAX: usize = 32;
 /// Maximum number of queues, as many as the engine has.
 pub(super) const QUEUES_MAX: usize = 8;
 
-/// The number of rates that are no refusals: pages, posts, deliveries, wakes.
-const RATES: usize = 4;
+/// The number of rates that are no requests: pages, posts, deliveries, wakes, live messages.
+const RATES: usize = 5;
+
+/// The classes of requests, as columns name them: reads of users' data, changes of it, connections for live messages and changes, and all
+/// others, those of operators and for metrics.
+pub(super) const CLASSES: [&str; 4] = ["reads", "writes", "live", "other"];
+
+/// The operation whose latency the history has.
+const PUBLISH: &str = "publish";
 
 type Buckets = [u64; BOUNDS_US.len() + 1];
 
@@ -49,14 +57,18 @@ pub(super) struct Levels {
     pub(super) queues: [u64; QUEUES_MAX],
 }
 
-/// One sample of the history, 312 bytes.
+/// One sample of the history, 352 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Sample {
     pub(super) at: UnixMicros,
     pub(super) pages: Quantiles,
+    /// From the head of a request to publish a post to the head of its response.
+    pub(super) publishes: Quantiles,
     pub(super) fanouts: Quantiles,
-    /// Pages, posts, deliveries and wakes for each second.
+    /// Pages, posts, deliveries, wakes and live messages for each second.
     pub(super) rates: [f32; RATES],
+    /// Requests for each second, by class.
+    pub(super) requests: [f32; CLASSES.len()],
     /// Refusals for each second, by the places of their codes.
     pub(super) refusals: [f32; CODES_MAX],
     pub(super) levels: Levels,
@@ -67,8 +79,10 @@ pub(super) struct Counts {
     at: Instant,
     shown: UnixMicros,
     pages: Buckets,
+    publishes: Buckets,
     fanouts: Buckets,
     totals: [u64; RATES],
+    requests: [u64; CLASSES.len()],
     refusals: Vec<(&'static str, u64)>,
     queues: Vec<QueueDepth>,
     levels: Levels,
@@ -97,9 +111,17 @@ impl Counts {
             at: Instant::now(),
             shown: shared.clock.now(),
             pages: counters.page_latency.counts(),
+            publishes: requests.latency_of(PUBLISH).map(Latency::counts).unwrap_or_default(),
             fanouts: sum(&counters.fanout_latency),
-            totals: [&counters.pages, &counters.published, &counters.deliveries, &counters.wakes]
-                .map(|count| count.get()),
+            totals: [
+                &counters.pages,
+                &counters.published,
+                &counters.deliveries,
+                &counters.wakes,
+                &counters.live_messages,
+            ]
+            .map(|count| count.get()),
+            requests: by_class(requests),
             refusals: requests.refusals(),
             queues,
             levels,
@@ -126,8 +148,10 @@ impl Counts {
         Sample {
             at: self.shown,
             pages: quantiles(&self.pages, &before.pages),
+            publishes: quantiles(&self.publishes, &before.publishes),
             fanouts: quantiles(&self.fanouts, &before.fanouts),
             rates: std::array::from_fn(|nth| rate(self.totals[nth], before.totals[nth])),
+            requests: std::array::from_fn(|nth| rate(self.requests[nth], before.requests[nth])),
             refusals,
             levels: self.levels,
         }
@@ -146,6 +170,20 @@ impl Names {
         }
         CODES_MAX - 1
     }
+}
+
+fn by_class(requests: &RequestMetrics) -> [u64; CLASSES.len()] {
+    let mut counts = [0; CLASSES.len()];
+    for (work, count) in requests.by_work() {
+        let class = match work {
+            WorkKind::Read | WorkKind::BulkRead | WorkKind::WakeUp => 0,
+            WorkKind::Write | WorkKind::BulkWrite => 1,
+            WorkKind::Live | WorkKind::Unauthenticated => 2,
+            WorkKind::None | WorkKind::Operation | WorkKind::Metrics => 3,
+        };
+        counts[class] += count;
+    }
+    counts
 }
 
 fn quantiles(now: &Buckets, before: &Buckets) -> Quantiles {
@@ -169,8 +207,9 @@ fn count(count: usize) -> u32 {
 /// Returns a sample of a server that does nothing.
 #[cfg(test)]
 pub(super) fn sample_at(at: UnixMicros) -> Sample {
-    let (pages, fanouts, levels) = Default::default();
-    Sample { at, pages, fanouts, rates: [0.0; RATES], refusals: [0.0; CODES_MAX], levels }
+    let (pages, publishes, fanouts, levels) = Default::default();
+    let (rates, requests, refusals) = ([0.0; RATES], [0.0; CLASSES.len()], [0.0; CODES_MAX]);
+    Sample { at, pages, publishes, fanouts, rates, requests, refusals, levels }
 }
 
 #[cfg(test)]
@@ -183,7 +222,7 @@ mod tests {
         let engine = Engine::start(EngineConfig::default());
         assert!(engine.queues().len() <= QUEUES_MAX, "{:?}", engine.queues());
         engine.shutdown();
-        assert!(size_of::<Sample>() <= 312, "{} bytes", size_of::<Sample>());
+        assert!(size_of::<Sample>() <= 352, "{} bytes", size_of::<Sample>());
     }
 
     #[test]

@@ -39,12 +39,12 @@ use crate::http::middleware::pace::Pace;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
 use crate::http::middleware::{body, response_guard, starting};
+use crate::http::noted_requests::{NotedRequests, RefusedRequest, SlowRequest};
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::request_metrics::RequestMetrics;
-use crate::http::slow_requests::{SlowRequest, SlowRequests};
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::clock::{Clock as _, SystemClock};
@@ -67,8 +67,8 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
-    /// The last of these.
-    pub(in crate::http) slow_requests: Arc<SlowRequests>,
+    /// The last of these, and the last refused ones.
+    pub(in crate::http) noted: Arc<NotedRequests>,
     /// The size in bytes from which responses are compressed.
     pub(in crate::http) compress_from: Option<NonZeroUsize>,
     /// The other nodes, if this server is part of a cluster.
@@ -89,7 +89,25 @@ impl PipelineState {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let Operation { name: operation, ref method, path: route, .. } = *pipeline.operation;
         let (at, method) = (SystemClock.now(), method.as_str());
-        self.slow_requests.add(SlowRequest { at, operation, method, route, answer, took_ms });
+        self.noted.slow.add(SlowRequest { at, operation, method, route, answer, took_ms });
+    }
+
+    /// Counts a refused request, and keeps it for operators.
+    fn note_refused(
+        &self,
+        operation: Option<&'static Operation>,
+        code: &'static str,
+        status: StatusCode,
+        id: &HeaderValue,
+    ) {
+        self.requests.count_refusal(code);
+        self.noted.refused.add(RefusedRequest {
+            at: SystemClock.now(),
+            operation,
+            code,
+            status: status.as_u16(),
+            request_id: id.to_str().unwrap_or_default().into(),
+        });
     }
 }
 
@@ -181,7 +199,6 @@ impl Pipeline {
         cors::add_headers_to(&mut response);
         let (status, took) = (response.status(), in_progress.began.elapsed());
         state.requests.count(self.nth, status, took);
-        refused.into_iter().for_each(|code| state.requests.count_refusal(code));
         let is_slow = state.is_slow(operation, took);
         let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
         let given = given_id(response.request());
@@ -193,6 +210,7 @@ impl Pipeline {
                 let what = if is_fault { "a request failed" } else { "a slow request" };
                 log_request(what, failure.as_ref().and_then(Problem::inside), operation, &response, took, &id);
             }
+            refused.into_iter().for_each(|code| state.note_refused(Some(operation), code, status, &id));
             if is_slow {
                 state.note_slow(self, took, Some((status.as_u16(), id.to_str().unwrap_or_default().into())));
             }
@@ -245,20 +263,15 @@ async fn handle_here_or_elsewhere(
 
 /// Refuses a request that matches no operation.
 pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> HttpResponse {
-    if let Some(state) = request.app_data::<Data<PipelineState>>() {
-        state.requests.count_refusal(problem.code());
-    }
-    answer_nowhere(request, problem.error_response())
-}
-
-/// Completes the answer to a request that matches no operation, and counts it.
-pub(in crate::http) fn answer_nowhere(request: &HttpRequest, mut answer: HttpResponse) -> HttpResponse {
     let began = Instant::now();
+    let mut answer = problem.error_response();
     cors::add_headers(request, answer.headers_mut());
-    answer.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
+    let id = given_id(request).unwrap_or_else(new_id);
     if let Some(state) = request.app_data::<Data<PipelineState>>() {
+        state.note_refused(None, problem.code(), answer.status(), &id);
         state.requests.count_nowhere(answer.status(), began.elapsed());
     }
+    answer.headers_mut().insert(REQUEST_ID, id);
     answer
 }
 

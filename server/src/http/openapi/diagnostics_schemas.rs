@@ -27,6 +27,8 @@ fn history() -> Value {
     let number = || json!({"type": "number", "minimum": 0});
     let number_or_null = || json!({"type": ["number", "null"], "minimum": 0});
     let queue = object(json!({"limit": count(), "depth": array(count())}));
+    let of_class = || array(number());
+    let requests = object(json!({"reads": of_class(), "writes": of_class(), "live": of_class(), "other": of_class()}));
     let memory = object(json!({
         "resident": array(count_or_null()),
         "posts": array(count()),
@@ -43,15 +45,19 @@ fn history() -> Value {
         "at_seconds": array(number()),
         "page_p50_us": array(number_or_null()),
         "page_p99_us": array(number_or_null()),
+        "publish_p50_us": array(number_or_null()),
+        "publish_p99_us": array(number_or_null()),
         "fanout_p50_us": array(number_or_null()),
         "fanout_p99_us": array(number_or_null()),
         "pages_per_second": array(number()),
         "posts_per_second": array(number()),
         "deliveries_per_second": array(number()),
         "wakes_per_second": array(number()),
+        "live_messages_per_second": array(number()),
         "active": array(count()),
         "live_connections": array(count()),
         "connections": array(count()),
+        "requests_per_second": requests,
         "refusals_per_second": {"type": "object", "additionalProperties": array(number())},
         "memory_bytes": memory,
         "queues": {"type": "object", "additionalProperties": queue},
@@ -117,6 +123,15 @@ fn operations() -> Value {
         "took_ms": count(),
         "request_id": text_or_null(),
     }));
+    let refused = object(json!({
+        "at": schema("Time"),
+        "operation": text_or_null(),
+        "method": text_or_null(),
+        "route": text_or_null(),
+        "code": text(),
+        "status": count(),
+        "request_id": text(),
+    }));
     let key = object(json!({
         "name": text_or_null(),
         "kind": {"type": "string", "enum": ["server", "token"]},
@@ -127,6 +142,7 @@ fn operations() -> Value {
     object(json!({
         "node": node(),
         "slow_requests": object(json!({"threshold_ms": count(), "count": count(), "items": array(slow)})),
+        "refused_requests": object(json!({"count": count(), "items": array(refused)})),
         "keys": or_null(array(key)),
     }))
 }

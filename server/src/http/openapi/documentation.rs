@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::http::openapi::problems::{self, Refusals};
 use crate::http::openapi::schemas::{post, schema};
 use crate::http::operation::{Needs, Operation, Right};
+use tidewire::cluster::record::NODE_NAME_BYTES_MAX;
 
 /// The documentation of one operation.
 pub(super) struct Documentation {
@@ -47,6 +48,15 @@ impl Documentation {
         }
         self.parameters.push(json!({"name": name, "in": "query", "description": description, "schema": schema}));
         self
+    }
+
+    /// Adds the parameter with the node of a cluster that answers.
+    pub(super) fn of_named_node(self) -> Self {
+        self.query(
+            "node",
+            "The node of the cluster that answers. Without it: the one that has received the request.",
+            json!({"type": "string", "maxLength": NODE_NAME_BYTES_MAX}),
+        )
     }
 
     /// Adds an example to the parameter that was added last.

@@ -71,6 +71,10 @@ pub(super) fn of_operation(operation: &Operation) -> Refusals {
     }
     match handled_by {
         HandledBy::AnyNode => {}
+        HandledBy::NamedNode => {
+            refusals.add(404, &["no_cluster", "unknown_node"]);
+            refusals.add(503, &["node_unavailable"]);
+        }
         HandledBy::Owner | HandledBy::Owners => {
             refusals.add(400, &["invalid_header"]);
             refusals.add(503, &["not_applied_yet", "owner_unavailable"]);

@@ -64,6 +64,7 @@ fn cluster() -> Value {
         "applied": count(),
         "partitions": count(),
         "nodes": array(node),
+        "gone": array(object(json!({"name": name(), "address": name(), "gone_ms": count()}))),
         "session_ms": count(),
         "beat_ms": count(),
     }));
@@ -131,6 +132,9 @@ fn stats() -> Value {
         "fanout_latency": array(latency),
         "memory": memory,
         "writes_refused": or_null(refused()),
+        "version": {"type": "string"},
+        "commit": {"type": "string"},
+        "backups": or_null(backups()),
         "disk_free_bytes": {"type": ["integer", "null"]},
         "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
         "snapshots": array(object(aged)),
@@ -144,6 +148,13 @@ fn stats() -> Value {
     // Optional: present only if the request asks for it.
     stats["properties"]["inboxes"] = counts(&["count", "entries", "bytes"]);
     stats
+}
+
+fn backups() -> Value {
+    let mut figures = counts(&["interval_seconds", "age_seconds", "count", "stored_bytes", "sent_bytes", "failures"]);
+    figures["properties"]["restorable_from"] = or_null(schema("Time"));
+    figures["properties"]["failing"] = json!({"type": "boolean"});
+    figures
 }
 
 fn recovery() -> Value {

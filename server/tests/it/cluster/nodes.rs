@@ -145,7 +145,7 @@ impl Placement for Seen {
         let sequencer = self.roles.sequencer.lock().unwrap().map(|nth| NAMES[nth].parse().unwrap());
         let (session, beat) = (Duration::from_secs(6), Duration::from_millis(500));
         let nodes = (0..NAMES.len()).map(node).collect();
-        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, session, beat }
+        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, gone: Vec::new(), session, beat }
     }
 }
 

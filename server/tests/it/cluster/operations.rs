@@ -84,6 +84,22 @@ fn diagnostics_name_the_node_that_they_are_about() {
 }
 
 #[test]
+fn figures_of_a_node_are_had_from_any_node_by_its_name() {
+    let nodes = Nodes::of_one_world(Access::default);
+    for path in ["/v1/stats/history?", "/v1/operations?", "/v1/stats?inboxes=count&"] {
+        let told = ["a", "b", "c"].map(|name| {
+            let answer = nodes.a().get(&format!("{path}node={name}"));
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+            answer.header("tidewire-node").to_owned()
+        });
+        assert_eq!(told, ["a", "b", "c"], "{path}");
+    }
+    let refused = nodes.a().get("/v1/stats?node=nobody");
+    assert_eq!((refused.status, &refused.json()["code"]), (404, &json!("unknown_node")));
+    assert_eq!(refused.json()["field"], "node");
+}
+
+#[test]
 fn who_may_do_what_is_the_same_through_another_node() {
     let nodes = Nodes::of_one_world(access);
     matrix::check(nodes.a());

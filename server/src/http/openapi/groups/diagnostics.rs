@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::http::history::{EPOCH_DIGITS_MAX, PERIOD, SAMPLES_MAX, TAKEN_DIGITS_MAX};
+use crate::http::history::{EPOCH_DIGITS_MAX, PERIOD, PERIODS_OF_DAY, SAMPLES_MAX, TAKEN_DIGITS_MAX};
+use crate::http::noted_requests::NOTED_REQUESTS_MAX;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{PUBLISHED_AT, post};
-use crate::http::slow_requests::SLOW_REQUESTS_MAX;
 use tidewire::limits::{
     FANOUT_RECORDS_MAX, PAGE_POSTS_DEFAULT, REPOSTS_LISTED_MAX, SEARCH_TIME_MAX, SOURCE_ID_BYTES_MAX, SOURCES_FOUND_MAX,
 };
@@ -19,22 +19,27 @@ pub(super) static DOCUMENTATION: Documented = &[
 ];
 
 fn read_history() -> Documentation {
+    let seconds_of_day = PERIOD.as_secs() * u64::from(PERIODS_OF_DAY);
     let (seconds, pattern) =
         (PERIOD.as_secs(), format!("^[0-9a-f]{{1,{EPOCH_DIGITS_MAX}}}-[0-9]{{1,{TAKEN_DIGITS_MAX}}}$"));
-    documented("Read the figures of the last hour")
+    documented("Read the figures of the last hour or day")
         .description(format!(
-            "One sample for every {seconds} s, at most {SAMPLES_MAX}, in columns of equal length, the oldest first. `at_seconds` is the end of \
-             the sample in seconds since 1970. Rates are those of the time of the sample. Percentiles are too, estimated from histograms: \
-             of pages of home feeds, from the request to the built page, and of fan-out, from the acceptance of a post until all inboxes \
-             have it; `null` if there were none. Memory and queues are as at the end of the sample. A code of which there were no \
+            "One sample for every {seconds} s, of a day for every {seconds_of_day} s, at most {SAMPLES_MAX}, in columns of equal length, the \
+             oldest first. `at_seconds` is the end of the sample in seconds since 1970. Rates are those of the time of the sample. \
+             Percentiles are too, estimated from histograms: of pages of home feeds, from the request to the built page; of publishing a \
+             post, from the head of the request to the head of the response; and of fan-out, from the acceptance of a post until all \
+             inboxes have it; `null` if there were none. Requests are counted when they are answered: `reads` and `writes` of what users \
+             have, `live` for connections that stay open, and `other`. Memory and queues are as at the end of the sample. A code of which there were no \
              refusals has no column.",
         ))
+        .query("span", "The time before now.", json!({"enum": ["hour", "day"], "default": "hour"}))
         .query(
             "since",
-            "The `next` of the answer before: only newer samples are sent. `reset` is true if those are all there are, because the \
+            "The `next` of the answer before, which has to be of the same span: only newer samples are sent. `reset` is true if those are all there are, because the \
              server has started anew or the answer before is too old: then what came before does not count any more.",
             json!({"type": "string", "pattern": pattern}),
         )
+        .of_named_node()
         .answers(200, "The samples.", "History", &history())
 }
 
@@ -48,15 +53,19 @@ fn history() -> Value {
         "at_seconds": [1_795_470_005.012, 1_795_470_010.013],
         "page_p50_us": [41.2, null],
         "page_p99_us": [230.5, null],
+        "publish_p50_us": [812.0, null],
+        "publish_p99_us": [1_930.4, null],
         "fanout_p50_us": [700.1, null],
         "fanout_p99_us": [2_300.0, null],
         "pages_per_second": [120.4, 0.0],
         "posts_per_second": [10.2, 0.0],
         "deliveries_per_second": [5_210.8, 0.0],
         "wakes_per_second": [0.4, 0.0],
+        "live_messages_per_second": [31.0, 0.0],
         "active": [812, 812],
         "live_connections": [3, 3],
         "connections": [9, 9],
+        "requests_per_second": {"reads": [120.6, 0.0], "writes": [10.4, 0.0], "live": [0.2, 0.0], "other": [0.2, 0.2]},
         "refusals_per_second": {"overloaded": [0.0, 1.2]},
         "memory_bytes": {
             "resident": [104_857_600, 104_857_600],
@@ -86,18 +95,32 @@ fn read_operations() -> Documentation {
                 "request_id": "0123456789abcdef0123456789abcdef",
             }],
         },
+        "refused_requests": {
+            "count": 3,
+            "items": [{
+                "at": time,
+                "operation": "publish",
+                "method": "POST",
+                "route": "/v1/posts",
+                "code": "disk_full",
+                "status": 507,
+                "request_id": "fedcba9876543210fedcba9876543210",
+            }],
+        },
         "keys": [
             {"name": "app", "kind": "server", "scope": "all", "requests": 1_200, "last_used": time},
             {"name": "sign-in", "kind": "token", "scope": null, "requests": 0, "last_used": null},
         ],
     });
-    documented("Read slow requests and the use of keys")
+    documented("Read slow and refused requests, and the use of keys")
         .description(format!(
-            "The last {SLOW_REQUESTS_MAX} requests that took as long as `--slow-log` has it, newest first, and their number since the start. \
-             `status` and `request_id` are null if the client was gone before the answer. `keys` is null without access control; the \
+            "The last {NOTED_REQUESTS_MAX} requests that took as long as `--slow-log` has it, newest first, and their number since the start. \
+             `status` and `request_id` are null if the client was gone before the answer. Of as many refused requests `operation`, `method` and \
+             `route` are null if there is no such operation. `keys` is null without access control; the \
              use of keys is since the start, and of tokens that of the key that signed them. The keys themselves are in no answer.",
         ))
-        .answers(200, "Slow requests and keys.", "Operations", &example)
+        .of_named_node()
+        .answers(200, "Slow and refused requests, and keys.", "Operations", &example)
 }
 
 fn find_sources() -> Documentation {

@@ -56,6 +56,7 @@ fn read_stats() -> Documentation {
     let inboxes = json!({"enum": ["count"]});
     let content = json!({"application/json": {"schema": schema("Stats")}});
     documented("Read what the server is doing")
+        .of_named_node()
         .query("inboxes", "Figures too that need a walk over all inboxes.", inboxes)
         .answer(200, json!({"description": "Figures, most of them since the start.", "content": content}))
 }
@@ -68,6 +69,7 @@ fn read_cluster() -> Documentation {
     let world = json!({"sequence": 4090, "digest": "0123456789abcdef0123456789abcdef"});
     let mut cluster =
         json!({"node": "a", "epoch": 7, "sequencer": "b", "applied": 4096, "partitions": 3, "nodes": nodes});
+    cluster["gone"] = json!([{"name": "c", "address": "https://c.example:8080", "gone_ms": 180_000}]);
     (cluster["session_ms"], cluster["beat_ms"]) = (json!(6000), json!(500));
     cluster["world"] = world;
     documented("Read which node of the cluster does what")
@@ -76,7 +78,8 @@ fn read_cluster() -> Documentation {
              readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
              owner of a reader saves the way over another node. `heard_ms` of a node is the time since its last beat, of which it sends one each \
              `beat_ms`; null if none was heard yet. A node that is silent for `session_ms` counts as dead: until then it is listed, also as the \
-             `sequencer`, and after three beats its writes and readers have most likely to wait. `world` is the last event of users that is applied, and a digest of all \
+             `sequencer`, and after three beats its writes and readers have most likely to wait. `gone` are nodes that were members in the last hour and are none now, \
+             the last first. `world` is the last event of users that is applied, and a digest of all \
              state: nodes with equal sequences have equal digests. It takes a walk over all state, and is left out while events are \
              applied all the time or another one is computed.",
         )
