@@ -51,7 +51,7 @@ pub struct View {
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
     pub nodes: Vec<NodeView>,
-    /// The nodes that were members in the last hour and are none now, the last first, as far as this process has seen them go.
+    /// The nodes that have left in the last hour, as far as this process has seen it, the last first.
     pub gone: Vec<GoneNode>,
     /// Time after which a silent node counts as dead, so that others take over what it does.
     pub session: Duration,
@@ -72,7 +72,7 @@ pub struct NodeView {
     pub heard_ago: Option<Duration>,
 }
 
-/// A node that is no member any more.
+/// A node that was a member and is not now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GoneNode {
     /// The name of the node.

@@ -97,8 +97,8 @@ impl ClusterView {
             if shown.cluster() == membership.cluster() {
                 self.figures.note_moved(membership.moved_since(&shown));
             }
-            // What is read of the time before this process began is no news.
-            if is_ready {
+            // What is read of the time before this process began is not shown.
+            if self.is_ready.load(Ordering::Relaxed) {
                 self.note_gone(&shown, membership);
             }
             *self.membership.write() = Arc::new(membership.clone());

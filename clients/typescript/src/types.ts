@@ -822,6 +822,7 @@ export interface Stats {
     failures: number;
     interval_seconds: number;
     restorable_from?: Time | null;
+    restorable_to?: Time | null;
     sent_bytes: number;
     stored_bytes: number;
   } | null;

@@ -68,6 +68,11 @@ impl BackupFigures {
         Some(self.interval_seconds.load(Ordering::Acquire)).filter(|seconds| *seconds > 0)
     }
 
+    /// Returns the time of the last complete run.
+    pub fn complete_at(&self) -> UnixMicros {
+        UnixMicros(self.complete_at.load(Ordering::Relaxed))
+    }
+
     /// Returns the age of the last complete run in seconds.
     pub fn age_seconds(&self, now: UnixMicros) -> u64 {
         now.0.saturating_sub(self.complete_at.load(Ordering::Relaxed)).max(0) as u64 / 1_000_000

@@ -34,7 +34,7 @@ impl Backup {
         // Each data directory has its identity from the start on. Another one would become an empty data directory.
         if !directory.join(identity::FILE).is_file() {
             return Err(
-                format!("{} is no data directory: it has no file {}", directory.display(), identity::FILE).into()
+                format!("{} is not a data directory: it has no file {}", directory.display(), identity::FILE).into()
             );
         }
         let storage = StorageConfig { directory, ..StorageConfig::default() };

@@ -84,7 +84,7 @@ impl Demo {
         System::new().block_on(async move {
             let mut world = DemoWorld::new(1);
             populate(&engine, &mut world).await?;
-            introduce(&world, reachable(listen));
+            introduce(&world, reachable(listen), has_keys);
             // Its first requests wait in the queue of the listener until the server takes connections.
             let _load = DemoLoad::start(&world, format!("http://{}", reachable(listen)), key.as_deref())?;
             let (_alive, failed) = oneshot::channel();
@@ -112,7 +112,8 @@ async fn populate(engine: &Engine, world: &mut DemoWorld) -> Result<(), Error> {
     Ok(())
 }
 
-fn introduce(world: &DemoWorld, listen: SocketAddr) {
+fn introduce(world: &DemoWorld, listen: SocketAddr, has_keys: bool) {
+    let key = if has_keys { " -H 'Authorization: Bearer KEY'" } else { "" };
     let (reader, celebrity) = (world.reader(), world.celebrity());
     terminal::print_line(&format!(
         "\
@@ -122,8 +123,8 @@ A reader with much to show: http://{listen}/console/readers?user={reader}
 It is a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity, whose posts are pulled; a third
 of the people never read, so nothing is pushed to them; about once a minute many repost the same post. Two commands to try:
 
-  curl 'http://{listen}/v1/users/{reader}/feed?limit=3'
-  curl -X POST http://{listen}/v1/posts -H 'Content-Type: application/json' \\
+  curl{key} 'http://{listen}/v1/users/{reader}/feed?limit=3'
+  curl{key} -X POST http://{listen}/v1/posts -H 'Content-Type: application/json' \\
        -d '{{\"author\":\"{celebrity}\",\"body\":{{\"text\":\"hello\"}}}}'
 
 Ctrl-C stops it, and removes its data."

@@ -66,7 +66,7 @@ const BREAK_SECONDS: Range<u64> = 1..30;
 /// Bytes of the receive buffer of the slow client, and the time after which it gives up. The server disconnects it before, as soon as its own
 /// buffer of half a megabyte is full, which takes about eight minutes.
 const SLOW_BUFFER_BYTES: usize = 2_048;
-const SLOW_SECONDS: u64 = 1_200;
+const SLOW_SECONDS: u64 = 540;
 
 /// Pause after a request that got no answer.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use crate::http::operation::Operation;
 use tidewire::clock::UnixMicros;
 
-/// Number of requests that are kept of each kind. Each takes 100 bytes and its id, which has 32 unless the client chose one of up to 128: 20 KB
-/// in all for a kind.
+/// Number of requests that are kept of each kind. Each takes 100 bytes and its id, which has 32 unless the client chose one of up to 128: 23 KB
+/// at most for a kind.
 pub const NOTED_REQUESTS_MAX: usize = 100;
 
 /// A request that took long.

@@ -172,6 +172,13 @@ test('a server alone, and a cluster', async () => {
   const node = (name, more) => ({ name, address: `${name}.tidewire.internal:8080`, partitions: [0, 1], heard_ms: 100, ...more });
   const nodes = [node('amsterdam', { heard_ms: null }), node('berlin', { heard_ms: 4000 }), node('copenhagen')];
   const gone = [{ name: 'dublin', address: 'dublin.tidewire.internal:8080', gone_ms: 120_000 }];
+  for (const path of ['operations', 'stats/history']) {
+    await page.route(`**/v1/${path}?*node=*`, async (route) => {
+      const url = new URL(route.request().url());
+      url.searchParams.delete('node');
+      await route.fulfill({ response: await route.fetch({ url: String(url) }) });
+    });
+  }
   await page.route('**/v1/cluster', (route) => route.fulfill({ json: { node: 'amsterdam', epoch: 3, sequencer: 'amsterdam', applied: 1234, partitions: 6, beat_ms: 250, nodes, gone } }));
   await page.route(STATS, async (route) => {
     const response = await route.fetch({ url: `${server.origin}/v1/stats` });

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { browser, page, server } from './open_console.js';
-import { STEP_MAX_MS, entry, focused, isLive, isRunning, openFeed, requests, shows, until, visit } from './steps.js';
+import { STEP_MAX_MS, entry, focused, isLive, isRunning, openFeed, openPart, requests, shows, until, visit } from './steps.js';
 
 const PAGES = {
   overview: 'Overview',
@@ -254,4 +254,17 @@ test('a reply and a repost name the post that they are of, and a refusal is said
   await form.getByRole('button', { name: 'Publish' }).click();
   await entry('the first').getByText('sid reposted').waitFor();
   await browser.forgive(/status of 400/, 1);
+});
+
+test('the search finds a reader whose id is a number, and a colon in a name makes no tag of a user', async () => {
+  await server.follow('7352851374', 'did:plc:abc');
+  await visit('overview');
+  const search = page.getByRole('combobox');
+  await search.fill('7352851374');
+  await page.getByRole('option', { name: '7352851374' }).waitFor();
+  await search.press('Enter');
+  await page.waitForURL((url) => url.pathname === '/console/readers' && url.searchParams.get('user') === '7352851374');
+  await openPart('7352851374', 'follows');
+  await page.getByRole('link', { name: 'did:plc:abc' }).click();
+  await page.waitForURL((url) => url.searchParams.get('user') === 'did:plc:abc');
 });

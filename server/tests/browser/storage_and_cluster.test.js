@@ -105,6 +105,7 @@ async function inCluster() {
   };
   let reads = 0;
   await page.route('**/v1/cluster', (route) => route.fulfill({ json: cluster }));
+  await page.route('**/v1/operations?node=*', async (route) => route.fulfill({ response: await route.fetch({ url: `${server.origin}/v1/operations` }) }));
   await page.route(STATS, async (route) => {
     const isB = route.request().url().endsWith('node=b');
     if (isB) reads++;

@@ -33,7 +33,7 @@ fn paths_and_parameters() {
     let edge_cursor = cursor::encode_edge(tidewire::clock::UnixMicros(5));
     let feed_cursor = cursor::encode(Position::MAX);
     let cases: &[(&str, String, u16, &str, Option<&str>)] = &[
-        ("GET", "/".into(), 404, "not_found", None),
+        ("GET", "/nothing".into(), 404, "not_found", None),
         ("GET", "/v1/nothing".into(), 404, "not_found", None),
         ("GET", "/v1/posts/0".into(), 404, "unknown_post", None),
         ("GET", "/v1/posts/abc".into(), 400, "invalid_path", Some("id")),

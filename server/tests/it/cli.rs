@@ -85,7 +85,7 @@ fn what_is_published_is_in_the_feed_of_those_who_follow_and_only_of_those() {
         assert!(feed.contains(part), "{feed}");
     }
     assert!(good(&server, &["feed", "dan"]).is_empty());
-    assert_eq!(good(&server, &["unfollow", "ann", "tag:tea"]), "ann does not follow tag:tea\n");
+    assert_eq!(good(&server, &["unfollow", "ann", "tag:tea"]), "ann does not follow tag:tea any more\n");
     let entries = lines(&good(&server, &["feed", "ann", "--json"]));
     assert_eq!(entries.iter().map(|entry| &entry["post"]["id"]).collect::<Vec<_>>(), ["7"]);
     assert_eq!(lines(&good(&server, &["feed", "cas", "--posts", "--json"]))[0]["post"]["body"], json!({"n": 1}));

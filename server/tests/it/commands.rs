@@ -108,7 +108,7 @@ fn a_backup_of_a_directory_that_has_no_data_is_refused_and_leaves_it_as_it_is() 
         let output = back_up(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("{} is no data directory", arguments.last().unwrap())), "{said}");
+        assert!(said.contains(&format!("{} is not a data directory", arguments.last().unwrap())), "{said}");
     }
     let names = |path: &std::path::Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let (left, stored): (Vec<_>, Vec<_>) = (names(directory.path()), names(store.path()));

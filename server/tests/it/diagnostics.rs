@@ -180,6 +180,7 @@ fn the_last_refused_requests_are_kept_without_what_they_have_of_users() {
     server.ask("GET", "/v1/users/secret-name/feed?limit=0", &[("x-request-id", "my-id-8")], "");
     server.get("/v1/secret-name");
     server.get("/v1/users/secret-name/feed");
+    assert_eq!(server.get("/readyz?for=reads").status, 400, "a probe takes the place of no other");
     let refused = server.get("/v1/operations").json()["refused_requests"].clone();
     assert_eq!(refused["count"], json!(2), "{refused}");
     let shown =

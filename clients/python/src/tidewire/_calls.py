@@ -445,14 +445,18 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
 
 
 def stats(*, inboxes: Literal["count"] | None = None, node: str | None = None) -> Call[d.Stats]:
-    """Returns figures of the server, or of a node of its cluster. `inboxes="count"` counts all inboxes too, which takes a walk over them."""
+    """Returns figures of the server, or of a node of its cluster.
+
+    `inboxes="count"` counts all inboxes too, which takes a walk over them.
+    """
     return Call("GET", path("stats"), as_model(d.Stats), query(inboxes=inboxes, node=node))
 
 
 def stats_history(*, span: d.Span | None = None, since: str | None = None, node: str | None = None) -> Call[d.History]:
     """Returns the figures of the last hour, a sample for every 5 s, or of the last day, a sample for every two minutes.
 
-    With `since`, the `next` of the answer before, only newer samples. If they have `reset`, forget the earlier ones. A server key is needed, as for the other questions of operators.
+    With `since`, the `next` of the answer before, only newer samples. If they have `reset`, forget the earlier ones. A server key is
+    needed, as for the other questions of operators.
     """
     return Call("GET", path("stats", "history"), as_model(d.History), query(span=span, since=since, node=node))
 

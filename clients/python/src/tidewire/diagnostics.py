@@ -57,7 +57,8 @@ class Backups(Model):
     sent_bytes: int
     """Since the start."""
     restorable_from: datetime | None
-    """From this time on every event until the last complete run can be restored."""
+    """From this time on every event can be restored, up to the next."""
+    restorable_to: datetime | None
     failures: int
     failing: bool
     """Whether the last run failed."""

@@ -9,6 +9,8 @@ import { fill, table } from './table.js';
 import { amount, bytes, count, duration } from './words.js';
 
 const EVERY_MS = 3000;
+/** So long is waited for the figures of a node: one that hangs must not stop the table. */
+const FIGURES_WITHIN_MS = 2000;
 /** The number of beats after which a node counts as silent. */
 const SILENT_BEATS = 3;
 
@@ -43,7 +45,7 @@ watchStats((_, headers) => {
 /** The figures of a node, with its rates since they were read last; null if it does not answer. */
 async function figures(name) {
   try {
-    const { json: stats } = await readStats(name);
+    const { json: stats } = await readStats(name, FIGURES_WITHIN_MS);
     const at = performance.now();
     const last = before.get(name);
     before.set(name, { at, stats });

@@ -10,12 +10,17 @@ const RETRY_MS = 2000;
  * @typedef {{event: string, id: string, data: string}} StreamEvent
  */
 
-/** A stream that goes on after a broken connection where it was. */
+/** The statuses of refusals after which asking again is no use, besides those of a key. */
+const FINAL = [400, 404, 409];
+
+/** A stream that goes on after a broken connection where it was, and while the page is not seen has none. */
 export class Events {
   #path;
   #handlers;
-  #abort = new AbortController();
+  #abort = null;
+  #isClosed = false;
   #lastId = '';
+  #seen = () => this.#start();
 
   /**
    * @param {string} path
@@ -23,34 +28,46 @@ export class Events {
    */
   constructor(path, handlers) {
     [this.#path, this.#handlers] = [path, handlers];
-    this.#run();
+    document.addEventListener('visibilitychange', this.#seen);
+    this.#start();
   }
 
   /** Ends it for good. */
   close() {
-    this.#abort.abort();
+    this.#isClosed = true;
+    document.removeEventListener('visibilitychange', this.#seen);
+    this.#abort?.abort();
   }
 
-  async #run() {
-    while (!this.#abort.signal.aborted) {
+  #start() {
+    this.#abort?.abort();
+    this.#abort = document.hidden || this.#isClosed ? null : new AbortController();
+    if (this.#abort) this.#run(this.#abort.signal);
+  }
+
+  async #run(signal) {
+    while (!signal.aborted) {
       try {
-        await this.#read();
-        this.#handlers.state('broken');
+        await this.#read(signal);
+        if (!signal.aborted) this.#handlers.state('broken');
       } catch (error) {
-        if (this.#abort.signal.aborted) return;
-        const isRefused = error instanceof Refusal && (DENIED.includes(error.status) || [400, 404, 409].includes(error.status));
+        if (signal.aborted) return;
+        const { status } = error;
+        // The journal does not reach back to where it was: it goes on with what comes.
+        if (status === 410) this.#lastId = '';
+        const isRefused = error instanceof Refusal && (DENIED.includes(status) || FINAL.includes(status));
         this.#handlers.state(isRefused ? 'refused' : 'broken', error.message);
-        if (isRefused) return;
+        if (isRefused) return this.close();
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 
-  async #read() {
+  async #read(signal) {
     const headers = { Accept: 'text/event-stream' };
     if (credential()) headers.Authorization = `Bearer ${credential()}`;
     if (this.#lastId) headers['Last-Event-ID'] = this.#lastId;
-    const answer = await fetch(this.#path, { headers, signal: this.#abort.signal });
+    const answer = await fetch(this.#path, { headers, signal });
     if (!answer.ok) throw await refusalOf(answer);
     this.#handlers.state('open');
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

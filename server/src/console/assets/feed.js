@@ -121,7 +121,7 @@ export class FeedView {
     }
     if (shown) shown.node.replaceWith(node);
     this.#shown.set(id, { item, node });
-    if (this.#whys.has(id)) this.#openWhy(node, this.#whys.get(id));
+    if (this.#whys.has(id)) this.#explainAgain(id, node);
     return node;
   }
 
@@ -145,6 +145,17 @@ export class FeedView {
       this.#whys.set(post.id, made);
       this.#openWhy(this.#shown.get(post.id).node, made);
     });
+  }
+
+  /** What is said of an entry may be another thing once the entry has changed. */
+  #explainAgain(id, node) {
+    this.#openWhy(node, this.#whys.get(id));
+    const answered = async (made) => {
+      if (!this.#whys.has(id) || !this.#shown.has(id)) return;
+      this.#whys.set(id, made);
+      this.#openWhy(this.#shown.get(id).node, made);
+    };
+    explanation(this.#user, id, () => this.#closeWhy(id)).then(answered, () => this.#closeWhy(id));
   }
 
   /** Says above the feed why any post is in it, or not. */
@@ -243,7 +254,10 @@ export class FeedView {
       await ask('PATCH', `/v1/posts/${item.post.id}`, { hidden: true });
       return 'Hidden.';
     };
-    if (await act(button, node.querySelector('.note'), hide)) rememberHidden(item);
+    if (!(await act(button, node.querySelector('.note'), hide))) return;
+    rememberHidden(item);
+    // What is said of it above the feed is not true any more.
+    if (byId('explained').value === item.post.id) this.#explainAny(byId('explain'));
   }
 }
 

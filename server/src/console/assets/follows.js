@@ -2,7 +2,7 @@
 
 import { ask, userPath } from './api.js';
 import { act, byId, element, say } from './dom.js';
-import { readerUrl } from './search.js';
+import { isUser, readerUrl } from './search.js';
 import { ago, moment } from './words.js';
 
 const LIMIT = 20;
@@ -53,7 +53,7 @@ class SourceList {
 }
 
 const since = (at) => element('span', { class: 'hint', title: moment(at) }, ` since ${ago(at)}`);
-const named = (id) => (id.includes(':') ? id : element('a', { href: readerUrl(id) }, id));
+const named = (id) => (!isUser(id) ? id : element('a', { href: readerUrl(id) }, id));
 
 /** Shows whom a reader follows. @param {() => void} changed is called after a follow or an unfollow */
 export function prepareFollows(user, changed) {

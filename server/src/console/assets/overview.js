@@ -43,17 +43,24 @@ function prepareSpans() {
     });
     byId('spans').append(element('label', {}, input, name));
   }
-  byId('node').addEventListener('change', choose);
+  byId('node').addEventListener('change', () => {
+    choose();
+    trouble.wake(true);
+  });
   choose();
 }
 
 /** The nodes of a cluster, to choose whose figures are shown. */
 async function showNodes(answering) {
-  if (!answering || !byId('of-node').hidden) return;
+  if (!answering) return;
   const { json } = await ask('GET', '/v1/cluster');
-  byId('node').replaceChildren(...json.nodes.map(({ name }) => element('option', { value: name === answering ? '' : name }, name)));
-  byId('node').value = '';
+  const names = json.nodes.map(({ name }) => name);
+  const [select, chosen] = [byId('node'), chosenNode() ?? answering];
+  if (names.join() === [...select.options].map(({ value }) => value).join()) return;
+  select.replaceChildren(...names.map((name) => element('option', { value: name }, name)));
+  select.value = names.includes(chosen) ? chosen : answering;
   byId('of-node').hidden = false;
+  choose();
 }
 
 async function readiness() {
@@ -93,10 +100,11 @@ const refusedRow = ({ at, operation, code, status, request_id: id }) => ({
 
 let shown = '';
 
-new Poll(
+const trouble = new Poll(
   () => EVERY_MS,
   async () => {
-    const { json } = await ask('GET', '/v1/operations');
+    const node = chosenNode();
+    const { json } = await ask('GET', `/v1/operations${node ? `?node=${encodeURIComponent(node)}` : ''}`);
     const { slow_requests: slow, refused_requests: refused } = json;
     const now = JSON.stringify([slow, refused]);
     if (now === shown) return refreshTimes(byId('trouble'));

@@ -1,5 +1,8 @@
 // What is asked for again and again: only while the page is seen and not paused, and not again by who was denied.
 
+/** How often is asked for what does not exist: each refusal takes the place of another one in the list of the server. */
+const MISSING_EVERY_MS = 60_000;
+
 /** The statuses of refusals that another key may not get. */
 export const DENIED = [401, 403];
 const polls = new Set();
@@ -27,6 +30,7 @@ export class Poll {
   #timer = 0;
   #isRunning = false;
   #isDenied = false;
+  #isMissing = false;
   #askedAt = -Infinity;
 
   /**
@@ -43,11 +47,11 @@ export class Poll {
   wake(isDue = false) {
     clearTimeout(this.#timer);
     if (isDue) {
-      this.#isDenied = false;
+      this.#isDenied = this.#isMissing = false;
       this.#askedAt = -Infinity;
     }
     if (document.hidden || this.#isDenied || this.#isRunning || (paused && !isDue)) return;
-    const wait = Math.max(0, this.#askedAt + this.#every() - performance.now());
+    const wait = Math.max(0, this.#askedAt + (this.#isMissing ? MISSING_EVERY_MS : this.#every()) - performance.now());
     this.#timer = setTimeout(() => this.#run(), wait);
   }
 
@@ -57,10 +61,11 @@ export class Poll {
     const askedAt = this.#askedAt;
     try {
       await this.#task();
+      this.#isMissing = false;
     } catch (refusal) {
       if (refusal.status === undefined) console.error(refusal);
       // Whoever is not let in is not by asking again, and the server counts who tries.
-      if (this.#askedAt === askedAt) this.#isDenied = DENIED.includes(refusal.status);
+      if (this.#askedAt === askedAt) [this.#isDenied, this.#isMissing] = [DENIED.includes(refusal.status), refusal.status === 404];
     }
     this.#isRunning = false;
     this.wake();

@@ -6,6 +6,7 @@ import { act, byId, confirmed, element, say } from './dom.js';
 import { inWords, picture } from './fanout.js';
 import { Poll } from './poll.js';
 import { bodyElement, heading, labels, link, postLink, refreshTimes, time } from './post.js';
+import { isUser } from './search.js';
 import { watchStats } from './shell.js';
 import { fill, table } from './table.js';
 import { clock, count, latency, moment } from './words.js';
@@ -21,6 +22,7 @@ const STATES = {
   delivered: ['Delivered', 'good'],
   pulled: ['Nothing to push', 'good'],
   gone: ['No details any more', ''],
+  denied: ['This key may not read the fan-out', ''],
 };
 const DECIDED = {
   setting: 'by the settings',
@@ -38,7 +40,10 @@ async function choose({ journal, fanout_latency: buckets }) {
   byId('choose').hidden = false;
   if (!journal) return;
   const query = new URLSearchParams({ after: Math.max(0, journal.sequence - EVENTS_BACK), types: 'published', limit: EVENTS_BACK });
-  const lines = await ask('GET', `/v1/changes?${query}`).catch((refusal) => say(byId('newest-note'), refusal.message, true));
+  const lines = await ask('GET', `/v1/changes?${query}`).catch((refusal) => {
+    // The journal does not reach back so far, as after a snapshot: then there are none to choose from.
+    if (refusal.status !== 410) say(byId('newest-note'), refusal.message, true);
+  });
   const posts = (lines?.text ?? '').split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
   const choice = (post) => element('li', {}, element('span', {}, postLink(post.id), ` by ${post.author} `), element('span', { class: 'hint' }, textOf(post)));
   byId('newest').replaceChildren(...posts.reverse().slice(0, NEWEST).map(choice));
@@ -80,7 +85,7 @@ class PostPage {
 
   async #read() {
     try {
-      const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`)]);
+      const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout)]);
       [this.#fanout, this.#post] = [fanout, post];
       say(byId('post-note'), '');
       byId('post-state').hidden = byId('post-view').hidden = false;
@@ -168,6 +173,12 @@ class PostPage {
   }
 }
 
+/** A user's token may read the post of the user, and not how it was delivered. */
+function withoutFanout(refusal) {
+  if (refusal.status !== 403) throw refusal;
+  return { json: { state: 'denied', sources: [], reposts: { count: 0, complete: true, items: [] } } };
+}
+
 function parsedBody(text) {
   try {
     return JSON.parse(text);
@@ -178,6 +189,7 @@ function parsedBody(text) {
 
 function ways(fanout, drawn) {
   const title = element('h3', {}, 'Fan-out');
+  if (fanout.state === 'denied') return [title, element('p', { class: 'hint' }, 'A server key may read it.')];
   if (fanout.state === 'gone') {
     return [title, element('p', { class: 'hint' }, 'The server keeps details of its newest posts only. This one is older.')];
   }
@@ -204,7 +216,7 @@ function sources({ sources: all }) {
   const title = element('h3', { id: 'sources-title' }, 'Sources');
   if (!all.length) return [title, element('p', { class: 'hint' }, 'Not known any more.')];
   const row = ({ id: source, route, followers, decided_by: by }) => [
-    source.includes(':') ? source : link(source),
+    !isUser(source) ? source : link(source),
     count(followers),
     route === 'push' ? 'pushed' : 'pulled',
     DECIDED[by] ?? by,

@@ -6,6 +6,8 @@ import { fill } from './table.js';
 import { ago, count, moment } from './words.js';
 
 const LIMIT = 20;
+/** As many as a reader may have. */
+const LISTS = 100;
 
 /** Shows what a reader has chosen. @param {string} part `mutes`, `blocks`, `lists`, `rules` or `marker` @param {HTMLElement} box */
 export const preparePreference = (part, user, box) => new Preference(part, user, box).load();
@@ -54,7 +56,7 @@ class Preference {
   }
 
   async #lists() {
-    const { json } = await ask('GET', `${userPath(this.#user, 'lists')}?limit=${LIMIT}`);
+    const { json } = await ask('GET', `${userPath(this.#user, 'lists')}?limit=${LISTS}`);
     const reload = () => this.load();
     const one = ({ name, members }) => {
       const inside = element('div');

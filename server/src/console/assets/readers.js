@@ -26,7 +26,7 @@ const PARTS = {
 
 const query = new URLSearchParams(location.search);
 const user = query.get('user')?.trim() ?? '';
-const part = query.get('part') in PARTS ? query.get('part') : 'feed';
+const part = Object.hasOwn(PARTS, query.get('part') ?? '') ? query.get('part') : 'feed';
 
 /** Offers readers, where none is chosen. */
 async function choose() {

@@ -26,6 +26,9 @@ export function aboutSource({ active, following, followers, last_seen: seen }) {
 export const readerUrl = (user, part = '') => `/console/readers?${new URLSearchParams({ user, ...(part && { part }) })}`;
 export const postUrl = (id) => `/console/posts?${new URLSearchParams({ post: id })}`;
 
+/** Whether a source is a user, and no tag or topic. */
+export const isUser = (id) => !/^(tag|topic):/.test(id);
+
 /** The readers that were looked at in this tab, the last first. */
 export const recentReaders = () => JSON.parse(sessionStorage.getItem(RECENT) ?? '[]');
 
@@ -40,12 +43,15 @@ const isPost = (text) => /^[0-9]{6,20}$/.test(text);
 /** Makes the search work. */
 export function prepareSearch() {
   const input = byId('searched');
-  const open = (text) => text && location.assign(isPost(text) ? postUrl(text) : readerUrl(text));
-  const picker = new Picker(input, byId('suggestions'), byId('search-note'), open);
+  const show = (user) => location.assign(readerUrl(user));
+  const picker = new Picker(input, byId('suggestions'), byId('search-note'), show);
   byId('search').addEventListener('submit', (event) => {
     event.preventDefault();
+    const text = input.value.trim();
+    // A user may have a number as its id.
+    if (isPost(text) && !picker.suggests(text)) location.assign(postUrl(text));
+    else if (text) show(text);
     picker.close();
-    open(input.value.trim());
   });
 }
 
@@ -79,6 +85,11 @@ class Picker {
     });
   }
 
+  /** Whether this is one of the suggestions that are shown. */
+  suggests(id) {
+    return !this.#list.hidden && [...this.#list.children].some((option) => option.dataset.id === id);
+  }
+
   /** Closes the list. A question under way is answered in vain. */
   close() {
     clearTimeout(this.#timer);
@@ -97,8 +108,7 @@ class Picker {
   async #ask() {
     const nth = ++this.#asked;
     const prefix = this.#input.value.trim();
-    if (isPost(prefix)) return this.#show([], `Enter shows post ${prefix}.`, false);
-    let [sources, wrong] = [[], prefix ? 'No reader begins so.' : 'There is no reader yet.'];
+    let [sources, wrong] = [[], isPost(prefix) ? `Enter shows post ${prefix}.` : prefix ? 'No reader begins so.' : 'There is no reader yet.'];
     let isError = false;
     try {
       sources = await sourcesBy(prefix);

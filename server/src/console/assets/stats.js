@@ -3,8 +3,8 @@
 import { ask } from './api.js';
 import { bytes, count, duration, plural } from './words.js';
 
-/** Reads the statistics; of a node of a cluster, by its name. */
-export const readStats = (node) => ask('GET', `/v1/stats${node ? `?node=${encodeURIComponent(node)}` : ''}`);
+/** Reads the statistics; of a node of a cluster, by its name. @param {string} [node] @param {number} [within] milliseconds */
+export const readStats = (node, within) => ask('GET', `/v1/stats${node ? `?node=${encodeURIComponent(node)}` : ''}`, undefined, within);
 
 /** Free bytes of the disk below which it is named as nearly full. */
 const DISK_LOW = 2 ** 30;
@@ -60,5 +60,5 @@ function journal({ journal: kept, writes_refused: code }) {
 function clock({ clock: { jumps_ahead: ahead, jumps_back: back, lead_seconds: lead } }) {
   if (lead > 0) return { text: `set back: times are ${duration(lead)} ahead of it`, how: 'warn' };
   const jumps = ahead + back;
-  return jumps ? { text: `${count(jumps)} ${jumps === 1 ? 'jump' : 'jumps'} since the start`, how: 'warn' } : { text: 'steady', how: 'good' };
+  return { text: jumps ? `right; ${plural(jumps, 'jump')} since the start` : 'steady', how: 'good' };
 }

@@ -45,8 +45,7 @@ function backups({ backups: made, journal }) {
     const why = journal ? 'None are made: `--backup-to` names a place for them.' : 'This server keeps no data on disk.';
     return [element('p', { class: journal ? 'note warning' : 'hint' }, why.replaceAll('`', ''))];
   }
-  const to = new Date(Date.now() - made.age_seconds * 1000);
-  const range = made.restorable_from === null ? 'nothing yet' : `${moment(made.restorable_from)} to ${moment(to)}`;
+  const range = made.restorable_from === null ? 'nothing yet' : `${moment(made.restorable_from)} to ${moment(made.restorable_to)}`;
   const pairs = [
     ['Last run', made.count ? `${duration(made.age_seconds)} ago` : 'not yet'],
     ['A run every', duration(made.interval_seconds)],

@@ -56,12 +56,6 @@ export function queueName(name) {
   return names[name] ?? name.replaceAll('_', ' ');
 }
 
-/** 12 of 65,536 */
-export function queueText(name, depth, limit) {
-  const format = name.endsWith('_bytes') ? bytes : count;
-  return `${format(depth)} of ${format(limit)}`;
-}
-
 /** 45 s, 12 min, 3 h, 2 days */
 export function duration(seconds) {
   if (!isNumber(seconds)) return NONE;

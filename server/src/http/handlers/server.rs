@@ -216,6 +216,7 @@ fn backup_figures(backups: &BackupFigures, now: UnixMicros) -> Option<Value> {
         "stored_bytes": number(&backups.stored_bytes),
         "sent_bytes": number(&backups.sent_bytes),
         "restorable_from": (from > 0).then(|| UnixMicros(from).to_string()),
+        "restorable_to": (from > 0).then(|| backups.complete_at().to_string()),
         "failures": number(&backups.failures),
         "failing": backups.is_failing.load(Ordering::Relaxed),
     }))

@@ -114,7 +114,7 @@ impl FromStr for Since {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "this is no \"next\" of an answer";
+        const WRONG: &str = "not the \"next\" of an earlier answer";
         let (epoch, taken) = text.split_once('-').ok_or(WRONG)?;
         let is_number =
             |text: &str, radix, max| (1..=max).contains(&text.len()) && text.chars().all(|digit| digit.is_digit(radix));

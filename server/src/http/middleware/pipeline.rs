@@ -92,7 +92,7 @@ impl PipelineState {
         self.noted.slow.add(SlowRequest { at, operation, method, route, answer, took_ms });
     }
 
-    /// Counts a refused request, and keeps it for operators.
+    /// Counts a refused request, and keeps it for operators, unless anybody may send it: the probes of a balancer would leave no place for others.
     fn note_refused(
         &self,
         operation: Option<&'static Operation>,
@@ -101,6 +101,9 @@ impl PipelineState {
         id: &HeaderValue,
     ) {
         self.requests.count_refusal(code);
+        if operation.is_some_and(|operation| operation.needs == Needs::Nothing) {
+            return;
+        }
         self.noted.refused.add(RefusedRequest {
             at: SystemClock.now(),
             operation,

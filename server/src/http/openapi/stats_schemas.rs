@@ -153,6 +153,7 @@ fn stats() -> Value {
 fn backups() -> Value {
     let mut figures = counts(&["interval_seconds", "age_seconds", "count", "stored_bytes", "sent_bytes", "failures"]);
     figures["properties"]["restorable_from"] = or_null(schema("Time"));
+    figures["properties"]["restorable_to"] = or_null(schema("Time"));
     figures["properties"]["failing"] = json!({"type": "boolean"});
     figures
 }

@@ -114,9 +114,10 @@ fn read_operations() -> Documentation {
     });
     documented("Read slow and refused requests, and the use of keys")
         .description(format!(
-            "The last {NOTED_REQUESTS_MAX} requests that took as long as `--slow-log` has it, newest first, and their number since the start. \
-             `status` and `request_id` are null if the client was gone before the answer. Of as many refused requests `operation`, `method` and \
-             `route` are null if there is no such operation. `keys` is null without access control; the \
+            "The last {NOTED_REQUESTS_MAX} requests that took longer than `--slow-log`, and the last {NOTED_REQUESTS_MAX} that were refused and needed a \
+             key or token where there are any, newest first, and their numbers since the start. \
+             `status` and `request_id` are null if the client was gone before the answer. `operation`, `method` and `route` of a refused \
+             request are null if there is no such operation. `keys` is null without access control; the \
              use of keys is since the start, and of tokens that of the key that signed them. The keys themselves are in no answer.",
         ))
         .of_named_node()

@@ -78,8 +78,8 @@ fn read_cluster() -> Documentation {
              readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
              owner of a reader saves the way over another node. `heard_ms` of a node is the time since its last beat, of which it sends one each \
              `beat_ms`; null if none was heard yet. A node that is silent for `session_ms` counts as dead: until then it is listed, also as the \
-             `sequencer`, and after three beats its writes and readers have most likely to wait. `gone` are nodes that were members in the last hour and are none now, \
-             the last first. `world` is the last event of users that is applied, and a digest of all \
+             `sequencer`, and after three beats its writes and readers have most likely to wait. `gone` are the nodes that have left in the last hour, as far as the \
+             answering node has seen it, the last first. `world` is the last event of users that is applied, and a digest of all \
              state: nodes with equal sequences have equal digests. It takes a walk over all state, and is left out while events are \
              applied all the time or another one is computed.",
         )
