@@ -14,7 +14,7 @@ pub struct BackupFigures {
     interval_seconds: AtomicU64,
     /// The time of the last complete run, or of the start of backups if there was none.
     complete_at: AtomicI64,
-    /// The time from which on every event until the last complete run can be restored. Zero if there is no backup.
+    /// Every event from this time to the last complete run can be restored. Zero without a backup.
     pub restorable_from: AtomicI64,
     /// Bytes that were sent to the store since the start.
     pub sent_bytes: AtomicU64,

@@ -27,7 +27,7 @@ pub(super) fn superfluous(manifests: &[Manifest], keep: Duration, now: UnixMicro
     next_began.take_while(|began| *began <= from.0).count()
 }
 
-/// Returns the time from which on every event can be restored until the end of the newest backup; 0 if there is none.
+/// Returns the time from which the backups have every event, to the end of the newest one; 0 without a backup.
 pub(super) fn restorable_from(manifests: &[Manifest]) -> i64 {
     let Some((newest, before)) = manifests.split_last() else { return 0 };
     let mut oldest = newest;

@@ -147,12 +147,12 @@ impl People {
         }
     }
 
-    /// Opens the event stream of a reader by hand, as no client library is so bad, and leaves what comes in the buffers of the system.
+    /// Opens the event stream of a reader without a client library, and reads none of it.
     fn watch_without_reading(&self, reader: &str) -> io::Result<()> {
         let host = self.base.trim_start_matches("http://");
         let address = host.parse::<SocketAddr>().map_err(io::Error::other)?;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // Set before it connects, so that the server is told of no more.
+        // Before it connects, since TCP then announces the size of the buffer to the server.
         socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
         socket.connect(&address.into())?;
         let mut connection = TcpStream::from(socket);
@@ -282,10 +282,10 @@ fn watch(people: &People, world: &mut DemoWorld) {
     }
 }
 
-/// Watches a busy feed and does not read what comes, until the server ends that.
+/// Watches a busy feed and reads nothing, so that the server disconnects it.
 fn dawdle(people: &People, world: &mut DemoWorld) {
     while !people.is_over() {
-        // Whatever ends it, there is another one after a while.
+        // The client comes back after a break, whatever has ended the stream.
         let _ = people.watch_without_reading(world.slow_reader().as_str());
         pause(Duration::from_secs(world.number(BREAK_SECONDS)));
     }

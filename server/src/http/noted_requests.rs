@@ -20,14 +20,11 @@ use tidewire::clock::UnixMicros;
 pub const NOTED_REQUESTS_MAX: usize = 100;
 
 /// A request that took long.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub(in crate::http) struct SlowRequest {
     /// When it was answered, or its client disconnected.
     pub(in crate::http) at: UnixMicros,
-    pub(in crate::http) operation: &'static str,
-    pub(in crate::http) method: &'static str,
-    /// The path pattern, with placeholders instead of ids.
-    pub(in crate::http) route: &'static str,
+    pub(in crate::http) operation: &'static Operation,
     /// The status of the response, and the id of the request. `None` if the client disconnected before the response.
     pub(in crate::http) answer: Option<(u16, Box<str>)>,
     pub(in crate::http) took_ms: u64,

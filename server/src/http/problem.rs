@@ -317,7 +317,8 @@ impl From<Error> for Problem {
     }
 }
 
-/// What failed inside the server of the parts of one request. Dropping it logs that in one line: a full disk fails all parts.
+/// Counts the parts of one request that failed inside the server. Logs one line for all of them when it is dropped, since a full disk fails
+/// every part.
 pub(super) struct Failures {
     parts: &'static str,
     count: usize,
@@ -325,7 +326,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Begins without any. `parts` is what the log calls them.
+    /// Creates a counter without failures. `parts` is the name of the parts in the log.
     pub(super) fn of(parts: &'static str) -> Self {
         Self { parts, count: 0, first: None }
     }

@@ -268,7 +268,7 @@ impl<'de> Deserialize<'de> for Celebrity {
     }
 }
 
-/// Parses a number of things of which there is at least one.
+/// Parses a whole number of at least 1.
 pub(crate) fn whole_number(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "expected a whole number from 1".to_owned())
 }

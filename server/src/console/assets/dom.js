@@ -86,23 +86,23 @@ export function saved(control, note, { read, write }, save) {
  * @returns {Promise<boolean>}
  */
 export function confirmed(title, text, yes, name = '') {
-  const dialog = byId('confirm');
-  const [named, button] = [byId('confirm-named'), byId('confirm-yes')];
-  const input = named.querySelector('input');
-  byId('confirm-title').textContent = title;
-  byId('confirm-text').textContent = text;
-  button.textContent = yes;
-  button.value = 'yes';
-  named.hidden = !name;
-  named.querySelector('span').textContent = `Type ${name} to confirm`;
-  input.value = '';
-  input.oninput = () => (button.disabled = input.value !== name);
-  input.oninput();
-  dialog.returnValue = '';
-  byId('confirm-no').onclick = () => dialog.close();
+  const input = element('input', { autocapitalize: 'none', spellcheck: 'false', autocomplete: 'off' });
+  const named = name ? element('label', { class: 'field' }, element('span', {}, `Type ${name} to confirm`), ' ', input) : null;
+  const cancel = element('button', { type: 'button' }, 'Cancel');
+  const button = element('button', { type: 'submit', class: 'danger', value: 'yes', disabled: name !== '' }, yes);
+  const dialog = element(
+    'dialog',
+    { 'aria-labelledby': 'confirm-title', 'aria-describedby': 'confirm-text' },
+    element('form', { method: 'dialog' }, element('h2', { id: 'confirm-title' }, title), element('p', { id: 'confirm-text' }, text), named, element('p', { class: 'actions' }, cancel, button)),
+  );
+  input.addEventListener('input', () => (button.disabled = input.value !== name));
+  cancel.addEventListener('click', () => dialog.close());
+  document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => {
-    // The event of an earlier closing may come only now.
-    dialog.onclose = () => dialog.open || resolve(dialog.returnValue === 'yes');
+    dialog.addEventListener('close', () => {
+      dialog.remove();
+      resolve(dialog.returnValue === 'yes');
+    });
   });
 }

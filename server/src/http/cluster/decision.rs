@@ -21,7 +21,7 @@ pub(super) enum Next {
     Wait(Hop),
 }
 
-/// Returns the node that a request for the node of this name goes to. `hop` is as for [`next`].
+/// Returns where a request for the node with this name goes. `hop` is as for [`next`].
 pub(super) fn next_named(placement: &dyn Placement, name: &str, hop: Option<Hop>) -> Result<Next, Problem> {
     if placement.me().as_str() == name {
         return Ok(Next::Here);

@@ -178,9 +178,9 @@ fn slow_request(slow: &SlowRequest) -> Value {
     let (status, id) = slow.answer.as_ref().map(|(status, id)| (*status, &**id)).unzip();
     json!({
         "at": slow.at.to_string(),
-        "operation": slow.operation,
-        "method": slow.method,
-        "route": slow.route,
+        "operation": slow.operation.name,
+        "method": slow.operation.method.as_str(),
+        "route": slow.operation.path,
         "status": status,
         "took_ms": slow.took_ms,
         "request_id": id,

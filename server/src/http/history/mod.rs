@@ -36,7 +36,7 @@ pub(in crate::http) const SAMPLES_MAX: usize = 720;
 /// Time between two samples of the last hour.
 pub const PERIOD: Duration = Duration::from_secs(5);
 
-/// A sample of the last day takes as long as so many of the last hour: two minutes with the default period.
+/// The number of samples of the last hour in one of the last day: two minutes with the default period.
 pub(in crate::http) const PERIODS_OF_DAY: u32 = 24;
 
 /// Minimum time between two samples, in microseconds: answers have milliseconds.
@@ -48,7 +48,7 @@ pub(in crate::http) const EPOCH_DIGITS_MAX: usize = 16;
 /// Maximum decimal digits of the number of samples in a [`Since`].
 pub(in crate::http) const TAKEN_DIGITS_MAX: usize = 19;
 
-/// A time before now of which there are samples.
+/// The time that the samples cover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::http) enum Span {
     /// The last hour.
@@ -138,7 +138,7 @@ impl History {
         Self { period, hour: Mutex::default(), day: Mutex::default() }
     }
 
-    /// Returns the samples of a span that a client does not have which has those before `since`.
+    /// Returns the samples of a span that a client lacks, if it has all before `since`.
     pub(in crate::http) fn since(&self, span: Span, since: Option<Since>) -> Columns {
         let (ring, period) = match span {
             Span::Hour => (&self.hour, self.period),

@@ -23,7 +23,7 @@ pub(super) const CODES_MAX: usize = 32;
 /// Maximum number of queues, as many as the engine has.
 pub(super) const QUEUES_MAX: usize = 8;
 
-/// The number of rates that are no requests: pages, posts, deliveries, wakes, live messages.
+/// The number of rates other than those of requests: pages, posts, deliveries, wakes, live messages.
 const RATES: usize = 5;
 
 /// The classes of requests, as columns name them: reads of users' data, changes of it, connections for live messages and changes, and all

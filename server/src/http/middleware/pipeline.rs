@@ -87,9 +87,7 @@ impl PipelineState {
     /// Keeps a slow request for operators, with the status and the id of its response.
     fn note_slow(&self, pipeline: Pipeline, took: Duration, answer: Option<(u16, Box<str>)>) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let Operation { name: operation, ref method, path: route, .. } = *pipeline.operation;
-        let (at, method) = (SystemClock.now(), method.as_str());
-        self.noted.slow.add(SlowRequest { at, operation, method, route, answer, took_ms });
+        self.noted.slow.add(SlowRequest { at: SystemClock.now(), operation: pipeline.operation, answer, took_ms });
     }
 
     /// Counts a refused request, and keeps it for operators, unless anybody may send it: the probes of a balancer would leave no place for others.
