@@ -7,11 +7,13 @@
 //! Not responsible for:
 //! - what counts as ready (`http::handlers::server`), which certificates are accepted (`cli::server_access`).
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
@@ -51,10 +53,56 @@ pub(crate) struct Health {
     /// Ask only whether the process answers, which it also does during recovery, and with a disk that is full or failed
     #[arg(long)]
     live: bool,
+
+    /// Print one JSON document, also if nobody answers
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a server answers.
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+impl Answer {
+    fn is_healthy(&self) -> bool {
+        self.status == 200
+    }
+
+    /// Returns `{"healthy":…,"status":…,"answer":…}`. What is no JSON, as from a proxy, is a string.
+    fn document(&self) -> Value {
+        let answer = serde_json::from_str(&self.text).unwrap_or_else(|_| Value::from(self.text.as_str()));
+        json!({"healthy": self.is_healthy(), "status": self.status, "answer": answer})
+    }
 }
 
 impl Health {
     pub(crate) fn run(self) -> Outcome {
+        if self.server.is_none() && self.ca_file.of_option().is_some() {
+            let why = "--ca-file needs --server: on this machine any certificate is accepted";
+            return Ok(terminal::refuse(why));
+        }
+        let json = self.json;
+        match self.ask() {
+            Ok(answer) => {
+                if json {
+                    terminal::print_json(&answer.document());
+                } else {
+                    terminal::print_line(&format!("{} {}", answer.status, answer.text));
+                }
+                Ok(if answer.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            Err(cause) if json => {
+                let error = terminal::message_of(&*cause);
+                terminal::print_json(&json!({"healthy": false, "status": null, "answer": null, "error": error}));
+                Ok(ExitCode::FAILURE)
+            }
+            Err(cause) => Err(cause),
+        }
+    }
+
+    fn ask(self) -> Result<Answer, Box<dyn Error>> {
         // A server that refuses all writes is not well, though it is ready for reads.
         let path = if self.live { "/healthz" } else { "/readyz?for=writes" };
         let is_named = self.server.is_some() || self.config.is_some() || self.listen.is_some();
@@ -64,11 +112,6 @@ impl Health {
                 (server.trim_end_matches('/').to_owned(), TlsConfig::builder(), trusted)
             }
             None => {
-                if self.ca_file.of_option().is_some() {
-                    return Ok(terminal::refuse(
-                        "--ca-file needs --server: on this machine any certificate is accepted",
-                    ));
-                }
                 let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
                 let settings = Settings { listen: self.listen, tls_cert: self.tls_cert, ..Settings::default() };
                 let settings = settings.or(&file);
@@ -99,8 +142,7 @@ impl Health {
         let mut response = answer.map_err(no_answer)?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
-        terminal::print_line(&format!("{status} {}", text.trim()));
-        Ok(if status == 200 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(Answer { status, text: text.trim().to_owned() })
     }
 }
 

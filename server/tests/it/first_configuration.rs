@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 
+use serde_json::{Value, json};
+
 use crate::access::tokens::bearer;
 use crate::kill::{Program, free_port};
 use crate::tls;
@@ -164,7 +166,14 @@ fn a_server_that_says_it_is_not_ready_is_not_healthy() {
     let answers = thread::spawn(move || {
         // One that refuses all writes is not healthy either.
         let ready = "GET /readyz?for=writes ";
-        for (asked, answer) in [(ready, "503 x"), ("GET /healthz ", "200 x"), (ready, "")] {
+        for (asked, answer, body) in [
+            (ready, "503 x", "{}"),
+            ("GET /healthz ", "200 x", "{}"),
+            (ready, "503 x", r#"{"writes":false}"#),
+            (ready, "200 x", "{}"),
+            (ready, "502 x", "<html>"),
+            (ready, "", ""),
+        ] {
             let (mut socket, _) = listener.accept().unwrap();
             let mut request = [0; 1_024];
             let read = socket.read(&mut request).unwrap();
@@ -174,14 +183,32 @@ fn a_server_that_says_it_is_not_ready_is_not_healthy() {
                 let _ = socket.read(&mut request);
                 return;
             }
-            write!(socket, "HTTP/1.1 {answer}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}").unwrap();
+            let length = body.len();
+            write!(socket, "HTTP/1.1 {answer}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").unwrap();
         }
     });
-    for (more, code) in [("", 1), ("--live", 0), ("", 1)] {
+    let no_answer = |line: &str| {
+        let document: Value = serde_json::from_str(line).unwrap();
+        assert!(document["error"].as_str().unwrap().contains(&server), "{line}");
+        (document["healthy"].clone(), document["status"].clone(), document["answer"].clone())
+    };
+    for (more, code, expected) in [
+        ("", 1, "503 {}"),
+        ("--live", 0, "200 {}"),
+        ("--json", 1, r#"{"answer":{"writes":false},"healthy":false,"status":503}"#),
+        ("--json", 0, r#"{"answer":{},"healthy":true,"status":200}"#),
+        ("--json", 1, r#"{"answer":"<html>","healthy":false,"status":502}"#),
+        ("--json", 1, "no answer"),
+    ] {
         let arguments: Vec<_> =
             ["health", "--server", &server, more].into_iter().filter(|word| !word.is_empty()).collect();
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(code), "{more}: {}", said(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        match expected {
+            "no answer" => assert_eq!(no_answer(&printed), (json!(false), Value::Null, Value::Null)),
+            _ => assert_eq!(printed.trim_end(), expected),
+        }
     }
     answers.join().unwrap();
 }
