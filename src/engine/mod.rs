@@ -77,8 +77,8 @@ use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
+use crate::storage::disk_use::DiskUse;
 use crate::storage::files::Files;
-use crate::storage::files::space::FreeSpace;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
 
@@ -114,7 +114,7 @@ struct SnapshotterHandle {
     requests: Sender<Reply<CompletedSnapshot>>,
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
-    free_space: Arc<FreeSpace>,
+    disk_use: DiskUse,
     files: Arc<dyn Files>,
     stopping: Arc<AtomicBool>,
     without_pauses: Arc<AtomicBool>,

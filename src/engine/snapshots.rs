@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::SNAPSHOT_REQUESTS_MAX;
 use crate::runtime::message::{CompletedSnapshot, Reply, SnapshotTaken};
+use crate::storage::disk_use::StoredBytes;
 use crate::storage::journal::writer::JournalFigures;
 
 /// The period after which a refused snapshot request is repeated.
@@ -97,6 +98,11 @@ impl Engine {
     /// Returns the free bytes of the disk with the data directory, as of about a second ago. None without a data directory, or if the system
     /// does not say.
     pub fn disk_free_bytes(&self) -> Option<u64> {
-        self.inner.snapshotter.lock().as_ref().and_then(|snapshotter| snapshotter.free_space.bytes())
+        self.inner.snapshotter.lock().as_ref().and_then(|snapshotter| snapshotter.disk_use.free_bytes())
+    }
+
+    /// Returns the bytes of the files in the data directory, as of about a second ago. None without a data directory.
+    pub fn stored_bytes(&self) -> Option<StoredBytes> {
+        self.inner.snapshotter.lock().as_ref().map(|snapshotter| snapshotter.disk_use.stored_bytes())
     }
 }

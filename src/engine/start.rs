@@ -45,9 +45,9 @@ use crate::state::sources::Source;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
+use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
 use crate::storage::files::disk::DiskFiles;
-use crate::storage::files::space::FreeSpace;
 use crate::storage::files::{Files, guard};
 use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
@@ -336,7 +336,7 @@ impl Engine {
     ) {
         let (stopping, without_pauses) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
-        let free_space = Arc::<FreeSpace>::default();
+        let disk_use = DiskUse::default();
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
         let start_points = match &self.inner.changes {
             Some(ChangeLog::Shared(_, points)) => Some(Arc::clone(points)),
@@ -349,7 +349,7 @@ impl Engine {
             commands: self.inner.commands.clone(),
             couriers,
             figures: Arc::clone(&figures),
-            free_space: Arc::clone(&free_space),
+            disk_use: disk_use.clone(),
             requests: receiver,
             start_points,
             replayed_bytes,
@@ -357,14 +357,14 @@ impl Engine {
             without_pauses: Arc::clone(&without_pauses),
         };
         snapshotter.list();
-        snapshotter.measure_space();
+        snapshotter.measure_disk();
         let thread = spawn("tidewire-snapshotter", move || {
             let _abort_on_exit = AbortOnExit("snapshotter");
             snapshotter.run();
             drop(lock);
         });
         *self.inner.snapshotter.lock() =
-            Some(super::SnapshotterHandle { requests, thread, figures, free_space, files, stopping, without_pauses });
+            Some(super::SnapshotterHandle { requests, thread, figures, disk_use, files, stopping, without_pauses });
     }
 }
 

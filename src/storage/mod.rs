@@ -1,6 +1,7 @@
 //! Persistent storage: the journal, snapshots and the archive, and recovery of the state from them.
 
 pub mod archive;
+pub mod disk_use;
 pub mod error;
 pub mod files;
 pub mod frame;

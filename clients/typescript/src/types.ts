@@ -823,6 +823,12 @@ export interface Stats {
     interval_seconds: number;
     restorable_from?: Time | null;
     restorable_to?: Time | null;
+    runs?: {
+      error: string | null;
+      sent_bytes: number;
+      started_at: Time;
+      took_ms: number;
+    }[];
     sent_bytes: number;
     stored_bytes: number;
   } | null;
@@ -910,6 +916,12 @@ export interface Stats {
     sequence: number;
     taken_at: Time;
   }[];
+  stored_bytes: {
+    archive: number;
+    journal: number;
+    other: number;
+    snapshots: number;
+  } | null;
   uptime_seconds: number;
   user_crashes: number;
   users: number;

@@ -1,11 +1,28 @@
 //! Figures of backups for metrics, and the thread that makes backups until the server stops.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use tidewire::clock::UnixMicros;
+
+/// Maximum number of runs that are kept for people to look at, about 200 bytes each.
+const RUNS_MAX: usize = 20;
+
+/// A run that has ended.
+#[derive(Clone, Debug)]
+pub struct BackupRun {
+    /// When it began.
+    pub started_at: UnixMicros,
+    /// How long it took.
+    pub took: Duration,
+    /// Bytes that it sent to the store.
+    pub sent_bytes: u64,
+    /// Why it failed, or none if it is complete.
+    pub error: Option<String>,
+}
 
 /// Figures that the backup thread writes and metrics read. Before backups are started, there is no interval.
 #[derive(Default)]
@@ -26,6 +43,8 @@ pub struct BackupFigures {
     pub failures: AtomicU64,
     /// True if the last run failed.
     pub is_failing: AtomicBool,
+    /// The last runs, newest first.
+    runs: Mutex<VecDeque<BackupRun>>,
     running: Mutex<Running>,
 }
 
@@ -61,6 +80,18 @@ impl BackupFigures {
     /// Records the time of a complete run. An earlier process may have made it.
     pub fn complete(&self, at: UnixMicros) {
         self.complete_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Records a run that has ended. Forgets the oldest one if there are many.
+    pub fn ended(&self, run: BackupRun) {
+        let mut runs = self.runs.lock();
+        runs.truncate(RUNS_MAX - 1);
+        runs.push_front(run);
+    }
+
+    /// Returns the last runs since the start, newest first.
+    pub fn runs(&self) -> Vec<BackupRun> {
+        self.runs.lock().iter().cloned().collect()
     }
 
     /// Returns the time between two runs in seconds, or none without backups.

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tracing::{info, warn};
 
 use crate::backup::cluster::ClusterSource;
-use crate::backup::figures::BackupFigures;
+use crate::backup::figures::{BackupFigures, BackupRun};
 use crate::backup::run::Backups;
 use crate::backup::{BackupError, BackupOptions, start};
 use tidewire::engine::Engine;
@@ -107,6 +107,8 @@ impl Opening {
     }
 
     fn run(&mut self) -> Result<(), BackupError> {
+        let started_at = self.engine.shared().clock.now();
+        let (began, sent_before) = (Instant::now(), self.figures.sent_bytes.load(Ordering::Relaxed));
         let ran = match &mut self.backups {
             Some(backups) => backups.run(),
             None => match self.open() {
@@ -117,7 +119,16 @@ impl Opening {
                 }
             },
         };
-        self.figures.is_failing.store(!matches!(ran, Ok(()) | Err(BackupError::Stopping)), Ordering::Relaxed);
+        if matches!(ran, Err(BackupError::Stopping)) {
+            return ran;
+        }
+        self.figures.is_failing.store(ran.is_err(), Ordering::Relaxed);
+        self.figures.ended(BackupRun {
+            started_at,
+            took: began.elapsed(),
+            sent_bytes: self.figures.sent_bytes.load(Ordering::Relaxed) - sent_before,
+            error: ran.as_ref().err().map(ToString::to_string),
+        });
         ran
     }
 

@@ -149,7 +149,11 @@ test('live clients and changes', async () => {
 
 test('storage, and keys and limits', async () => {
   await server.ask('POST', '/v1/snapshots');
-  const backups = { age_seconds: 90, interval_seconds: 60, count: 3, failing: true, failures: 1, restorable_from: '2026-01-01T00:00:00Z', sent_bytes: 3e6, stored_bytes: 5e6 };
+  const runs = [
+    { started_at: '2026-01-01T00:02:00Z', took_ms: 2000, sent_bytes: 0, error: 'cannot use the store file:///a/place/that/does/not/answer: No such file or directory' },
+    { started_at: '2026-01-01T00:01:00Z', took_ms: 3000, sent_bytes: 3e6, error: null },
+  ];
+  const backups = { runs, age_seconds: 90, interval_seconds: 60, count: 3, failing: true, failures: 1, restorable_from: '2026-01-01T00:00:00Z', sent_bytes: 3e6, stored_bytes: 5e6 };
   await visit('storage');
   await page.locator('#snapshots li').first().waitFor();
   await isDrawn();

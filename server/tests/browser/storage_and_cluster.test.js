@@ -20,6 +20,8 @@ test('the page of storage says what is on disk and in memory', async () => {
   const disk = await facts(page.locator('#disk'));
   assert.match(disk['Free on disk'], /^[\d.]+ \w+$/);
   assert.match(disk['Journal, last event'], /^[1-9]/);
+  await until(async () => /^[1-9][\d.]* \w+$/.test((await facts(page.locator('#disk')))['Journal on disk']), 'the journal is measured each second');
+  assert.match(disk['Archive on disk'], /^[1-9][\d.]* MiB$/);
   assert.match(disk['Posts in memory'], /^1, [\d.]+ \w+$/);
   assert.equal(disk['Erasures under way'], '0');
   await section('Last start').getByText('It began with an empty directory.').waitFor();
@@ -66,7 +68,7 @@ test('a server without backups says how to make them', async () => {
 });
 
 test('backups are shown with the time that can be restored, and a failing one', async () => {
-  const backups = { age_seconds: 90, interval_seconds: 60, count: 3, failing: false, failures: 0, restorable_from: '2026-01-01T00:00:00Z', sent_bytes: 3 * MIB, stored_bytes: 5 * MIB };
+  const backups = { age_seconds: 90, interval_seconds: 60, count: 3, failing: false, failures: 0, restorable_from: '2026-01-01T00:00:00Z', sent_bytes: 3 * MIB, stored_bytes: 5 * MIB, runs: [] };
   await rewrite(STATS, (stats) => ({ ...stats, backups }));
   await visit('storage');
   await page.locator('#backups dd').first().waitFor();
@@ -75,13 +77,20 @@ test('backups are shown with the time that can be restored, and a failing one', 
   assert.ok(shown['Can be restored'].startsWith(`${from} to `), shown['Can be restored']);
   assert.deepEqual([shown['Last run'], shown['A run every'], shown.Backups], ['1 min ago', '1 min', '3, 5.0 MiB']);
   assert.equal(await page.locator('#backups .error').count(), 0);
-  Object.assign(backups, { failing: true, failures: 2, restorable_from: null, count: 0 });
+  const runs = [
+    { started_at: new Date().toISOString(), took_ms: 2000, sent_bytes: 0, error: 'cannot use the <b>store</b>' },
+    { started_at: '2026-01-01T00:00:00Z', took_ms: 61_000, sent_bytes: 3 * MIB, error: null },
+  ];
+  Object.assign(backups, { failing: true, failures: 2, restorable_from: null, count: 0, runs });
   await page.locator('#backups .error', { hasText: 'The last run failed' }).waitFor();
   assert.deepEqual(await facts(page.locator('#backups')).then((all) => [all['Can be restored'], all['Last run'], all['Failed runs since the start']]), ['nothing yet', 'not yet', '2']);
+  const shownRuns = await page.locator('#backups li').allInnerTexts();
+  assert.match(shownRuns[0], /^just now · failed: cannot use the <b>store<\/b>\s+2\.0 s$/);
+  assert.match(shownRuns[1], / · 3\.0 MiB\s+61 s$/);
 });
 
 test('a server without data on disk says so everywhere', async () => {
-  await rewrite(STATS, (stats) => ({ ...stats, journal: null, backups: null, snapshots: [], recovery: null, disk_free_bytes: null }));
+  await rewrite(STATS, (stats) => ({ ...stats, journal: null, backups: null, snapshots: [], recovery: null, disk_free_bytes: null, stored_bytes: null }));
   await visit('storage');
   await section('Last start').getByText('keeps no data on disk').waitFor();
   for (const title of ['Backups', 'Snapshots']) await section(title).getByText('This server keeps no data on disk.').waitFor();

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tidewire_server::http::auth::keys::KeyScope;
 use tidewire_server::http::auth::mint;
 
@@ -16,11 +17,15 @@ struct Demo {
     /// The scheme, host and port of its console.
     origin: String,
     key: Option<String>,
+    /// Its journal is left behind here, since it is killed.
+    _temporary: TempDir,
 }
 
 impl Demo {
     fn start(arguments: &[&str], key: Option<&str>) -> Self {
+        let temporary = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .env("TMPDIR", temporary.path())
             .env("TIDEWIRE_LISTEN", "127.0.0.1:0")
             .args(["demo", "--seconds", "120"])
             .args(arguments)
@@ -33,7 +38,7 @@ impl Demo {
         let console = first.split_whitespace().last().unwrap().to_owned();
         let origin = console.strip_suffix("/console/overview").map(str::to_owned);
         assert!(first.starts_with("The console: http://") && origin.is_some(), "{first}");
-        Self { child, origin: origin.unwrap(), key: key.map(str::to_owned) }
+        Self { child, origin: origin.unwrap(), key: key.map(str::to_owned), _temporary: temporary }
     }
 
     fn get(&self, path: &str) -> String {

@@ -310,7 +310,11 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
             disk.limit(Some(disk.bytes() + 9));
             let free = || server.get("/metrics").text.contains("tidewire_disk_free_bytes 9\n");
             until("the space that is left is shown", free);
-            assert_eq!(server.get("/v1/stats").json()["disk_free_bytes"], 9);
+            let stats = server.get("/v1/stats").json();
+            assert_eq!(stats["disk_free_bytes"], 9);
+            let kinds = ["journal", "snapshots", "archive", "other"];
+            let stored = kinds.map(|kind| stats["stored_bytes"][kind].as_u64().unwrap());
+            assert_eq!((stored[0] > 600, stored.iter().sum::<u64>()), (true, disk.bytes()), "{stored:?}");
         }
         assert_eq!(server.post("/v1/posts", &body).json()["code"], reason);
         if reason == "disk_full" {

@@ -4,7 +4,7 @@
 //! - taking a snapshot on request, and when one is due (`due`);
 //! - traversing the state while it changes, and collecting the inboxes of active readers from the shards;
 //! - storing two snapshots, and the journal back to the older one;
-//! - measuring the free space of the disk.
+//! - measuring the data directory and the free space of its disk.
 //!
 //! Not responsible for:
 //! - the file format of a snapshot (`storage::snapshot`), its records (`state::records`).
@@ -35,9 +35,9 @@ use crate::runtime::message::{Command, CompletedSnapshot, CopyInboxes, Mark, Rep
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
 use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_positions};
+use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::files::space::FreeSpace;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
@@ -78,8 +78,8 @@ pub struct Snapshotter {
     pub(crate) commands: CommandSender,
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
-    /// The free space of the disk, which this thread measures, since it may wait for the disk.
-    pub(crate) free_space: Arc<FreeSpace>,
+    /// What is on the disk, which this thread measures, since it may wait for the disk.
+    pub(crate) disk_use: DiskUse,
     pub(crate) requests: Receiver<Reply<CompletedSnapshot>>,
     /// The places at which a shared log can be read, to which each snapshot adds one.
     pub(crate) start_points: Option<Arc<StartPoints>>,
@@ -91,7 +91,7 @@ pub struct Snapshotter {
     pub(crate) without_pauses: Arc<AtomicBool>,
 }
 
-/// The period between checks whether a snapshot is due, and between measurements of the free space.
+/// The period between checks whether a snapshot is due, and between measurements of the disk.
 const DUE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The period between checks whether the scribe has answered.
@@ -117,7 +117,7 @@ impl Records for Paced<'_, '_> {
             self.since = Instant::now();
             // A snapshot is what fills a disk, and it may take minutes.
             if self.since.duration_since(self.measured) >= DUE_CHECK_PERIOD {
-                self.snapshotter.measure_space();
+                self.snapshotter.measure_disk();
                 self.measured = self.since;
             }
         }
@@ -138,7 +138,7 @@ impl Snapshotter {
     pub fn run(self) {
         let mut last = self.before();
         loop {
-            self.measure_space();
+            self.measure_disk();
             // One snapshot answers all waiting requests, since it begins after each of them was sent.
             let asked: Vec<_> = match self.requests.recv_timeout(DUE_CHECK_PERIOD) {
                 Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
@@ -193,8 +193,8 @@ impl Snapshotter {
         Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
     }
 
-    pub(crate) fn measure_space(&self) {
-        self.free_space.measure(&*self.files);
+    pub(crate) fn measure_disk(&self) {
+        self.disk_use.measure(&*self.files);
     }
 
     /// Returns the bytes of journal since the snapshot from which the start recovered.

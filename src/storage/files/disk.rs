@@ -98,6 +98,10 @@ impl Files for DiskFiles {
     }
 
     #[cfg(unix)]
+    fn bytes_of(&self, name: &str) -> io::Result<u64> {
+        Ok(std::fs::symlink_metadata(self.path(name))?.len())
+    }
+
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         let disk = rustix::fs::statvfs(&self.directory)?;
         // Without the blocks that are reserved for root.

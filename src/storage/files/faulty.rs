@@ -141,6 +141,10 @@ impl Files for FaultyFiles {
         self.files.sync_directory()
     }
 
+    fn bytes_of(&self, name: &str) -> io::Result<u64> {
+        self.files.bytes_of(name)
+    }
+
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         self.files.free_bytes()
     }

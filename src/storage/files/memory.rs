@@ -218,6 +218,11 @@ impl Files for MemoryFiles {
         Ok((Box::new(Cursor::new(content)), bytes))
     }
 
+    fn bytes_of(&self, name: &str) -> io::Result<u64> {
+        let disk = self.0.lock();
+        Ok(disk.files[disk.find(name)?].now.len() as u64)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let disk = &mut *self.0.lock();
         let file = disk.find(from)?;

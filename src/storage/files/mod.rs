@@ -10,7 +10,6 @@ pub mod disk;
 pub mod faulty;
 pub mod guard;
 pub mod memory;
-pub mod space;
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -51,6 +50,14 @@ pub trait Files: Send + Sync + 'static {
         let (mut reader, _) = self.read(name)?;
         io::copy(&mut (&mut reader).take(offset_bytes), &mut io::sink())?;
         Ok(reader)
+    }
+
+    /// Returns the length of a file in bytes.
+    ///
+    /// # Errors
+    /// Fails if the file does not exist or cannot be read.
+    fn bytes_of(&self, name: &str) -> io::Result<u64> {
+        self.read(name).map(|(_, bytes)| bytes)
     }
 
     /// Renames a file. A file that has the new name is replaced.

@@ -7,6 +7,7 @@ from ._sync import Feed, LiveStream, Tidewire
 from ._sync_changes import ChangeStream
 from .diagnostics import (
     Admission,
+    BackupRun,
     Backups,
     FanoutLatency,
     FanoutSource,
@@ -128,6 +129,7 @@ __all__ = [
     "AsyncFeed",
     "AsyncLiveStream",
     "AsyncTidewire",
+    "BackupRun",
     "Backups",
     "BadRequest",
     "BeatMessage",

@@ -6,7 +6,7 @@ Names are those of `/openapi.json`. In a cluster each answer is about one node, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +46,17 @@ class FanoutLatency(Model):
 
 
 @dataclass(frozen=True)
+class BackupRun(Model):
+    """A run of backups that has ended."""
+
+    started_at: datetime
+    took_ms: int
+    sent_bytes: int
+    error: str | None
+    """Why it failed; None if it is complete."""
+
+
+@dataclass(frozen=True)
 class Backups(Model):
     """The backups that a server makes."""
 
@@ -62,6 +73,8 @@ class Backups(Model):
     failures: int
     failing: bool
     """Whether the last run failed."""
+    runs: list[BackupRun] = field(default_factory=list)
+    """The last runs since the start of the server, newest first."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,8 @@ class Stats(Model):
     """The code with which all writes are refused, such as `disk_full`."""
     disk_free_bytes: int | None = None
     """Bytes that the disk of the data directory has left."""
+    stored_bytes: dict[str, int] | None = None
+    """Bytes of the files in the data directory: `journal`, `snapshots`, `archive` and `other`."""
     backups: Backups | None = None
     """None without backups."""
     version: str | None = None

@@ -6,7 +6,7 @@ import { act, byId, element, facts } from './dom.js';
 import { time } from './post.js';
 import { refreshStats, watchStats } from './shell.js';
 import { fill } from './table.js';
-import { bytes, count, duration, moment, plural } from './words.js';
+import { bytes, count, duration, latency, moment, plural } from './words.js';
 
 new Charts([MEMORY]);
 
@@ -25,9 +25,13 @@ watchStats((stats) => {
   fill(byId('recovery'), recovery(stats.recovery, stats.journal));
 });
 
-function disk({ journal, memory, disk_free_bytes: free, users, edges, posts, archive_read_failures: failures, erasures, user_crashes: crashes }) {
+function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, users, edges, posts, archive_read_failures: failures, erasures, user_crashes: crashes }) {
   return [
     ['Free on disk', free === null ? 'no data on disk' : bytes(free)],
+    ['Journal on disk', bytes(stored?.journal)],
+    ['Snapshots on disk', bytes(stored?.snapshots)],
+    ['Archive on disk', stored?.archive === 0 ? 'none' : bytes(stored?.archive)],
+    ['Other files', bytes(stored?.other)],
     ['Journal, last event', count(journal?.sequence)],
     ['Journal, written since the start', bytes(journal?.written_bytes)],
     ['Posts in memory', `${count(posts)}, ${bytes(memory.posts_bytes)}`],
@@ -55,7 +59,20 @@ function backups({ backups: made, journal }) {
     ['Failed runs since the start', count(made.failures)],
   ];
   const failing = made.failing ? [element('p', { class: 'note error' }, 'The last run failed: the log of the server says why.')] : [];
-  return [...failing, element('dl', { class: 'facts' }, ...facts(pairs))];
+  return [...failing, element('dl', { class: 'facts' }, ...facts(pairs)), ...runs(made.runs)];
+}
+
+/** The last runs since the start, newest first. */
+function runs(all) {
+  if (!all.length) return [];
+  const row = ({ started_at: at, took_ms: took, sent_bytes: sent, error }) =>
+    element(
+      'li',
+      {},
+      element('span', {}, time(at), element('span', { class: error ? 'bad-text' : 'hint' }, error ? ` · failed: ${error}` : ` · ${bytes(sent)}`)),
+      element('span', { class: 'hint' }, latency(1000 * took)),
+    );
+  return [element('h4', {}, 'Last runs'), element('ul', { class: 'rows' }, ...all.map(row))];
 }
 
 function snapshots({ snapshots: all, journal }) {

@@ -44,6 +44,7 @@ use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
 use tidewire::runtime::monotonic_clock::ClockReport;
+use tidewire::storage::disk_use::StoredBytes;
 use tidewire::storage::journal::Sequence;
 
 /// The media type of OpenMetrics text.
@@ -132,7 +133,11 @@ impl Collector for Figures {
                 sheet.of_engine(engine)?;
                 let refused = readiness::writes_refused(engine, self.placement());
                 let reasons = readiness::reasons().map(|reason| (reason, u64::from(refused == Some(reason))));
-                sheet.gauges(("writes_refused", "1 while all writes are refused, by reason"), "reason", reasons)?;
+                sheet.gauges(
+                    ("writes_refused", "1 while all writes are refused, by reason", None),
+                    "reason",
+                    reasons,
+                )?;
                 sheet.of_changes(&self.changes, engine)?;
                 sheet.of_backups(&self.backups, engine)
             }
@@ -162,11 +167,11 @@ impl Sheet<'_> {
 
     fn gauges<'l>(
         &mut self,
-        (name, help): (&str, &str),
+        name_help_unit: (&str, &str, Option<&Unit>),
         label: &'static str,
         values: impl IntoIterator<Item = (&'l str, u64)>,
     ) -> fmt::Result {
-        self.family((name, help, None), MetricType::Gauge, |metric| {
+        self.family(name_help_unit, MetricType::Gauge, |metric| {
             values.into_iter().try_for_each(|(of, value)| metric.encode_family(&[(label, of)])?.encode_gauge(&value))
         })
     }
@@ -178,8 +183,8 @@ impl Sheet<'_> {
     /// Writes the use, the limit and the refusals of all gates, by their names and helps in this order.
     fn gates(&mut self, admission: &Admission, [under_way, limit, refused]: [(&str, &str); 3]) -> fmt::Result {
         let gates = admission.gates();
-        self.gauges(under_way, "gate", gates.map(|gate| (gate.name, gate.taken() as u64)))?;
-        self.gauges(limit, "gate", gates.map(|gate| (gate.name, gate.limit as u64)))?;
+        self.gauges((under_way.0, under_way.1, None), "gate", gates.map(|gate| (gate.name, gate.taken() as u64)))?;
+        self.gauges((limit.0, limit.1, None), "gate", gates.map(|gate| (gate.name, gate.limit as u64)))?;
         let counts = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
         self.counters(refused, counts.iter().map(|(labels, count)| (&labels[..], *count)))
     }
@@ -298,7 +303,10 @@ impl Sheet<'_> {
         self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)?;
         let help = "Bytes that the disk of the data directory has left";
         let bytes = Some(&Unit::Bytes);
-        engine.disk_free_bytes().map_or(Ok(()), |free| self.gauge("disk_free", help, bytes, free))
+        engine.disk_free_bytes().map_or(Ok(()), |free| self.gauge("disk_free", help, bytes, free))?;
+        let Some(StoredBytes { journal, snapshots, archive, other }) = engine.stored_bytes() else { return Ok(()) };
+        let stored = [("journal", journal), ("snapshots", snapshots), ("archive", archive), ("other", other)];
+        self.gauges(("stored", "Bytes of the files in the data directory", bytes), "kind", stored)
     }
 
     fn of_changes(&mut self, changes: &ChangeStreams, engine: &Engine) -> fmt::Result {
@@ -369,9 +377,9 @@ impl Sheet<'_> {
         self.counters(("shed", "Requests refused inside the engine, by what was full"), shed)?;
         let queues = engine.queues();
         let depths = queues.iter().map(|queue| (queue.name, queue.depth as u64));
-        self.gauges(("queue_depth", "What waits, by queue"), "queue", depths)?;
+        self.gauges(("queue_depth", "What waits, by queue", None), "queue", depths)?;
         let limits = queues.iter().map(|queue| (queue.name, queue.limit as u64));
-        self.gauges(("queue_limit", "How much may wait, by queue"), "queue", limits)
+        self.gauges(("queue_limit", "How much may wait, by queue", None), "queue", limits)
     }
 
     /// Of an archive across a network only.

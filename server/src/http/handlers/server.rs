@@ -10,7 +10,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
-use crate::backup::figures::BackupFigures;
+use crate::backup::figures::{BackupFigures, BackupRun};
 use crate::build_info;
 #[cfg(feature = "cluster")]
 use crate::http::admission::turn::Turn;
@@ -34,6 +34,7 @@ use tidewire::runtime::fanout::latency::AudienceLatency;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::state::verify::Verdict;
+use tidewire::storage::disk_use::StoredBytes;
 #[cfg(feature = "cluster")]
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{Lost, Torn};
@@ -200,6 +201,7 @@ fn figures(engine: &Engine) -> Value {
         },
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
         "disk_free_bytes": engine.disk_free_bytes(),
+        "stored_bytes": engine.stored_bytes().map(stored_bytes),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
 }
@@ -219,7 +221,13 @@ fn backup_figures(backups: &BackupFigures, now: UnixMicros) -> Option<Value> {
         "restorable_to": (from > 0).then(|| backups.complete_at().to_string()),
         "failures": number(&backups.failures),
         "failing": backups.is_failing.load(Ordering::Relaxed),
+        "runs": backups.runs().iter().map(run).collect::<Vec<_>>(),
     }))
+}
+
+fn run(BackupRun { started_at, took, sent_bytes, error }: &BackupRun) -> Value {
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    json!({"started_at": started_at.to_string(), "took_ms": took_ms, "sent_bytes": sent_bytes, "error": error})
 }
 
 /// Returns the figures of user erasures in progress.
@@ -260,6 +268,10 @@ fn recovery(report: &RecoveryReport) -> Value {
         "cut": report.torn.as_ref().map(cut),
         "lost": report.lost.iter().map(lost).collect::<Vec<_>>(),
     })
+}
+
+fn stored_bytes(StoredBytes { journal, snapshots, archive, other }: StoredBytes) -> Value {
+    json!({"journal": journal, "snapshots": snapshots, "archive": archive, "other": other})
 }
 
 fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {

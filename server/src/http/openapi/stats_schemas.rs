@@ -136,6 +136,7 @@ fn stats() -> Value {
         "commit": {"type": "string"},
         "backups": or_null(backups()),
         "disk_free_bytes": {"type": ["integer", "null"]},
+        "stored_bytes": or_null(counts(&["journal", "snapshots", "archive", "other"])),
         "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
         "snapshots": array(object(aged)),
         "recovery": or_null(recovery()),
@@ -155,6 +156,13 @@ fn backups() -> Value {
     figures["properties"]["restorable_from"] = or_null(schema("Time"));
     figures["properties"]["restorable_to"] = or_null(schema("Time"));
     figures["properties"]["failing"] = json!({"type": "boolean"});
+    let run = json!({
+        "started_at": schema("Time"),
+        "took_ms": count(),
+        "sent_bytes": count(),
+        "error": {"type": ["string", "null"]},
+    });
+    figures["properties"]["runs"] = array(object(run));
     figures
 }
 

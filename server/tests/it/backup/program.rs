@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Place;
 use crate::kill::Program;
@@ -28,6 +28,11 @@ fn metric(program: &Program, name: &str) -> Option<f64> {
 fn posts(program: &Program) -> usize {
     let (_, feed) = program.get("/v1/users/bob/posts?limit=100").unwrap();
     feed["items"].as_array().map_or(0, Vec::len)
+}
+
+/// Returns the last run of backups.
+fn last_run(program: &Program) -> Value {
+    program.get("/v1/stats").unwrap().1["backups"]["runs"][0].clone()
 }
 
 /// Waits until a metric has this value.
@@ -87,6 +92,9 @@ fn a_server_that_has_data_serves_without_its_store_and_backs_up_as_soon_as_it_ca
     let to = format!("file://{}", mount.join("store").display());
     let program = Program::start(&place.data(), &["--backup-to", &to, "--backup-every", "300ms"]);
     wait_for_metric(&program, "tidewire_backup_failing", 1.0);
+    let failed = last_run(&program);
+    assert!(failed["error"].as_str().is_some_and(|error| error.contains(&to)), "{failed}");
+    assert_eq!(failed["sent_bytes"], 0);
     assert!(metric(&program, "tidewire_backup_failures_total") >= Some(1.0));
     publish(&program, 1);
     assert!(!mount.exists(), "what is not mounted is not created");
@@ -96,6 +104,9 @@ fn a_server_that_has_data_serves_without_its_store_and_backs_up_as_soon_as_it_ca
     std::fs::create_dir(&mount).unwrap();
     wait_for_backup(&program);
     wait_for_metric(&program, "tidewire_backup_failing", 0.0);
+    let complete = last_run(&program);
+    assert_eq!(complete["error"], Value::Null, "{complete}");
+    assert!(metric(&program, "tidewire_stored_bytes{kind=\"journal\"}") > Some(100.0));
     program.signal("TERM");
     let (status, log) = program.ended();
     assert!(status.success() && log.contains("the backup failed, and is tried again in"), "{log}");

@@ -1,0 +1,95 @@
+//! What the data directory takes on its disk and how much space is left, as measured last.
+//!
+//! Asking a disk may block for as long as the disk does not answer, so one background thread asks, and all others read its last result.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::storage::files::Files;
+use crate::storage::{archive, segment, snapshot};
+
+/// Bytes of the files in a data directory, by what they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoredBytes {
+    /// All segments of the journal.
+    pub journal: u64,
+    /// All complete snapshots.
+    pub snapshots: u64,
+    /// The archive on this disk, with its checksums.
+    pub archive: u64,
+    /// All other files, such as damaged ones that were set aside.
+    pub other: u64,
+}
+
+impl StoredBytes {
+    fn of(files: &dyn Files) -> Self {
+        let mut stored = Self::default();
+        // What cannot be read is left out: these are figures for people, and the next measurement may be able to.
+        for name in files.list().unwrap_or_default() {
+            let kind = if segment::parse_name(&name).is_some() {
+                &mut stored.journal
+            } else if snapshot::parse_name(&name).is_some() {
+                &mut stored.snapshots
+            } else if [archive::FILE, archive::SUMS_FILE].contains(&&*name) {
+                &mut stored.archive
+            } else {
+                &mut stored.other
+            };
+            *kind += files.bytes_of(&name).unwrap_or(0);
+        }
+        stored
+    }
+}
+
+/// The last measurement.
+#[derive(Clone, Debug, Default)]
+pub struct DiskUse(Arc<Mutex<(Option<u64>, StoredBytes)>>);
+
+impl DiskUse {
+    /// Asks the disk.
+    pub fn measure(&self, files: &dyn Files) {
+        // The disk is not asked with the lock held: readers would wait for it.
+        let measured = (files.free_bytes().ok().flatten(), StoredBytes::of(files));
+        *self.0.lock() = measured;
+    }
+
+    /// Returns the bytes that were free, or none if that is unknown.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.0.lock().0
+    }
+
+    /// Returns the bytes of the files.
+    pub fn stored_bytes(&self) -> StoredBytes {
+        self.0.lock().1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::files::memory::MemoryFiles;
+    use crate::storage::journal::Sequence;
+
+    #[test]
+    fn each_file_is_counted_as_what_its_name_says() {
+        let files = MemoryFiles::default();
+        let disk = DiskUse::default();
+        disk.measure(&files);
+        assert_eq!((disk.free_bytes(), disk.stored_bytes()), (None, StoredBytes::default()));
+        let names = [
+            (segment::name(Sequence(1)), 1),
+            (segment::name(Sequence(900)), 10),
+            (snapshot::name(Sequence(899)), 100),
+            (archive::FILE.to_owned(), 1_000),
+            (archive::SUMS_FILE.to_owned(), 10_000),
+            (snapshot::name(Sequence(3)) + ".damaged", 100_000),
+            ("identity".to_owned(), 1_000_000),
+        ];
+        names.iter().for_each(|(name, bytes)| files.put(name, vec![7; *bytes]));
+        files.limit(Some(1_111_111 + 5));
+        disk.measure(&files);
+        let stored = StoredBytes { journal: 11, snapshots: 100, archive: 11_000, other: 1_100_000 };
+        assert_eq!((disk.free_bytes(), disk.stored_bytes()), (Some(5), stored));
+    }
+}
