@@ -97,6 +97,11 @@ export class Server {
     await ended;
   }
 
+  /** Removes the data of a server that has ended. */
+  async forget() {
+    await rm(path.join(this.#directory, 'data'), { recursive: true, force: true });
+  }
+
   /** Ends it for good. */
   async stop() {
     await this.kill();

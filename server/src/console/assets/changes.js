@@ -2,48 +2,76 @@
 
 import { byId, say } from './dom.js';
 import { Events } from './events.js';
+import { isPaused, onPause, onResume } from './poll.js';
+import { link, postLink, sourceLink } from './post.js';
 import { watchStats } from './shell.js';
 import { Tail } from './tail.js';
 import { clock, plural } from './words.js';
 
-const tail = new Tail(byId('changes'));
 const STATES = { open: ['Live', 'good'], broken: ['Reconnecting…', 'bad'], refused: ['Refused', 'bad'] };
+const LOST = {
+  sequence_in_future: 'The server has another journal now. The list goes on with what this journal gets; older rows are of the journal before.',
+  gone: 'The journal does not have all that came meanwhile: changes are missing here.',
+};
+const tail = new Tail(byId('changes'), sayEmpty);
 let events = null;
+let state = null;
 
-/** What a change is, in a few words. */
+/** What a change is, in a few words, with links. */
 function inWords(change) {
   const { type, post, id, user, source, follows, unfollows, follower, list } = change;
-  const edges = (all) => (all.length === 1 ? `${all[0].follower} → ${all[0].source}` : plural(all.length, 'follow'));
-  if (post) return `post ${post.id} by ${post.author}${post.repost_of ? `, a repost of ${post.repost_of}` : ''}${post.reply_to ? `, answers ${post.reply_to}` : ''}`;
-  if (type === 'follows_changed') return `${plural(follows.length, 'follow')}, ${plural(unfollows.length, 'unfollow')}`;
+  const edges = (all) => (all.length === 1 ? [link(all[0].follower), ' → ', sourceLink(all[0].source)] : [plural(all.length, 'follow')]);
+  if (post) {
+    const more = [post.repost_of && [', a repost of ', postLink(post.repost_of)], post.reply_to && [', answers ', postLink(post.reply_to)]];
+    return [postLink(post.id), ' by ', link(post.author), ...more.filter(Boolean).flat()];
+  }
+  if (type === 'follows_changed') return [`${plural(follows.length, 'follow')}, ${plural(unfollows.length, 'unfollow')}`];
   if (follows) return edges(follows);
   if (follower) return edges([{ follower, source }]);
-  if (id) return `post ${id}`;
-  return [user, list && `list ${list}`, source && `→ ${source}`].filter(Boolean).join(' ');
+  // Nothing is behind the link of a deleted post.
+  if (id) return [type === 'deleted' ? `post ${id}` : postLink(id)];
+  return [user && link(user), list && ` list ${list}`, source && ' → ', source && sourceLink(source)].filter(Boolean);
+}
+
+/** The kinds that are chosen together with this one. */
+const groupOf = (kind) => [...byId('types').options].find(({ value }) => value.split(',').includes(kind))?.value ?? 'others';
+
+function sayEmpty(shown, kept) {
+  const text = kept ? `None of the ${plural(kept, 'kept change')} is of this kind.` : 'Nothing has changed since this page was opened.';
+  byId('none-yet').hidden = shown > 0;
+  if (byId('none-yet').textContent !== text) byId('none-yet').textContent = text;
+}
+
+function showState() {
+  if (state === null) return;
+  const [text, how] = isPaused() && state !== 'refused' ? ['Paused', ''] : STATES[state];
+  byId('changes-state').textContent = text;
+  byId('changes-state').dataset.how = how;
 }
 
 function watch() {
-  events?.close();
-  tail.clear();
-  byId('none-yet').hidden = false;
-  const types = byId('types').value;
-  events = new Events(`/v1/changes${types ? `?types=${types}` : ''}`, {
-    state: (state, why) => {
-      const [text, how] = STATES[state];
-      byId('changes-state').textContent = text;
-      byId('changes-state').dataset.how = how;
-      say(byId('changes-note'), state === 'refused' ? why : '', true);
+  sayEmpty(0, 0);
+  // All kinds: another choice shows what came of it before, which the server would not send again.
+  events = new Events('/v1/changes', {
+    state: (now, why) => {
+      state = now;
+      showState();
+      if (state === 'refused') say(byId('changes-note'), why, true);
+    },
+    lost: (code) => {
+      tail.separate(LOST[code]);
+      say(byId('changes-note'), LOST[code]);
     },
     event: ({ event: kind, data }) => {
-      const change = JSON.parse(data);
       if (kind === 'reached') return;
-      byId('none-yet').hidden = true;
-      tail.add(clock(Date.now()), kind, inWords(change), data);
+      tail.add({ time: clock(Date.now()), kind, text: inWords(JSON.parse(data)), raw: data, group: groupOf(kind) });
     },
   });
 }
 
-byId('types').addEventListener('change', watch);
+byId('types').addEventListener('change', () => tail.filter(byId('types').value));
+onPause(showState);
+onResume(showState);
 watchStats(({ journal }) => {
   if (events) return;
   if (journal) return watch();

@@ -13,6 +13,9 @@ const RETRY_MS = 2000;
 /** The statuses of refusals after which asking again is no use, besides those of a key. */
 const FINAL = [400, 404, 409];
 
+/** The codes of refusals of a place in the journal, which others than this place do not get. */
+const LOST = ['gone', 'sequence_in_future'];
+
 /** A stream that goes on after a broken connection where it was, and while the page is not seen has none. */
 export class Events {
   #path;
@@ -24,7 +27,10 @@ export class Events {
 
   /**
    * @param {string} path
-   * @param {{event: (event: StreamEvent) => void, state: (state: 'open'|'broken'|'refused', why?: string) => void}} handlers
+   * @param {object} handlers
+   * @param {(event: StreamEvent) => void} handlers.event
+   * @param {(state: 'open'|'broken'|'refused', why?: string) => void} handlers.state
+   * @param {(why: 'gone'|'sequence_in_future') => void} [handlers.lost] the place where it was is not there any more: it goes on with what comes
    */
   constructor(path, handlers) {
     [this.#path, this.#handlers] = [path, handlers];
@@ -52,10 +58,14 @@ export class Events {
         if (!signal.aborted) this.#handlers.state('broken');
       } catch (error) {
         if (signal.aborted) return;
-        const { status } = error;
-        // The journal does not reach back to where it was: it goes on with what comes.
-        if (status === 410) this.#lastId = '';
-        const isRefused = error instanceof Refusal && (DENIED.includes(status) || FINAL.includes(status));
+        const { status, code } = error;
+        // The journal does not reach back to where it was, or is another one.
+        const isLost = this.#lastId !== '' && LOST.includes(code);
+        if (isLost) {
+          this.#lastId = '';
+          this.#handlers.lost?.(code);
+        }
+        const isRefused = error instanceof Refusal && !isLost && (DENIED.includes(status) || FINAL.includes(status));
         this.#handlers.state(isRefused ? 'refused' : 'broken', error.message);
         if (isRefused) return this.close();
       }

@@ -4,6 +4,8 @@ import { userPath } from './api.js';
 import { Charts, AWAKE, LIVE } from './charts.js';
 import { byId, element, facts, say } from './dom.js';
 import { Events } from './events.js';
+import { isPaused, onPause, onResume } from './poll.js';
+import { link, postLink, sourceLink } from './post.js';
 import { watchStats } from './shell.js';
 import { fill } from './table.js';
 import { Tail } from './tail.js';
@@ -22,22 +24,39 @@ watchStats(({ live, active, users }) => {
   fill(byId('figures'), known.map((pair) => element('div', {}, ...facts([pair]))));
 });
 
+const STATES = { open: ['Live', 'good'], broken: ['Reconnecting…', 'bad'] };
 const tail = new Tail(byId('messages'));
 let events = null;
+let state = null;
+
+function showState() {
+  const [text, how] = isPaused() ? ['Paused', ''] : (STATES[state] ?? ['', '']);
+  byId('watch-state').hidden = state === null;
+  byId('watch-state').textContent = text;
+  byId('watch-state').dataset.how = how;
+}
 
 function stop() {
   events?.close();
   events = null;
+  state = null;
+  showState();
   byId('stop').hidden = true;
 }
 
+/** What a message says, in a few words, with links. */
 function textOf(data) {
   const { type, item, post, cursor, below, unread } = data;
-  if (item) return `post ${item.post.id} by ${item.post.author}${item.via.length ? `, by way of ${item.via.join(', ')}` : ''}`;
-  if (post) return `post ${post.id ?? post}${post.author ? ` by ${post.author}` : ''}`;
-  if (type === 'stale') return below === null ? 'the whole feed is to be read again' : `the feed is to be read again below ${below}`;
-  if (type === 'marker') return `read up to ${cursor}`;
-  return type === 'unread' ? `${count(unread)} unread` : '';
+  if (item) {
+    const via = item.via.flatMap((source, nth) => [nth ? ', ' : ', by way of ', sourceLink(source)]);
+    return [postLink(item.post.id), ' by ', link(item.post.author), ...via];
+  }
+  if (post?.author) return [postLink(post.id), ' by ', link(post.author)];
+  // Nothing is behind the link of a post that is removed.
+  if (post) return [`post ${post.id ?? post}`];
+  if (type === 'stale') return [below === null ? 'the whole feed is to be read again' : `the feed is to be read again below ${below}`];
+  if (type === 'marker') return [`read up to ${cursor}`];
+  return type === 'unread' ? [`${count(unread)} unread`] : [];
 }
 
 byId('watch').addEventListener('submit', (event) => {
@@ -56,14 +75,21 @@ byId('watch').addEventListener('submit', (event) => {
   };
   byId('stop').hidden = false;
   events = new Events(userPath(user, 'events'), {
-    state: (state, why) => says[state](why),
-    event: ({ event: kind, data }) => tail.add(clock(Date.now()), kind, textOf(parsed(data)), data),
+    state: (now, why) => {
+      state = now;
+      says[now](why);
+      showState();
+    },
+    event: ({ event: kind, data }) => tail.add({ time: clock(Date.now()), kind, text: textOf(parsed(data)), raw: data }),
   });
 });
 byId('stop').addEventListener('click', () => {
   stop();
   say(byId('watch-note'), 'Stopped.');
 });
+
+onPause(showState);
+onResume(showState);
 
 function parsed(text) {
   try {

@@ -6,6 +6,7 @@ const MISSING_EVERY_MS = 60_000;
 /** The statuses of refusals that another key may not get. */
 export const DENIED = [401, 403];
 const polls = new Set();
+const stopped = new Set();
 const resumed = new Set();
 let paused = false;
 
@@ -17,8 +18,11 @@ export function pause(isPause) {
   paused = isPause;
   // What is due later is not asked either.
   wakeAll();
-  if (!paused) resumed.forEach((handle) => handle());
+  (paused ? stopped : resumed).forEach((handle) => handle());
 }
+
+/** Calls a function when a pause begins. */
+export const onPause = (handle) => stopped.add(handle);
 
 /** Calls a function when a pause has ended. */
 export const onResume = (handle) => resumed.add(handle);

@@ -2,7 +2,7 @@
 
 import { copyButton } from './copy.js';
 import { element } from './dom.js';
-import { postUrl, readerUrl } from './search.js';
+import { isUser, postUrl, readerUrl } from './search.js';
 import { ago, moment } from './words.js';
 
 const ACTIONS = [
@@ -52,6 +52,9 @@ export const time = (at) => element('time', { datetime: at, title: moment(at) },
 
 /** A link to the feed of a user. */
 export const link = (user) => element('a', { href: readerUrl(user) }, user);
+
+/** A link to a source: a user has a feed, a tag or a topic only followers. */
+export const sourceLink = (id) => (isUser(id) ? link(id) : element('a', { href: readerUrl(id, 'followers') }, id));
 
 /** A link to a post. */
 export const postLink = (id) => element('a', { href: postUrl(id) }, `post ${id}`);

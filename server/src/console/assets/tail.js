@@ -3,25 +3,55 @@
 import { element } from './dom.js';
 import { isPaused, onResume } from './poll.js';
 
+/** Rows that are kept of each group, and rows that are shown. */
 const ROWS_MAX = 200;
+/** The group of rows that separate others. They are shown with any group. */
+const SEPARATOR = 'separator';
+
+/**
+ * A row of the list.
+ * @typedef {object} Row
+ * @property {string} time
+ * @property {string} kind
+ * @property {(string|Node)[]} text what is seen of it
+ * @property {string} raw all of it, to unfold
+ * @property {string} [group] what the list is filtered by
+ */
 
 /** A list with the newest first. */
 export class Tail {
   #list;
+  #onDrawn;
+  #group = '';
   #waiting = [];
   #isDue = false;
 
-  /** @param {HTMLElement} list */
-  constructor(list) {
-    this.#list = list;
+  /** @param {HTMLElement} list @param {(shown: number, kept: number) => void} [onDrawn] is called with the numbers of rows, without separators */
+  constructor(list, onDrawn = () => {}) {
+    [this.#list, this.#onDrawn] = [list, onDrawn];
     onResume(() => this.#drawSoon());
   }
 
-  /** Adds a row. @param {string} time @param {string} kind @param {string} text what is seen of it @param {string} raw all of it, to unfold */
-  add(time, kind, text, raw) {
-    this.#waiting.push({ time, kind, text, raw });
-    if (this.#waiting.length > ROWS_MAX) this.#waiting.shift();
+  /** Adds a row. @param {Row} row */
+  add(row) {
+    const { group = '' } = row;
+    this.#waiting.push({ ...row, group });
+    // A group with many rows takes no place of one with few.
+    if (this.#waiting.length > ROWS_MAX && this.#waiting.filter((one) => one.group === group).length > ROWS_MAX) {
+      this.#waiting.splice(this.#waiting.findIndex((one) => one.group === group), 1);
+    }
     this.#drawSoon();
+  }
+
+  /** Adds a row that separates what comes from what came before. */
+  separate(text) {
+    this.add({ text: [text], group: SEPARATOR });
+  }
+
+  /** Shows the kept rows of one group; of all if it is empty. During a pause too: whoever looks at the list chooses. */
+  filter(group) {
+    this.#group = group;
+    this.#select();
   }
 
   /** Forgets all. */
@@ -35,18 +65,38 @@ export class Tail {
     this.#isDue = true;
     requestAnimationFrame(() => {
       this.#isDue = false;
-      this.#list.prepend(...this.#waiting.map(row).reverse());
+      this.#list.prepend(...this.#waiting.map(rowElement).reverse());
       this.#waiting = [];
-      while (this.#list.children.length > ROWS_MAX) this.#list.lastElementChild.remove();
+      this.#select();
     });
+  }
+
+  /** Hides what is not of the group, and removes the oldest. */
+  #select() {
+    const kept = {};
+    let shown = 0;
+    for (const node of [...this.#list.children]) {
+      const { group } = node.dataset;
+      kept[group] = (kept[group] ?? 0) + 1;
+      if (kept[group] > ROWS_MAX) node.remove();
+      else if (group === SEPARATOR) continue;
+      else node.hidden = (this.#group !== '' && group !== this.#group) || ++shown > ROWS_MAX;
+    }
+    const { [SEPARATOR]: _, ...groups } = kept;
+    this.#onDrawn(shown, Object.values(groups).reduce((sum, rows) => sum + rows, 0));
   }
 }
 
-function row({ time, kind, text, raw }) {
-  const body = element('pre', { tabindex: 0, role: 'group', 'aria-label': `${kind} as JSON` });
-  const details = element('details', {}, element('summary', {}, element('span', { class: 'hint' }, time), ' ', element('span', { class: 'chip' }, kind), ' ', text), body);
-  details.addEventListener('toggle', () => (body.textContent = details.open ? pretty(raw) : ''));
-  return element('li', {}, details);
+function rowElement({ time, kind, text, raw, group }) {
+  if (group === SEPARATOR) return element('li', { class: 'separator', 'data-group': group }, ...text);
+  const body = element('pre', { tabindex: 0, role: 'group', 'aria-label': `${kind} as JSON`, hidden: true });
+  // The links are beside the summary: within it a screen reader would not find them.
+  const details = element('details', {}, element('summary', {}, element('span', { class: 'hint' }, time), ' ', element('span', { class: 'chip' }, kind)));
+  details.addEventListener('toggle', () => {
+    body.hidden = !details.open;
+    body.textContent = details.open ? pretty(raw) : '';
+  });
+  return element('li', { 'data-group': group }, details, element('span', {}, ...text), body);
 }
 
 function pretty(raw) {
