@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { browser, page, server } from './open_console.js';
-import { STEP_MAX_MS, entry, focused, openFeed, until, visit } from './steps.js';
+import { STATS, STEP_MAX_MS, entry, focused, openFeed, rewrite, until, visit } from './steps.js';
 
 const open = async (id) => {
   await visit(`posts?post=${id}`);
@@ -13,6 +13,14 @@ const open = async (id) => {
 const dialog = () => page.getByRole('dialog');
 const body = () => page.locator('#post .text').allTextContents();
 
+test('a server without a post says so where the newest ones would be', async () => {
+  await visit('posts');
+  await page.locator('#newest-note', { hasText: /^There is no post among the last changes\./ }).waitFor({ timeout: STEP_MAX_MS });
+  await rewrite(STATS, (stats) => ({ ...stats, journal: null }));
+  await visit('posts');
+  await page.locator('#newest-note', { hasText: 'keeps no journal' }).waitFor({ timeout: STEP_MAX_MS });
+});
+
 test('without a post the newest ones are offered, with what fan-out takes', async () => {
   await server.follow('ann', 'bob');
   const first = await server.publish('bob', 'the older one');
@@ -20,8 +28,12 @@ test('without a post the newest ones are offered, with what fan-out takes', asyn
   await visit('posts');
   const newest = page.locator('#newest li');
   await newest.nth(1).waitFor();
-  assert.match(await newest.nth(0).innerText(), new RegExp(`^post ${id} by bob\\s+the newer one$`));
+  assert.match(await newest.nth(0).innerText(), new RegExp(`^post ${id} by bob\\s+(just now|\\d+ s ago)\\s+the newer one$`));
   assert.match(await newest.nth(1).innerText(), new RegExp(`^post ${first.id} by bob`));
+  const third = await server.publish('bob', 'the newest one');
+  await newest.first().getByText('the newest one').waitFor({ timeout: STEP_MAX_MS });
+  assert.equal(await newest.first().getByRole('link', { name: 'bob' }).getAttribute('href'), '/console/readers?user=bob');
+  assert.equal(await newest.first().getByRole('link', { name: third.id }).count(), 1);
   await until(async () => /1–9\s+[1-9]/.test(await page.locator('#latency').innerText()), 'fan-out has been measured');
   await newest.getByRole('link', { name: id }).click();
   await page.getByRole('heading', { name: `Post ${id}` }).waitFor();
@@ -114,8 +126,30 @@ test('a post is deleted once that is confirmed', async () => {
   assert.deepEqual(await body(), ['not for long']);
   await page.getByRole('button', { name: 'Delete…' }).click();
   await dialog().getByRole('button', { name: 'Delete' }).click();
-  await page.getByText(`No post ${id} is known. It may have been deleted.`).waitFor();
-  await browser.forgive(/status of 404/, 2);
+  await page.locator('#post-note', { hasText: /^Deleted\. Newest posts$/ }).waitFor();
+  assert.equal(await page.locator('#post-note.error').count(), 0);
+  assert.equal(await page.locator('#post-view').isVisible(), false);
+  assert.equal(await focused(), 'Newest posts');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`${server.origin}/console/posts`);
+});
+
+test('followers of several sources of a post are named', async () => {
+  await server.follow('ned', 'oli', 'tag:sea');
+  await server.follow('pat', 'oli');
+  const { id } = await server.publish('oli', 'of the sea', { tags: ['sea'] });
+  await open(id);
+  await page.locator('#fanout .lead', { hasText: '3 followers: 2 of oli, 1 of tag:sea' }).waitFor();
+  assert.equal(await page.locator('#fanout').getByRole('link', { name: 'tag:sea' }).getAttribute('href'), '/console/readers?user=tag%3Asea&part=followers');
+  await page.locator('#sources').getByText('A source with more followers than --celebrity-followers is pulled').waitFor();
+});
+
+test('steps that did not take place are not drawn', async () => {
+  await rewrite('**/v1/posts/*/fanout', (fanout) => ({ ...fanout, state: 'pulled', pulled: fanout.followers, pushed: null, started_after_us: null, first_delivery_after_us: null, finished_after_us: null }));
+  const { id } = await server.publish('rob', 'to be pulled');
+  await open(id);
+  await page.locator('#post-state', { hasText: 'Nothing to push' }).waitFor();
+  assert.match(await page.getByRole('list', { name: 'Times' }).innerText(), /^Accepted\s+\d\d:\d\d:\d\d$/);
 });
 
 test('a post and its fan-out are copied as JSON', async () => {

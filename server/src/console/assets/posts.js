@@ -5,8 +5,7 @@ import { copyButton } from './copy.js';
 import { act, byId, confirmed, element, say } from './dom.js';
 import { inWords, picture } from './fanout.js';
 import { Poll } from './poll.js';
-import { bodyElement, heading, labels, link, postLink, refreshTimes, time } from './post.js';
-import { isUser } from './search.js';
+import { bodyElement, heading, labels, link, postLink, refreshTimes, sourceLink, time } from './post.js';
 import { watchStats } from './shell.js';
 import { fill, table } from './table.js';
 import { clock, count, latency, moment } from './words.js';
@@ -30,24 +29,43 @@ const DECIDED = {
   cost: 'by what each would cost',
 };
 
+/** What the option has to say of the routes. The answers of the server do not have its value. */
+const ROUTES = {
+  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. The demo has 150.',
+  cost: 'The server compares what pushing and pulling the source cost: --celebrity-followers auto.',
+  setting: 'The server treats all sources alike: --celebrity-followers is 0 or off.',
+};
+
 const id = new URLSearchParams(location.search).get('post')?.trim() ?? '';
 const path = `/v1/posts/${encodeURIComponent(id)}`;
+
+/** The last event of the journal that the newest posts were looked for up to. */
+let lookedAt = null;
 
 /** Offers posts, where none is chosen. */
 async function choose({ journal, fanout_latency: buckets }) {
   fill(byId('latency'), latencies(buckets));
-  if (!byId('choose').hidden) return;
   byId('choose').hidden = false;
-  if (!journal) return;
+  if (!journal) return say(byId('newest-note'), 'Type the number of a post into the search above. This server keeps no journal, which the newest posts are read from.');
+  refreshTimes(byId('newest'));
+  if (journal.sequence === lookedAt) return;
   const query = new URLSearchParams({ after: Math.max(0, journal.sequence - EVENTS_BACK), types: 'published', limit: EVENTS_BACK });
   const lines = await ask('GET', `/v1/changes?${query}`).catch((refusal) => {
     // The journal does not reach back so far, as after a snapshot: then there are none to choose from.
-    if (refusal.status !== 410) say(byId('newest-note'), refusal.message, true);
+    if (refusal.status === 410) return { text: '' };
+    say(byId('newest-note'), refusal.message, true);
+    return null;
   });
-  const posts = (lines?.text ?? '').split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
-  const choice = (post) => element('li', {}, element('span', {}, postLink(post.id), ` by ${post.author} `), element('span', { class: 'hint' }, textOf(post)));
-  byId('newest').replaceChildren(...posts.reverse().slice(0, NEWEST).map(choice));
+  if (!lines) return;
+  lookedAt = journal.sequence;
+  const posts = lines.text.split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
+  const none = 'There is no post among the last changes. Type the number of an older one into the search above, or publish one.';
+  say(byId('newest-note'), posts.length ? 'Type the number of a post into the search above, or choose one.' : none);
+  fill(byId('newest'), posts.reverse().slice(0, NEWEST).map(choice));
 }
+
+const choice = (post) =>
+  element('li', {}, element('span', {}, postLink(post.id), ' by ', link(post.author)), element('span', { class: 'hint' }, time(post.published_at)), element('span', { class: 'hint' }, textOf(post)));
 
 function latencies(buckets) {
   if (!buckets.length) return element('p', { class: 'hint' }, 'No post was delivered in the last seconds.');
@@ -69,6 +87,7 @@ class PostPage {
   #post = null;
   #said = element('div', { class: 'said' });
   #note = element('span', { class: 'note', role: 'status' });
+  #isDeleted = false;
   #hide;
 
   constructor() {
@@ -84,6 +103,7 @@ class PostPage {
   }
 
   async #read() {
+    if (this.#isDeleted) return;
     try {
       const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout)]);
       [this.#fanout, this.#post] = [fanout, post];
@@ -95,6 +115,7 @@ class PostPage {
       this.#shown = now;
       this.#fill(post, fanout);
     } catch (refusal) {
+      if (this.#isDeleted) return;
       say(byId('post-note'), refusal.status === 404 ? `No post ${id} is known. It may have been deleted.` : refusal.message, true);
       if (refusal.status === 404) byId('post-state').hidden = byId('post-view').hidden = true;
       throw refusal;
@@ -133,11 +154,22 @@ class PostPage {
       });
     const remove = async (made) => {
       const text = `Post ${id} by ${this.#post.author} is deleted for everybody. This cannot be undone.`;
-      if (await confirmed('Delete this post?', text, 'Delete')) change(made, 'DELETE', undefined, 'Deleted.');
+      if (!(await confirmed('Delete this post?', text, 'Delete'))) return;
+      if (await act(made, this.#note, () => ask('DELETE', path).then(() => 'Deleted.'))) this.#sayDeleted();
     };
     this.#hide = button('Hide', (made) => change(made, 'PATCH', { hidden: !this.#post.hidden }, this.#post.hidden ? 'Shown again.' : 'Hidden.'));
     const actions = [button('Edit…', () => this.#edit()), this.#hide, button('Delete…', remove, 'danger'), this.#note];
     byId('post').append(this.#said, element('p', { class: 'actions' }, ...actions));
+  }
+
+  /** What is left of the page: the post is not asked for any more. */
+  #sayDeleted() {
+    this.#isDeleted = true;
+    byId('post-state').hidden = byId('post-view').hidden = true;
+    say(byId('post-note'), '');
+    const newest = element('a', { href: '/console/posts' }, 'Newest posts');
+    byId('post-note').append('Deleted. ', newest);
+    newest.focus();
   }
 
   /** Lets the body be changed, as JSON. */
@@ -195,20 +227,21 @@ function ways(fanout, drawn) {
   }
   const whole = element('p', { class: 'lead' }, element('b', { class: 'value' }, count(fanout.followers)), ` ${fanout.followers === 1 ? 'follower' : 'followers'}`);
   const words = drawn ? [drawn] : [element('p', { class: 'hint' }, fanout.followers ? inWords(fanout) : 'Nobody follows a source of this post.')];
-  const isTwice = fanout.already_there > 0 && fanout.sources.length > 1;
-  const twice = isTwice ? [element('p', { class: 'hint' }, 'Who follows several sources of the post counts at each of them, and gets it once.')] : [];
+  const followed = fanout.sources.filter(({ followers }) => followers > 0);
+  if (followed.length > 1) whole.append(element('span', { class: 'hint' }, ': ', ...followed.flatMap(({ id: source, followers }, nth) => [nth ? ', ' : '', `${count(followers)} of `, sourceLink(source)])));
+  const twice = followed.length > 1 ? [element('p', { class: 'hint' }, 'Who follows several sources of the post counts at each of them, and gets it once.')] : [];
   return [title, whole, ...words, ...twice, steps(fanout)];
 }
 
-/** What happened when. */
-function steps({ accepted_at: accepted, started_after_us: started, first_delivery_after_us: first, finished_after_us: finished }) {
-  const after = (us) => (us === null ? '–' : `+ ${latency(us)}`);
+/** What happened when, as far as it has happened. */
+function steps({ state, accepted_at: accepted, started_after_us: started, first_delivery_after_us: first, finished_after_us: finished }) {
+  const after = (us) => (us === null ? null : `+ ${latency(us)}`);
   const all = [
     ['Accepted', element('span', { title: moment(accepted) }, clock(accepted))],
     ['Fan-out begun', after(started)],
     ['First inbox', after(first)],
-    ['Last inbox', after(finished)],
-  ];
+    [first === null ? 'Fan-out done' : 'Last inbox', state === 'pulled' ? null : after(finished)],
+  ].filter(([, value]) => value !== null);
   return element('ol', { class: 'steps', 'aria-label': 'Times' }, ...all.map(([name, value]) => element('li', {}, element('span', { class: 'hint' }, name), element('b', {}, value))));
 }
 
@@ -216,12 +249,12 @@ function sources({ sources: all }) {
   const title = element('h3', { id: 'sources-title' }, 'Sources');
   if (!all.length) return [title, element('p', { class: 'hint' }, 'Not known any more.')];
   const row = ({ id: source, route, followers, decided_by: by }) => [
-    !isUser(source) ? source : link(source),
+    sourceLink(source),
     count(followers),
     route === 'push' ? 'pushed' : 'pulled',
     DECIDED[by] ?? by,
   ];
-  return [title, table('sources-title', ['Source', '#Followers', 'Route', 'Decided'], all.map(row))];
+  return [title, table('sources-title', ['Source', '#Followers', 'Route', 'Decided'], all.map(row)), element('p', { class: 'hint' }, ROUTES[all[0].decided_by] ?? '')];
 }
 
 function reposts({ count: found, complete, items }) {
