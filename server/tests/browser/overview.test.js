@@ -25,6 +25,8 @@ test('without backups the health line warns', async () => {
   await visit('overview');
   await verdict(/^Backup: none is made$/);
   assert.equal(await page.locator('#verdict').getAttribute('data-how'), 'warn');
+  await page.locator('#verdict').getByRole('link', { name: 'none is made' }).click();
+  await page.waitForURL(`${server.origin}/console/storage#backups`);
 });
 
 for (const [what, change, text, how] of [
@@ -158,7 +160,7 @@ test('what was refused is listed with its request id, which can be copied', asyn
   await row.getByRole('button', { name: 'Copy of-this-test' }).click();
   await row.getByText('Copied').waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'of-this-test');
-  assert.match(await page.locator('#trouble-hint').innerText(), /^[1-9]\d* requests? refused, \d+ slow \(1\.0 s or longer\) since the start\.$/);
+  assert.match(await page.locator('#trouble-hint').innerText(), /^[1-9]\d* requests? refused or failed, \d+ slow \(1\.0 s or longer\) since the start\.$/);
 });
 
 test('slow requests are listed among what was refused, the newest first, and their times grow', async () => {
@@ -174,6 +176,7 @@ test('slow requests are listed among what was refused, the newest first, and the
   assert.match(texts[0], /slow: 2\.5 s\s+read_feed\s+200\s+id-of-the-slow-one/);
   assert.match(texts[1], /not_found\s+no such operation\s+404\s+id-of-the-refused-one/);
   assert.match(texts[2], /slow: 9\.0 s\s+publish\s+client left/);
+  assert.equal(await rows.nth(1).locator('.chip.bad').count(), 0, 'a wrong request is no trouble of the server');
   await until(async () => (await rows.first().locator('time').innerText()) === '1 min ago', 'the time grows while nothing else changes');
 });
 
@@ -185,8 +188,55 @@ test('the verdict of a server that is gone is not the last one that it had', asy
   await page.route(STATS, (route) => route.abort());
   await verdict(/^The server does not answer$/);
   await page.locator('#server', { hasText: /^The server does not answer, since/ }).waitFor();
+  for (const name of ['Writes', 'Reads', 'Clock']) assert.equal(await health(name), '–');
   await page.unrouteAll();
   await verdict(/^Backup: none is made$/);
   await isRunning();
   browser.complaints = browser.complaints.filter((text) => !/net::ERR_/.test(text));
+});
+
+test('overload and failures are marked among the refusals', async () => {
+  const refused = (status, code) => ({ at: new Date().toISOString(), operation: 'publish', code, status, request_id: code });
+  const items = [refused(503, 'overloaded'), refused(404, 'unknown_post'), refused(429, 'rate_limited')];
+  await rewrite('**/v1/operations', (json) => ({ ...json, slow_requests: { threshold_ms: 500, count: 0, items: [] }, refused_requests: { count: 3, items } }));
+  await visit('overview');
+  await page.locator('#trouble tbody tr').nth(2).waitFor();
+  assert.deepEqual((await page.locator('#trouble .chip.bad').allInnerTexts()).sort(), ['overloaded', 'rate_limited']);
+});
+
+test('the scale is the chosen time up to now, whatever is known of it', async () => {
+  const { joined, newestRows } = await visit('overview').then(() =>
+    page.evaluate(async () => {
+      const history = await import('/console/history.js');
+      const hour = { interval_seconds: 5, now_seconds: 502, at_seconds: [5, 10, 120, 240, 480, 500], active: [1, 2, 3, 4, 5, 6] };
+      const day = { interval_seconds: 120, at_seconds: [120, 240, 360], active: [30, 40, 45] };
+      return { joined: history.joined(day, hour), newestRows: history.newestRows(hour, 100) };
+    }),
+  );
+  assert.deepEqual([joined.at_seconds, joined.active], [[5, 10, 120, 240, 360, 480, 500], [1, 2, 30, 40, 45, 5, 6]]);
+  assert.deepEqual(newestRows.at_seconds, [480, 500]);
+  // Of a server that has just started there is little at the end.
+  const inked = (from, to) =>
+    chart('Requests').locator('canvas').evaluate((canvas, [from, to]) => {
+      // Between the lines of the grid.
+      const [left, right, bottom] = [Math.round(canvas.width * from), Math.round(canvas.width * to), Math.round(canvas.height * 0.8)];
+      const { data } = canvas.getContext('2d').getImageData(left, 0, right - left, bottom);
+      const rows = Array.from({ length: bottom }, (_, y) => data.slice(y * (right - left) * 4, (y + 1) * (right - left) * 4));
+      // A row of the grid is one colour.
+      return rows.some((row) => row.some((value, at) => value !== row[at % 4]));
+    }, [from, to]);
+  await chart('Requests').getByRole('img', { name: /now/ }).waitFor({ timeout: STEP_MAX_MS });
+  assert.equal(await inked(0.2, 0.5), false);
+  await chart('Requests').getByText('Table').click();
+  await chart('Requests').getByText(/^The newest figures, then the last of every \d+ (s|min)\.$/).waitFor();
+});
+
+test('an open table leaves no hole in the card beside it', async () => {
+  await visit('overview');
+  const heights = () => page.locator('.chart').evaluateAll((all) => all.slice(0, 2).map((one) => one.offsetHeight));
+  const [before] = await heights();
+  await chart('Times').getByText('Table').click();
+  await chart('Times').locator('tbody tr').first().waitFor({ timeout: STEP_MAX_MS });
+  const [requests, times] = await heights();
+  assert.ok(requests <= before && times > before, `${before} ${requests} ${times}`);
 });

@@ -3,11 +3,10 @@
 import uPlot from './uplot.js';
 
 import { element } from './dom.js';
-import { clock } from './words.js';
+import { clock, duration } from './words.js';
 
 const HEIGHT = 176;
 const HOUR = 3600;
-const SPAN_MIN = 60;
 // Seconds between two times below a chart.
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600];
 const TABLE_ROWS = 12;
@@ -41,6 +40,8 @@ export class Chart {
   #plot = null;
   #names = '';
   #seconds = HOUR;
+  #now = 0;
+  #every = 0;
   #times = [];
   #lines = [];
   #legend = element('ul', { class: 'legend' });
@@ -64,6 +65,7 @@ export class Chart {
   /** Shows a time. @param {object} history columns as the server sends them @param {number} seconds how long it is */
   show(history, seconds) {
     this.#seconds = seconds;
+    [this.#now, this.#every] = [history.now_seconds, history.interval_seconds];
     this.#times = history.at_seconds;
     this.#lines = this.#kind.lines(history);
     const names = JSON.stringify(this.#lines.map(([name]) => name));
@@ -146,11 +148,9 @@ export class Chart {
     };
   }
 
+  /** The time that is chosen, up to now: where nothing is known nothing is drawn. */
   #span() {
-    const last = this.#times.at(-1) ?? Date.now() / 1000;
-    // A server that has just started fills the width with the minutes that there are.
-    const known = last - (this.#times[0] ?? last);
-    return [last - Math.min(this.#seconds, Math.max(SPAN_MIN, known)), last];
+    return [this.#now - this.#seconds, this.#now];
   }
 
   /** The values of the legend: those below the pointer, otherwise the newest. */
@@ -190,14 +190,16 @@ export class Chart {
     if (!this.#details.open) return;
     const head = ['Time', ...this.#lines.map(([name]) => name)];
     const cells = (at) => [clock(this.#times[at] * 1000), ...this.#lines.map(([, values]) => this.#text(values[at]))];
-    this.#table.show(head, rowsOf(this.#times).map(({ key, at }) => ({ key, cells: cells(at) })));
+    const { rows, step } = rowsOf(this.#times, this.#every);
+    const caption = `The newest figures, then the last of every ${duration(step)}.`;
+    this.#table.show(caption, head, rows.map(({ key, at }) => ({ key, cells: cells(at) })));
   }
 }
 
 /** The newest sample, and the last one of every so many seconds before: those stay the same while time goes on. Newest first. */
-function rowsOf(times) {
+function rowsOf(times, every) {
   const span = (times.at(-1) ?? 0) - (times[0] ?? 0);
-  const step = ROW_STEPS.find((seconds) => span / seconds <= TABLE_ROWS) ?? STEPS.at(-1);
+  const step = ROW_STEPS.find((seconds) => seconds >= every && span / seconds <= TABLE_ROWS) ?? STEPS.at(-1);
   const rows = [];
   let part = null;
   for (let at = times.length - 1; at >= 0; at--) {
@@ -205,11 +207,12 @@ function rowsOf(times) {
     if (itsPart !== part) rows.push({ key: part === null ? 'newest' : times[at], at });
     part = itsPart;
   }
-  return rows;
+  return { rows, step };
 }
 
 /** The figures of a chart as a table. What is the same stays in place, with the selection in it and where a screen reader is. */
 class Figures {
+  #caption = element('caption', { class: 'hint' });
   #head = element('tr');
   #body = element('tbody');
   #names = '';
@@ -217,15 +220,17 @@ class Figures {
 
   /** @param {string} title */
   constructor(title) {
-    const table = element('table', {}, element('caption', { class: 'unseen' }, title), element('thead', {}, this.#head), this.#body);
+    const table = element('table', {}, this.#caption, element('thead', {}, this.#head), this.#body);
     this.element = element('div', { class: 'scroll', role: 'group', tabindex: 0, 'aria-label': `${title}, table` }, table);
   }
 
   /**
+   * @param {string} caption
    * @param {string[]} head
    * @param {{key: string|number, cells: string[]}[]} rows a row with the same key as before is the same row
    */
-  show(head, rows) {
+  show(caption, head, rows) {
+    if (this.#caption.textContent !== caption) this.#caption.textContent = caption;
     const names = JSON.stringify(head);
     if (names !== this.#names) {
       this.#names = names;

@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { byId, say } from './dom.js';
-import { History, SPANS, newestRows } from './history.js';
+import { SPANS, historyOf, newestRows } from './history.js';
 import { Poll } from './poll.js';
 import { amount, bytes, count, latency } from './words.js';
 
@@ -19,14 +19,14 @@ const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0)
 
 export const REQUESTS = {
   title: 'Requests',
-  hint: 'Answered each second, and refused',
+  hint: 'Answered each second, and refused or failed',
   format: amount,
   lines: ({ requests_per_second: { reads, writes, live, other }, refusals_per_second: codes }) => [
     ['reads', reads],
     ['writes', writes],
     ['live', live],
     ['other', other],
-    ...(Object.keys(codes).length ? [['refused', reads.map((_, at) => sum(Object.values(codes).map((values) => values[at])))]] : []),
+    ...(Object.keys(codes).length ? [['refused or failed', reads.map((_, at) => sum(Object.values(codes).map((values) => values[at])))]] : []),
   ],
 };
 
@@ -62,7 +62,7 @@ export const LIVE = {
 
 export const MEMORY = {
   title: 'Memory',
-  hint: 'What it holds',
+  hint: 'Resident memory, by what it holds',
   format: bytes,
   steps: POWERS_OF_TWO,
   stacked: true,
@@ -116,7 +116,7 @@ export class Charts {
     this.#charts = kinds.map((kind) => new Chart(kind));
     this.#onColumns = onColumns;
     byId('charts').append(...this.#charts.map((chart) => chart.element));
-    this.#history = new History(this.#span);
+    this.#history = historyOf(this.#span);
     this.poll = new Poll(
       () => this.#history.everyMs,
       () => this.#read(),
@@ -126,7 +126,7 @@ export class Charts {
   /** Shows another time, or another node. @param {{seconds: number, span: string}} time @param {string} [node] */
   choose({ seconds, span }, node) {
     this.#seconds = seconds;
-    if (span !== this.#span || node !== this.#node) this.#history = new History(span, node);
+    if (span !== this.#span || node !== this.#node) this.#history = historyOf(span, node);
     [this.#span, this.#node] = [span, node];
     this.poll.wake(true);
   }
@@ -140,8 +140,7 @@ export class Charts {
       const columns = newestRows(all, this.#seconds);
       this.#charts.forEach((chart) => chart.show(columns, this.#seconds));
       this.#onColumns(columns);
-      const first = all.interval_seconds > 60 ? 'The first figures of a day come after two minutes.' : 'The first figures come in a few seconds.';
-      say(byId('history-note'), columns.at_seconds.length ? '' : first);
+      say(byId('history-note'), columns.at_seconds.length ? '' : 'The first figures come in a few seconds.');
     } catch (refusal) {
       // The top of the page says already what a refusal of all means.
       if (refusal.status === 503 || refusal.status === 404) say(byId('history-note'), refusal.message, true);

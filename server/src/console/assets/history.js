@@ -9,11 +9,16 @@ export const SPANS = {
   '24 hours': { seconds: 86_400, span: 'day' },
 };
 
+/** The history of a span of the server. For a day, what the samples of two minutes do not have yet comes from those of the last hour. */
+export const historyOf = (span, node) => (span === 'day' ? new DayHistory(node) : new History(span, node));
+
 /** The columns of an hour or a day. */
-export class History {
+class History {
   #query;
   #next = null;
   #columns = null;
+  /** Whether the last answer replaced all before it. */
+  wasReset = false;
 
   /** @param {string} span `hour` or `day` @param {string} [node] a node of a cluster */
   constructor(span, node) {
@@ -25,18 +30,57 @@ export class History {
     return (this.#columns?.interval_seconds ?? 5) * 1000;
   }
 
-  /** Asks for what is new. @returns {Promise<object>} all columns, as the server names them */
+  /** Asks for what is new. @returns {Promise<object>} all columns, as the server names them, and the time of the server as `now_seconds` */
   async read() {
     if (this.#next !== null) this.#query.set('since', this.#next);
-    const { json } = await ask('GET', `/v1/stats/history?${this.#query}`);
-    this.#columns = json.reset || !this.#columns ? json : appended(this.#columns, json, json.samples_max);
+    const { json, headers } = await ask('GET', `/v1/stats/history?${this.#query}`);
+    this.wasReset = json.reset || !this.#columns;
+    this.#columns = this.wasReset ? json : appended(this.#columns, json, json.samples_max);
     this.#next = json.next;
-    return this.#columns;
+    // The clock of this computer may be another one.
+    const now = Date.parse(headers.get('Date')) || Date.now();
+    return { ...this.#columns, now_seconds: now / 1000 };
   }
 }
 
+/** The columns of a day, from the first sample to the newest one. */
+class DayHistory {
+  #day;
+  #hour;
+  #columns = null;
+  #readAt = -Infinity;
+
+  /** @param {string} [node] a node of a cluster */
+  constructor(node) {
+    [this.#day, this.#hour] = [new History('day', node), new History('hour', node)];
+  }
+
+  get everyMs() {
+    return this.#hour.everyMs;
+  }
+
+  async read() {
+    const hour = await this.#hour.read();
+    if (this.#hour.wasReset || performance.now() - this.#readAt >= this.#day.everyMs) {
+      this.#columns = await this.#day.read();
+      this.#readAt = performance.now();
+    }
+    return joined(this.#columns, hour);
+  }
+}
+
+/** A day with those samples of the hour that are before and after its own. */
+export function joined(day, hour) {
+  if (!day.at_seconds.length) return hour;
+  const [first, last] = [day.at_seconds[0], day.at_seconds.at(-1)];
+  const before = rows(hour, (at) => at < first);
+  const after = rows(hour, (at) => at > last);
+  const all = [before, day, after].filter(({ at_seconds: times }) => times.length).reduce((one, other) => appended(one, other));
+  return { ...all, interval_seconds: day.interval_seconds, now_seconds: hour.now_seconds };
+}
+
 /** Columns with what came after them, and at most so many rows. */
-export function appended(old, added, rowsMax) {
+export function appended(old, added, rowsMax = Infinity) {
   const before = old.at_seconds.length;
   const after = added.at_seconds.length;
   if (after === 0) return { ...old, next: added.next };
@@ -52,13 +96,17 @@ export function appended(old, added, rowsMax) {
   return join(old, added);
 }
 
-/** The newest rows of columns: those of so many seconds. */
+/** The newest rows of columns: those of so many seconds up to now. */
 export function newestRows(columns, seconds) {
-  const times = columns.at_seconds;
-  const from = (times.at(-1) ?? 0) - seconds;
-  const first = times.findIndex((at) => at > from);
+  const from = columns.now_seconds - seconds;
+  return rows(columns, (at) => at > from);
+}
+
+/** The rows of these times. */
+function rows(columns, isWanted) {
+  const wanted = columns.at_seconds.map(isWanted);
   const cut = (value) => {
-    if (Array.isArray(value)) return value.slice(Math.max(0, first));
+    if (Array.isArray(value)) return value.filter((_, at) => wanted[at]);
     if (typeof value !== 'object' || value === null) return value;
     return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, cut(part)]));
   };

@@ -73,19 +73,24 @@ async function readiness() {
 }
 
 const WORST = ['bad', 'warn'];
+const textNode = (part) => (typeof part === 'string' ? document.createTextNode(part) : part);
 
 watchStats(async (stats, headers) => {
   const found = health(stats, await readiness());
   const wrong = WORST.flatMap((how) => found.filter((one) => one.how === how));
-  const verdict = byId('verdict');
-  const text = wrong.length ? wrong.map(({ name, text: why }) => `${name}: ${why}`).join('; ') : 'ok';
-  if (verdict.textContent !== text) verdict.textContent = text;
-  verdict.dataset.how = wrong.length ? wrong[0].how : 'good';
-  fill(byId('health'), found.map(({ name, text: words, how }) => element('div', { 'data-how': how }, element('dt', {}, name), element('dd', {}, words))));
+  const words = ({ text, href }) => (href ? element('a', { href }, text) : text);
+  fill(byId('verdict'), wrong.length ? wrong.flatMap((one, nth) => [nth ? '; ' : '', `${one.name}: `, words(one)]).map(textNode) : [textNode('ok')]);
+  byId('verdict').dataset.how = wrong.length ? wrong[0].how : 'good';
+  fill(byId('health'), found.map((one) => element('div', { 'data-how': one.how }, element('dt', {}, one.name), element('dd', {}, words(one)))));
   await showNodes(headers.get('Tidewire-Node'));
 }, (why) => {
   byId('verdict').textContent = why;
   byId('verdict').dataset.how = 'bad';
+  // What was true before it was lost may not be true now.
+  for (const fact of byId('health').children) {
+    fact.dataset.how = '';
+    fact.lastChild.textContent = '–';
+  }
 });
 
 const slowRow = ({ at, operation, status, took_ms: took, request_id: id }) => ({
@@ -93,9 +98,12 @@ const slowRow = ({ at, operation, status, took_ms: took, request_id: id }) => ({
   cells: [time(at), element('span', { class: 'chip warn' }, `slow: ${latency(took * 1000)}`), operation, status === null ? 'client left' : String(status), id ? copyable(id) : ''],
 });
 
+/** Whether the server could not do it, or had too much to do; other refusals are of requests that are wrong. */
+const isTrouble = (status) => status >= 500 || status === 429;
+
 const refusedRow = ({ at, operation, code, status, request_id: id }) => ({
   at,
-  cells: [time(at), element('span', { class: 'chip bad' }, code), operation ?? 'no such operation', String(status), copyable(id)],
+  cells: [time(at), element('span', { class: isTrouble(status) ? 'chip bad' : 'chip plain' }, code), operation ?? 'no such operation', String(status), copyable(id)],
 });
 
 let shown = '';
@@ -110,7 +118,7 @@ const trouble = new Poll(
     if (now === shown) return refreshTimes(byId('trouble'));
     shown = now;
     const rows = [...slow.items.map(slowRow), ...refused.items.map(refusedRow)].sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, SHOWN_MAX);
-    const since = `${plural(refused.count, 'request')} refused, ${count(slow.count)} slow (${latency(slow.threshold_ms * 1000)} or longer) since the start.`;
+    const since = `${plural(refused.count, 'request')} refused or failed, ${count(slow.count)} slow (${latency(slow.threshold_ms * 1000)} or longer) since the start.`;
     say(byId('trouble-hint'), since);
     const none = element('p', { class: 'hint' }, 'None.');
     fill(byId('trouble'), rows.length ? table('trouble-title', ['When', 'What', 'Operation', '#Status', 'Request id'], rows.map(({ cells }) => cells)) : none);

@@ -21,7 +21,7 @@ const REFUSED = {
  * What is to be known of a server at a glance.
  * @param {object} stats the statistics
  * @param {{ready: boolean, code?: string}} readiness of reads
- * @returns {{name: string, text: string, how: 'good'|'bad'|'warn'|''}[]} `''`: there is none of it
+ * @returns {{name: string, text: string, how: 'good'|'bad'|'warn'|'', href?: string}[]} `''`: there is none of it; `href`: where more of it is
  */
 export function health(stats, readiness) {
   return [
@@ -45,7 +45,7 @@ function disk({ disk_free_bytes: free, writes_refused: code }) {
 }
 
 function backup({ backups, journal: kept }) {
-  if (!backups) return { text: 'none is made', how: kept ? 'warn' : '' };
+  if (!backups) return { text: 'none is made', how: kept ? 'warn' : '', href: '/console/storage#backups' };
   const { age_seconds: age, interval_seconds: every, failing, count: all } = backups;
   if (failing) return { text: all ? `fails; the last one is ${duration(age)} old` : 'fails; none was made yet', how: 'bad' };
   if (!all) return { text: 'the first one is made', how: '' };
