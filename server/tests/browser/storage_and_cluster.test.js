@@ -28,6 +28,23 @@ test('the page of storage says what is on disk and in memory', async () => {
   await page.locator('.chart', { hasText: 'Memory' }).getByRole('img', { name: /now/ }).waitFor({ timeout: STEP_MAX_MS });
 });
 
+test('the parts of the memory are listed with their shares', async () => {
+  const memory = { posts_bytes: 40 * MIB, sources_bytes: 20 * MIB, inboxes_bytes: 10 * MIB, reposts_bytes: MIB / 2, resident_bytes: 100 * MIB };
+  await rewrite(STATS, (stats) => ({ ...stats, memory }));
+  await visit('storage');
+  await page.locator('#memory tbody tr').first().waitFor();
+  const rows = (await page.locator('#memory tbody tr').allInnerTexts()).map((text) => text.split('\t').map((cell) => cell.trim()));
+  assert.deepEqual(rows, [
+    ['Posts', '40.0 MiB', '40 %'],
+    ['Users and follows', '20.0 MiB', '20 %'],
+    ['Inboxes', '10.0 MiB', '10 %'],
+    ['Reposts', '512 KiB', '0.50 %'],
+    ['All else', '29.5 MiB', '30 %'],
+    ['Resident memory', '100 MiB', '100 %'],
+  ]);
+  await section('Memory now').getByText('“All else” is the program itself').waitFor();
+});
+
 test('a snapshot is taken now, and listed with what came after it', async () => {
   await visit('storage');
   await section('Snapshots').getByText('None yet.').waitFor();
@@ -65,6 +82,7 @@ test('what the last start has lost is named', async () => {
 test('a server without backups says how to make them', async () => {
   await visit('storage');
   await section('Backups').getByText('None are made: --backup-to names a place for them.').waitFor();
+  await section('Backups').getByText('docs/backup.md').waitFor();
 });
 
 test('backups are shown with the time that can be restored, and a failing one', async () => {
@@ -100,6 +118,8 @@ test('a server without data on disk says so everywhere', async () => {
 test('a server that is alone says so, and asks for no nodes', async () => {
   await visit('cluster');
   await page.getByText('This server is not part of a cluster').waitFor();
+  await page.locator('#alone').getByText('Several nodes share readers and live connections').waitFor();
+  assert.equal(await page.locator('#alone').getByRole('link').getAttribute('href'), '/docs#read_cluster');
   assert.equal(await page.locator('#cluster').isVisible(), false);
 });
 
@@ -209,7 +229,9 @@ test('limits and queues are shown with how near they are', async () => {
   await row('Concurrent work', 'reads').waitFor();
   assert.match(await row('Concurrent work', 'reads').innerText(), /reads\s+90\s+100\s+12/);
   assert.equal(await row('Concurrent work', 'reads').locator('.fill.full').count(), 1);
-  assert.match(await row('Concurrent work', 'write bytes').innerText(), /1\.0 MiB\s+4\.0 MiB\s+0/);
+  assert.match(await row('Concurrent work', 'write bytes').innerText(), /1\.0 MiB\s+4\.0 MiB\s+0\s+request bodies in memory/);
+  const told = await section('Concurrent work').locator('tbody td:last-child').allInnerTexts();
+  assert.ok(told.length >= 16 && told.every(Boolean), 'each kind of work is told');
   assert.match(await row('Queues', 'posts in fan-out').innerText(), /16,384\s+32,768/);
   const share = await row('Queues', 'posts in fan-out').locator('.gauge').evaluate((gauge) => gauge.firstChild.clientWidth / gauge.clientWidth);
   assert.ok(Math.abs(share - 0.5) < 0.05, String(share));
@@ -218,4 +240,5 @@ test('limits and queues are shown with how near they are', async () => {
 test('a server without keys warns of it', async () => {
   await visit('keys');
   await section('Keys').getByText('The server has no keys: every caller may do everything.').waitFor();
+  await section('Keys').getByText('tidewire key NAME --access FILE').waitFor();
 });

@@ -26,13 +26,33 @@ new Poll(
 );
 
 watchStats(({ admission, queues }) => {
-  const gates = Object.entries(admission).map(([name, { under_way: taken, limit, refused }]) => limitRow(gateName(name), taken, limit, formatOf(name), count(refused)));
-  fill(byId('admission'), table('admission-title', ['Work', '#Now', '#Limit', 'Share', '#Refused since the start'], gates));
+  const gates = Object.entries(admission).map(([name, { under_way: taken, limit, refused }]) => limitRow(gateName(name), taken, limit, formatOf(name), count(refused), element('span', { class: 'hint told' }, GATES[name] ?? '')));
+  fill(byId('admission'), table('admission-title', ['Work', '#Now', '#Limit', 'Share', '#Refused since the start', 'What it is'], gates));
   const waiting = Object.entries(queues).map(([name, { depth, limit }]) => limitRow(queueName(name), depth, limit, formatOf(name)));
   fill(byId('queues'), table('queues-title', ['Queue', '#Waiting', '#Limit', 'Share'], waiting));
 });
 
 const formatOf = (name) => (name.includes('bytes') ? bytes : count);
+
+/** What each kind of work is. */
+const GATES = {
+  reads: 'pages of feeds and other reads',
+  bulk_reads: 'pages within requests for many readers',
+  wake_ups: 'reads that build the inbox of a sleeping reader first',
+  writes: 'writes under way',
+  write_bytes: 'request bodies in memory',
+  bulk_writes: 'requests with many changes',
+  live_joins: 'live connections that are being opened',
+  live_unauthenticated: 'live connections that have not sent their token yet',
+  operations: 'requests of operators, such as those of this console',
+  metrics: 'requests for metrics',
+  response_bytes: 'responses that clients have not received yet',
+  live_starting: 'event streams that wait until the server has started',
+  waits: 'requests that wait for a record, a delivery or a list of all posts',
+  delivery_waits: 'publishers that wait until their post is delivered',
+  passes: 'requests that other nodes answer for this one',
+  passes_to_node: 'the same requests: each node has a limit too',
+};
 const gateName = (name) => name.replaceAll('_', ' ');
 
 function limitRow(name, now, limit, format, ...more) {
@@ -44,7 +64,11 @@ function limitRow(name, now, limit, format, ...more) {
 
 function keys(all) {
   if (all === null) {
-    return [element('p', { class: 'note warning' }, 'The server has no keys: every caller may do everything. Give it an access file before others can reach it.')];
+    const command = (text) => element('code', {}, text);
+    return [
+      element('p', { class: 'note warning' }, 'The server has no keys: every caller may do everything. Give it an access file before others can reach it.'),
+      element('p', { class: 'hint' }, command('tidewire key NAME --access FILE'), ' adds a key to an access file, and ', command('tidewire serve --access FILE'), ' starts the server with it. The file ', command('docs/security.md'), ' of the repository describes keys and tokens.'),
+    ];
   }
   if (!all.length) return [element('p', { class: 'hint' }, 'The access file names no keys.')];
   const scopes = { all: 'everything', read: 'reading', metrics: 'metrics' };

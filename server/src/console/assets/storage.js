@@ -5,7 +5,7 @@ import { Charts, MEMORY } from './charts.js';
 import { act, byId, element, facts } from './dom.js';
 import { time } from './post.js';
 import { refreshStats, watchStats } from './shell.js';
-import { fill } from './table.js';
+import { fill, table } from './table.js';
 import { bytes, count, duration, latency, moment, plural } from './words.js';
 
 new Charts([MEMORY]);
@@ -20,10 +20,25 @@ byId('snapshot').addEventListener('click', async ({ currentTarget: button }) => 
 
 watchStats((stats) => {
   fill(byId('disk'), facts(disk(stats)));
+  fill(byId('memory'), memory(stats.memory));
   fill(byId('backups'), backups(stats));
   fill(byId('snapshots'), snapshots(stats));
   fill(byId('recovery'), recovery(stats.recovery, stats.journal));
 });
+
+/** What the resident memory holds, with the share of each part. */
+function memory({ posts_bytes: posts, sources_bytes: sources, inboxes_bytes: inboxes, reposts_bytes: reposts, resident_bytes: resident }) {
+  const known = [
+    ['Posts', posts],
+    ['Users and follows', sources],
+    ['Inboxes', inboxes],
+    ['Reposts', reposts],
+  ];
+  const sum = known.reduce((total, [, value]) => total + value, 0);
+  const all = resident ? [...known, ['All else', Math.max(0, resident - sum)], ['Resident memory', resident]] : known;
+  const share = (value) => (resident ? `${((100 * value) / resident).toFixed(value && value < resident / 100 ? 2 : 0)} %` : '–');
+  return table('memory-title', ['Part', '#Bytes', '#Share'], all.map(([name, value]) => [name, bytes(value), share(value)]));
+}
 
 function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, users, edges, posts, archive_read_failures: failures, erasures, user_crashes: crashes }) {
   return [
@@ -46,8 +61,11 @@ function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, us
 
 function backups({ backups: made, journal }) {
   if (!made) {
-    const why = journal ? 'None are made: `--backup-to` names a place for them.' : 'This server keeps no data on disk.';
-    return [element('p', { class: journal ? 'note warning' : 'hint' }, why.replaceAll('`', ''))];
+    if (!journal) return [element('p', { class: 'hint' }, 'This server keeps no data on disk.')];
+    return [
+      element('p', { class: 'note warning' }, 'None are made: --backup-to names a place for them.'),
+      element('p', { class: 'hint' }, 'For example ', element('code', {}, 'tidewire serve --backup-to file:///backup/tidewire'), '. The file ', element('code', {}, 'docs/backup.md'), ' of the repository describes backups and how to restore them.'),
+    ];
   }
   const range = made.restorable_from === null ? 'nothing yet' : `${moment(made.restorable_from)} to ${moment(made.restorable_to)}`;
   const pairs = [
