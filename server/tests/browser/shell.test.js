@@ -268,3 +268,44 @@ test('the search finds a reader whose id is a number, and a colon in a name make
   await page.getByRole('link', { name: 'did:plc:abc' }).click();
   await page.waitForURL((url) => url.searchParams.get('user') === 'did:plc:abc');
 });
+
+test('a server without keys says so where one is typed, and the panel closes', async () => {
+  await visit('live');
+  await isRunning();
+  const panel = page.locator('#sign-in');
+  await page.getByRole('button', { name: 'Key…' }).click();
+  await panel.getByText('This server asks for no key').waitFor();
+  await page.getByLabel('Key or token').fill('nonsense');
+  await page.getByRole('button', { name: 'Use this key' }).click();
+  await panel.getByText('This server asks for no key').waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('tidewire-credential')), null);
+  await panel.getByRole('button', { name: 'Close' }).click();
+  assert.equal(await panel.isVisible(), false);
+  assert.equal(await focused(), 'Key…');
+});
+
+test('a page stays while the server does not answer', async () => {
+  await visit('live');
+  await isRunning();
+  await page.route('**/v1/stats', (route) => route.abort());
+  await page.locator('#server', { hasText: /^The server does not answer/ }).waitFor({ timeout: STEP_MAX_MS });
+  await page.locator('.rail').getByRole('link', { name: 'Changes' }).click();
+  await page.locator('#server', { hasText: 'The server does not answer; this page stays until it does' }).waitFor();
+  assert.equal(page.url(), `${server.origin}/console/live`);
+  await page.unrouteAll();
+  await isRunning();
+  await page.locator('.rail').getByRole('link', { name: 'Changes' }).click();
+  await page.waitForURL(`${server.origin}/console/changes`);
+  browser.complaints = browser.complaints.filter((text) => !/net::ERR_/.test(text));
+});
+
+test('what is wider than the screen has a shadow at its edge', async () => {
+  await page.setViewportSize({ width: 390, height: 800 });
+  await visit('keys');
+  await page.locator('#admission .scroll').waitFor({ timeout: STEP_MAX_MS });
+  for (const box of ['.rail', '#admission .scroll']) {
+    const [inside, outside, image] = await page.locator(box).evaluate((node) => [node.scrollWidth, node.clientWidth, getComputedStyle(node).backgroundImage]);
+    assert.ok(inside > outside && image.includes('gradient'), `${box}: ${inside} ${outside} ${image}`);
+  }
+  await page.setViewportSize({ width: 1440, height: 900 });
+});

@@ -1,6 +1,6 @@
 // What all pages have: the rail, the state of the server, the sign-in panel, the search, the dialog to publish, the footer.
 
-import { credential, useCredential } from './api.js';
+import { ask, credential, useCredential } from './api.js';
 import { byId } from './dom.js';
 import { DENIED, Poll, isPaused, pause, wakeAll } from './poll.js';
 import { preparePublishing } from './publish.js';
@@ -19,6 +19,8 @@ const DENIALS = {
 };
 
 let lostAt = null;
+/** Whether there is no answer at all: then a link would lead to an error page of the browser. */
+let isSilent = false;
 let show = null;
 let lose = null;
 let newest = null;
@@ -52,6 +54,7 @@ const server = new Poll(
     try {
       const { json: stats, headers } = await readStats();
       lostAt = null;
+      isSilent = false;
       newest = [stats, headers];
       say(`Running for ${duration(stats.uptime_seconds)}`, 'good');
       const node = headers.get('Tidewire-Node');
@@ -89,6 +92,7 @@ function setDenied(isDenied) {
 function sayLost({ status, code, message }) {
   lostAt ??= new Date();
   const what = !status ? 'The server does not answer' : code === 'recovering' ? 'The server is starting' : message.replace(/\.$/, '');
+  isSilent = !status;
   lose?.(what);
   say(`${what}, since ${clock(lostAt)}`, 'bad', what);
 }
@@ -110,6 +114,8 @@ function openSignIn(text, isWrong = false) {
   byId('sign-in-text').classList.toggle('error', isWrong);
   byId('credential').setAttribute('aria-invalid', String(isWrong));
   byId('forget').hidden = credential() === '';
+  // Without a key there is nothing to go back to where the server asks for one.
+  byId('sign-in-close').hidden = byId('page').hidden;
   panel.hidden = false;
   byId('access').setAttribute('aria-expanded', 'true');
 }
@@ -124,9 +130,19 @@ function prepareSignIn() {
     if (!byId('sign-in').hidden && !byId('page').hidden) return closeSignIn();
     openSignIn(credential() ? 'Requests are sent with a key.' : 'Requests are sent without a key.');
     byId('credential').focus();
+    sayKeyless();
   });
-  byId('sign-in').querySelector('form').addEventListener('submit', (event) => {
+  const close = () => {
+    closeSignIn();
+    byId('access').focus();
+  };
+  byId('sign-in-close').addEventListener('click', close);
+  byId('sign-in').addEventListener('keydown', ({ key }) => {
+    if (key === 'Escape' && !byId('page').hidden) close();
+  });
+  byId('sign-in').querySelector('form').addEventListener('submit', async (event) => {
     event.preventDefault();
+    if (await sayKeyless()) return;
     useCredential(byId('credential').value.trim());
     location.reload();
   });
@@ -136,7 +152,27 @@ function prepareSignIn() {
   });
 }
 
+/** Says so if the server asks for no key: then any text would seem to be one. */
+async function sayKeyless() {
+  const isKeyless = await ask('GET', '/v1/operations').then(({ json }) => json.keys === null, () => false);
+  if (isKeyless) byId('sign-in-text').textContent = 'This server asks for no key: it has no access file, and takes requests with any key and without one.';
+  return isKeyless;
+}
+
+/** Keeps the page while there is no server that could answer with another one. */
+function keepWhileSilent(event) {
+  const link = event.target.closest?.('a[href]');
+  const isElsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || link?.target;
+  if (!isSilent || !link || link.origin !== location.origin || isElsewhere) return;
+  if (link.hash && link.pathname === location.pathname && link.search === location.search) return;
+  event.preventDefault();
+  const text = 'The server does not answer; this page stays until it does';
+  say(text, 'bad', text);
+  refreshStats();
+}
+
 function prepareRail() {
+  document.addEventListener('click', keepWhileSilent);
   for (const link of document.querySelectorAll('.rail a')) {
     if (link.pathname !== location.pathname) continue;
     link.setAttribute('aria-current', 'page');
