@@ -120,8 +120,9 @@ fn introduce(world: &DemoWorld, listen: SocketAddr, has_keys: bool) {
 The console: http://{listen}{OVERVIEW}
 A reader with much to show: http://{listen}/console/readers?user={reader}
 
-It is a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity, whose posts are pulled; a third
-of the people never read, so nothing is pushed to them; about once a minute many repost the same post. Two commands to try:
+It is a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity, whose posts are pulled: here above
+{CELEBRITY_FOLLOWERS} followers, with `tidewire serve` above 10,000. A third of the people never read, so nothing is pushed to them; about
+once a minute many repost the same post. Two commands to try:
 
   curl{key} 'http://{listen}/v1/users/{reader}/feed?limit=3'
   curl{key} -X POST http://{listen}/v1/posts -H 'Content-Type: application/json' \\
