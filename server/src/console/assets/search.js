@@ -1,6 +1,7 @@
 // The search at the top of each page: readers by the beginning of their names, posts by their numbers.
 
 import { ask } from './api.js';
+import { DENIED } from './poll.js';
 import { byId, element, say } from './dom.js';
 import { ago, count, plural } from './words.js';
 
@@ -9,8 +10,11 @@ const SUGGESTED = 8;
 const RECENT = 'tidewire-recent-readers';
 const RECENT_MAX = 8;
 
-/** The sources whose ids begin so: those awake first, then those with most followers. */
-export async function sourcesBy(prefix, limit = SUGGESTED, kind = 'user') {
+/** The kind of source that has this id, or will have it once the id is typed in full. */
+const kindOf = (id) => /^(tag|topic):/.exec(id)?.[1] ?? 'user';
+
+/** The sources whose ids begin so: the one with this id first, then those awake, then those with most followers. */
+export async function sourcesBy(prefix, limit = SUGGESTED, kind = kindOf(prefix)) {
   const query = new URLSearchParams({ prefix, limit, kind });
   const { json } = await ask('GET', `/v1/sources?${query}`);
   return json.items;
@@ -27,7 +31,7 @@ export const readerUrl = (user, part = '') => `/console/readers?${new URLSearchP
 export const postUrl = (id) => `/console/posts?${new URLSearchParams({ post: id })}`;
 
 /** Whether a source is a user, and no tag or topic. */
-export const isUser = (id) => !/^(tag|topic):/.test(id);
+export const isUser = (id) => kindOf(id) === 'user';
 
 /** The readers that were looked at in this tab, the last first. */
 export const recentReaders = () => JSON.parse(sessionStorage.getItem(RECENT) ?? '[]');
@@ -45,14 +49,32 @@ export function prepareSearch() {
   const input = byId('searched');
   const show = (user) => location.assign(readerUrl(user));
   const picker = new Picker(input, byId('suggestions'), byId('search-note'), show);
-  byId('search').addEventListener('submit', (event) => {
+  byId('search').addEventListener('submit', async (event) => {
     event.preventDefault();
     const text = input.value.trim();
-    // A user may have a number as its id.
-    if (isPost(text) && !picker.suggests(text)) location.assign(postUrl(text));
-    else if (text) show(text);
+    if (!text) return picker.close();
+    const found = await picker.find(text);
+    if (!found) return;
+    const exact = found.sources.find(({ id }) => id === text);
+    // A user may have a number as its id. Whoever may not search may have a feed all the same.
+    if (exact || found.isDenied) show(text);
+    else if (isPost(text)) location.assign(postUrl(text));
+    else if (found.sources.length) show(found.sources[0].id);
+    else return picker.sayNobody(text);
     picker.close();
   });
+}
+
+/** What is said where no name begins with what was typed. */
+function nothingFound(prefix) {
+  if (isPost(prefix)) return `No name begins with “${prefix}”. Enter shows post ${prefix}.`;
+  return prefix ? `No name begins with “${prefix}”. The search does not look inside names.` : 'There is no reader yet.';
+}
+
+/** What is said above the suggestions. */
+function headOf(prefix) {
+  if (!prefix) return 'Readers who are awake';
+  return `Names that begin with “${prefix}”${isPost(prefix) ? `; Enter shows post ${prefix} if none is the same` : ''}`;
 }
 
 /** An editable combobox with a list of what exists. */
@@ -76,18 +98,35 @@ class Picker {
     input.addEventListener('input', () => this.#askSoon(WAIT_MS));
     input.addEventListener('click', () => this.#askSoon(0));
     input.addEventListener('keydown', (event) => this.#pressed(event));
-    input.addEventListener('blur', () => this.close());
+    const left = ({ relatedTarget }) => relatedTarget !== input && !status.contains(relatedTarget) && this.close();
+    input.addEventListener('blur', left);
+    status.addEventListener('focusout', left);
     // The input keeps the focus.
-    list.addEventListener('pointerdown', (event) => event.preventDefault());
+    for (const box of [list, status]) box.addEventListener('pointerdown', (event) => event.preventDefault());
     list.addEventListener('click', (event) => {
       const option = event.target.closest('[role=option]');
       if (option) this.#take(option);
     });
   }
 
-  /** Whether this is one of the suggestions that are shown. */
-  suggests(id) {
-    return !this.#list.hidden && [...this.#list.children].some((option) => option.dataset.id === id);
+  /** Asks for sources now, whatever is shown: what was typed last may not be answered yet. Null if there is no answer, which is said. */
+  async find(prefix) {
+    clearTimeout(this.#timer);
+    const nth = ++this.#asked;
+    try {
+      const sources = await sourcesBy(prefix);
+      return nth === this.#asked ? { sources } : null;
+    } catch (refusal) {
+      if (DENIED.includes(refusal.status)) return { sources: [], isDenied: true };
+      if (nth === this.#asked) this.#show([], prefix, refusal.message);
+      return null;
+    }
+  }
+
+  /** Says that a name was not found, with a way to its page all the same: there a first follow can be made. */
+  sayNobody(id) {
+    this.#show([], id);
+    this.#status.replaceChildren(`No reader has the name “${id}”. `, element('a', { href: readerUrl(id) }, 'Open its page all the same'));
   }
 
   /** Closes the list. A question under way is answered in vain. */
@@ -108,17 +147,16 @@ class Picker {
   async #ask() {
     const nth = ++this.#asked;
     const prefix = this.#input.value.trim();
-    let [sources, wrong] = [[], isPost(prefix) ? `Enter shows post ${prefix}.` : prefix ? 'No reader begins so.' : 'There is no reader yet.'];
-    let isError = false;
+    let [sources, refused] = [[], ''];
     try {
       sources = await sourcesBy(prefix);
     } catch (refusal) {
-      [wrong, isError] = [refusal.message, true];
+      refused = refusal.message;
     }
-    if (nth === this.#asked && document.activeElement === this.#input) this.#show(sources, wrong, isError);
+    if (nth === this.#asked && document.activeElement === this.#input) this.#show(sources, prefix, refused);
   }
 
-  #show(sources, wrong, isError) {
+  #show(sources, prefix, refused = '') {
     const options = sources.map((source, nth) =>
       element(
         'li',
@@ -129,11 +167,12 @@ class Picker {
       ),
     );
     this.#list.replaceChildren(...options);
+    this.#list.dataset.head = headOf(prefix);
     this.#list.hidden = !options.length;
     this.#input.setAttribute('aria-expanded', String(options.length > 0));
     this.#activate(-1);
-    if (options.length) this.#say(options.length === 1 ? '1 reader found' : `${options.length} readers found`);
-    else this.#say(wrong, isError, true);
+    if (options.length) this.#say(`${options.length === 1 ? '1 reader found' : `${options.length} readers found`}. ${headOf(prefix)}`);
+    else this.#say(refused || nothingFound(prefix), refused !== '', true);
   }
 
   #say(text, isError = false, isSeen = false) {
