@@ -2,8 +2,8 @@
 
 import { ask, userPath } from './api.js';
 import { act, byId, element, say } from './dom.js';
-import { isUser, readerUrl } from './search.js';
-import { ago, moment } from './words.js';
+import { link } from './post.js';
+import { lasting, moment } from './words.js';
 
 const LIMIT = 20;
 
@@ -52,21 +52,22 @@ class SourceList {
   }
 }
 
-const since = (at) => element('span', { class: 'hint', title: moment(at) }, ` since ${ago(at)}`);
-const named = (id) => (!isUser(id) ? id : element('a', { href: readerUrl(id) }, id));
+/** A source, and for how long it has been in the list. */
+export const rowText = ({ id, since }) => element('span', {}, link(id), element('span', { class: 'hint', title: `since ${moment(since)}` }, ` ${lasting(since)}`));
 
 /** Shows whom a reader follows. @param {() => void} changed is called after a follow or an unfollow */
 export function prepareFollows(user, changed) {
   const note = byId('follow-note');
   const query = () => `limit=${LIMIT}${byId('only-hidden').checked ? '&hidden=true' : ''}`;
-  const row = ({ id, since: at }) => {
+  const row = (source) => {
+    const { id } = source;
     const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `Unfollow ${id}` }, 'Unfollow');
     button.addEventListener('click', async () => {
       if (!(await act(button, note, () => unfollow(id)))) return;
       update();
       byId('source').focus();
     });
-    return element('li', {}, element('span', {}, named(id), since(at)), button);
+    return element('li', {}, rowText(source), button);
   };
   const parts = { list: byId('following'), more: byId('more-following'), note };
   const list = new SourceList(() => `${userPath(user, 'following')}?${query()}`, row, parts);
@@ -97,7 +98,7 @@ export function prepareFollows(user, changed) {
 
 /** Shows who follows a reader. */
 export function prepareFollowers(user) {
-  const row = ({ id, since: at }) => element('li', {}, element('span', {}, named(id), since(at)));
+  const row = (source) => element('li', {}, rowText(source));
   const parts = { list: byId('followers'), more: byId('more-followers'), note: byId('followers-note') };
   new SourceList(() => `${userPath(user, 'followers')}?limit=${LIMIT}`, row, parts).show();
 }

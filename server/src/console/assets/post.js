@@ -11,15 +11,15 @@ const ACTIONS = [
   ['repost', 'Repost'],
   ['mark', 'Mark read'],
   ['json', 'JSON'],
-  ['hide', 'Hide'],
+  ['hide', 'Hide from all'],
   ['delete', 'Delete'],
 ];
 
 /** The actions that unfold something. */
 const FOLDING = ['explain', 'json'];
 
-/** Makes the list item of an entry. Its buttons have the action as `data-action`. */
-export function postElement({ post, reposts, via }) {
+/** Makes the list item of an entry. Its buttons have the action as `data-action`; a post outside a feed has none. */
+export function postElement({ post, reposts, via }, hasActions = true) {
   const reposted = reposts.map(({ user, at }) => element('p', { class: 'hint' }, link(user), ' reposted ', time(at)));
   const answers = post.reply_to ? [element('p', { class: 'hint' }, 'answers ', postLink(post.reply_to))] : [];
   return element(
@@ -33,14 +33,13 @@ export function postElement({ post, reposts, via }) {
       ...answers,
       bodyElement(post.body),
       labels(post),
-      element('p', { class: 'hint' }, postLink(post.id), via.length ? ` by way of ${via.join(', ')}` : ''),
-      buttons(post),
-      element('p', { class: 'note', role: 'status' }),
-      element('div', { class: 'why', hidden: true }),
-      element('div', { class: 'raw', hidden: true }),
+      element('p', { class: 'hint' }, postLink(post.id), ...ways(via)),
+      ...(hasActions ? [buttons(post), element('p', { class: 'note', role: 'status' }), element('div', { class: 'why', hidden: true }), element('div', { class: 'raw', hidden: true })] : []),
     ),
   );
 }
+
+const ways = (via) => via.flatMap((source, nth) => [nth ? ', ' : ' by way of ', link(source)]);
 
 /** Writes the times of posts anew, as time has passed. */
 export function refreshTimes(root) {
@@ -50,14 +49,14 @@ export function refreshTimes(root) {
 /** A time, as how long ago it is. */
 export const time = (at) => element('time', { datetime: at, title: moment(at) }, ago(at));
 
-/** A link to the feed of a user. */
-export const link = (user) => element('a', { href: readerUrl(user) }, user);
+/** A link to the page of a user, a tag or a topic. */
+export const link = (source, text = source) => element('a', { href: readerUrl(source) }, text);
 
 /** A link to a source: a user has a feed, a tag or a topic only followers. */
 export const sourceLink = (id) => (isUser(id) ? link(id) : element('a', { href: readerUrl(id, 'followers') }, id));
 
 /** A link to a post. */
-export const postLink = (id) => element('a', { href: postUrl(id) }, `post ${id}`);
+export const postLink = (id, text = `post ${id}`) => element('a', { href: postUrl(id) }, text);
 
 /** Who published it and when. */
 export function heading(post) {
@@ -84,7 +83,7 @@ export function rawElement(item) {
 
 /** The tags and the topic of a post; null if it has none. */
 export function labels({ tags = [], topic }) {
-  const named = [...tags.map((tag) => `#${tag}`), ...(topic ? [`topic ${topic}`] : [])];
+  const named = [...tags.map((tag) => link(`tag:${tag}`, `#${tag}`)), ...(topic ? [link(`topic:${topic}`, `topic ${topic}`)] : [])];
   if (!named.length) return null;
   return element('ul', { class: 'chips', 'aria-label': 'Tags' }, ...named.map((name) => element('li', { class: 'chip' }, name)));
 }

@@ -2,6 +2,8 @@
 
 import { ask, userPath } from './api.js';
 import { act, confirmed, element, facts, saved } from './dom.js';
+import { rowText } from './follows.js';
+import { postLink } from './post.js';
 import { fill } from './table.js';
 import { ago, count, moment } from './words.js';
 
@@ -42,12 +44,13 @@ class Preference {
   async #sources(part, [add, remove], pathOf, listPath = userPath(this.#user, part), reload = () => this.load()) {
     const { json } = await ask('GET', `${listPath}?limit=${LIMIT}`);
     const note = element('p', { class: 'note', role: 'status' });
-    const row = ({ id, since }) => {
+    const row = (source) => {
+      const { id } = source;
       const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `${remove} ${id}` }, remove);
       button.addEventListener('click', async () => {
         if (await act(button, note, () => ask('DELETE', pathOf(id)).then(() => ''))) await reload();
       });
-      return element('li', {}, element('span', {}, id, element('span', { class: 'hint', title: moment(since) }, ` since ${ago(since)}`)), button);
+      return element('li', {}, rowText(source), button);
     };
     const rows = json.items.length ? json.items.map(row) : [element('li', { class: 'hint' }, 'None.')];
     if (json.next) rows.push(element('li', { class: 'hint' }, 'The API has the others.'));
@@ -139,12 +142,26 @@ class Preference {
       }),
     );
     return [
-      element('dl', { class: 'facts' }, ...facts([['Unread', unread], ['Read up to', json.cursor ?? 'nothing yet']])),
+      element('dl', { class: 'facts' }, ...facts([['Unread', unread], ['Read up to', json.cursor ? placeOf(json.cursor) : 'nothing yet']])),
       element('p', { class: 'actions' }, button),
       note,
       element('p', { class: 'hint' }, '“Mark read” at a post of the feed sets it to that post.'),
     ];
   }
+}
+
+// The alphabet of cursors, in the order of its bytes.
+const ALPHABET = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz';
+
+/** The post that a cursor stands at, and its time. A cursor has them for itself, so this holds of a deleted post as well. */
+function placeOf(cursor) {
+  // What follows a dot is for reading on, and says nothing of the place.
+  const [text] = cursor.split('.');
+  const bits = [...text].reduce((all, letter) => all * 64n + BigInt(ALPHABET.indexOf(letter)), 0n) >> 2n;
+  const [kind, time, post] = [bits >> 128n, ((bits >> 64n) & (2n ** 64n - 1n)) - 2n ** 63n, bits & (2n ** 64n - 1n)];
+  if (text.length !== 23 || kind !== 1n) return `the post with the cursor ${cursor}`;
+  const at = new Date(Number(time / 1000n)).toISOString();
+  return element('span', {}, postLink(String(post)), element('span', { class: 'hint', title: moment(at) }, ` published ${ago(at)}`));
 }
 
 const REPLIES = { followed: 'to whom the reader follows', all: 'all', none: 'none' };

@@ -73,6 +73,9 @@ export function ago(time, now = Date.now()) {
   return seconds < 0 ? `in ${duration(-seconds)}` : `${duration(seconds)} ago`;
 }
 
+/** How long something has been so: for 34 s, for 3 h */
+export const lasting = (since, now = Date.now()) => `for ${duration((now - Date.parse(since)) / 1000)}`;
+
 /** A time in full, as people here write it. */
 export function moment(time) {
   const date = new Date(time);
