@@ -2,6 +2,7 @@
 
 import { ask } from './api.js';
 import { act, byId, say } from './dom.js';
+import { postLink } from './post.js';
 
 /** Makes the dialog work. */
 export function preparePublishing() {
@@ -12,6 +13,7 @@ export function preparePublishing() {
     event.preventDefault();
     publish(form);
   });
+  form.elements.tags.addEventListener('input', () => sayTags(form));
   form.elements.text.addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
@@ -27,18 +29,29 @@ export function openPublishing(post) {
   elements.text.focus();
 }
 
-function publish(form) {
+/** The tags that are meant: without their signs, and one for each word. */
+const tagsIn = (text) => text.split(/[\s,#]+/).filter(Boolean);
+
+/** Shows the tags as they are sent, as a word more or less is not seen in the text. */
+function sayTags(form) {
+  const named = tagsIn(form.elements.tags.value);
+  byId('tags-sent').textContent = named.length ? `Sent as ${named.length === 1 ? '1 tag' : `${named.length} tags`}: ${named.join(', ')}` : '';
+}
+
+async function publish(form) {
   const { author, text, tags, reply_to: answered, repost_of: reposted } = form.elements;
-  return act(form, byId('publish-note'), async () => {
+  const note = byId('publish-note');
+  let published;
+  const send = async () => {
     const post = { author: author.value.trim(), body: text.value ? { text: text.value } : {} };
-    const named = tags.value.split(/[\s,#]+/).filter(Boolean);
+    const named = tagsIn(tags.value);
     if (named.length) post.tags = named;
     if (answered.value) post.reply_to = answered.value;
     if (reposted.value) post.repost_of = reposted.value;
     if (!text.value && !reposted.value) throw new Error('Write something first.');
-    const { json } = await ask('POST', '/v1/posts', post);
+    published = (await ask('POST', '/v1/posts', post)).json;
     text.value = answered.value = reposted.value = '';
     text.focus();
-    return `Published as post ${json.id}.`;
-  });
+  };
+  if (await act(form, note, send)) note.replaceChildren('Published as ', postLink(published.id), '.');
 }
