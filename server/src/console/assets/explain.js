@@ -20,18 +20,25 @@ export async function explanation(user, post, again) {
   if (blockers.length) parts.push(...list('What hides it:', blockers.map((one) => blocker(one, user))));
   if (!reasons.length && !blockers.length) parts.push(element('p', {}, 'Nothing brings it.'));
   if (route(way)) parts.push(element('p', { class: 'hint' }, route(way)));
-  if (blockers.some(({ kind, post: id }) => kind === 'hidden' && id === post)) parts.push(...unhide(post, again));
+  for (const one of blockers) parts.push(...wayOut(one, user, post, again));
   return element('div', { class: 'explanation' }, ...parts);
 }
 
 const list = (title, lines) => [element('p', {}, title), element('ul', {}, ...lines.map((line) => element('li', {}, line)))];
 
-function unhide(post, again) {
+/** A button that takes away what hides the post, where the operator or the reader has put it there. */
+function wayOut({ kind, post: id, source }, user, post, again) {
+  if (kind === 'hidden' && id === post) return undo(`Unhide post ${post}`, () => ask('PATCH', `/v1/posts/${post}`, { hidden: false }), () => again(post));
+  if (kind === 'muted') return undo(`Unmute ${source}`, () => ask('DELETE', userPath(user, 'mutes', source)), () => again(post));
+  if (kind === 'blocked') return undo(`Unblock ${source}`, () => ask('DELETE', userPath(user, 'blocks', source)), () => again(post));
+  return [];
+}
+
+function undo(text, request, done) {
   const note = element('p', { class: 'note', role: 'status' });
-  const button = element('button', { type: 'button' }, `Unhide post ${post}`);
+  const button = element('button', { type: 'button' }, text);
   button.addEventListener('click', async () => {
-    const show = () => ask('PATCH', `/v1/posts/${post}`, { hidden: false }).then(() => '');
-    if (await act(button, note, show)) again(post);
+    if (await act(button, note, () => request().then(() => ''))) done();
   });
   return [element('p', {}, button), note];
 }
