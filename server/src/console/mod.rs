@@ -93,6 +93,7 @@ pub const ASSETS: &[Asset] = &[
     asset!("/console/readers.js", JAVASCRIPT, "readers.js"),
     asset!("/console/search.js", JAVASCRIPT, "search.js"),
     asset!("/console/shell.js", JAVASCRIPT, "shell.js"),
+    asset!("/console/source_posts.js", JAVASCRIPT, "source_posts.js"),
     asset!("/console/stats.js", JAVASCRIPT, "stats.js"),
     asset!("/console/storage.js", JAVASCRIPT, "storage.js"),
     asset!("/console/table.js", JAVASCRIPT, "table.js"),

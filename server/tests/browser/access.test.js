@@ -64,6 +64,8 @@ const state = (text) => page.locator('#server', { hasText: text }).waitFor({ tim
 const isRunning = () => state(/^Running/);
 const panel = () => page.locator('#sign-in');
 const isFeedShown = async () => {
+  await page.locator('#feed-state:visible, #read-feed:visible').waitFor({ timeout: STEP_MAX_MS });
+  if (await page.locator('#read-feed').isVisible()) await page.locator('#read-feed').click();
   await page.locator('#feed-state', { hasText: /^Live$/ }).waitFor({ timeout: STEP_MAX_MS });
   await page.locator('#posts .text', { hasText: 'for those who may' }).waitFor({ timeout: STEP_MAX_MS });
 };

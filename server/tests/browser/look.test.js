@@ -71,8 +71,21 @@ test('no reader, and the search', async () => {
   await page.keyboard.press('ArrowDown');
   await isFine('search', false);
   await page.getByRole('combobox', { name: 'Search' }).fill('nobody-begins-so');
-  await page.locator('#search-note', { hasText: 'No reader begins so.' }).waitFor();
+  await page.locator('#search-note', { hasText: 'No name begins with' }).waitFor();
   await isFine('search-none', false);
+});
+
+test('a reader who sleeps, one whom nobody knows, and a tag', async () => {
+  await visit('readers?user=reader-39');
+  await page.getByRole('button', { name: 'Read this feed' }).waitFor();
+  await isFine('reader-asleep');
+  await visit('readers?user=nobody-at-all');
+  await page.getByRole('button', { name: 'Read this feed' }).waitFor();
+  await isFine('reader-unknown');
+  await browser.forgive(/status of 404/, 1);
+  await visit('readers?user=tag:tea');
+  await page.locator('#posts > li').first().waitFor();
+  await isFine('tag');
 });
 
 test('the feed of a reader', async () => {
@@ -87,9 +100,13 @@ test('the feed of a reader', async () => {
   await page.getByLabel('Why is a post missing?').fill('123456789');
   await page.keyboard.press('Enter');
   await page.locator('#explanation .verdict').waitFor();
+  await entry('harbour').getByRole('button', { name: 'Why?' }).focus();
+  await server.publish('bob', 'this one waits');
+  await page.getByRole('button', { name: '1 new post' }).waitFor();
   await isFine('reader-feed');
   await page.getByRole('button', { name: 'Unhide post' }).click();
   await page.getByRole('button', { name: 'Publish…' }).click();
+  await page.getByRole('textbox', { name: 'Tags' }).fill('#tea, New Things');
   await isFine('publish', false);
 });
 

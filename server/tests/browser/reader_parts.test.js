@@ -175,7 +175,8 @@ test('rules show what the server has, and the last choice is saved', async () =>
 
 test('the marker says what is unread, and all is marked as read', async () => {
   await server.follow('max', 'nan');
-  for (const text of ['first', 'second']) await server.publish('nan', text);
+  await server.publish('nan', 'first');
+  const { id } = await server.publish('nan', 'second');
   await openPart('max', 'marker');
   const unread = (text) => part('marker').locator('dd').first().getByText(text, { exact: true });
   await unread('2').waitFor();
@@ -183,6 +184,9 @@ test('the marker says what is unread, and all is marked as read', async () => {
   await part('marker').getByRole('button', { name: 'Mark all as read' }).click();
   await unread('0').waitFor();
   assert.equal(await focused(), 'Mark all as read');
+  const place = part('marker').locator('dd').nth(1);
+  assert.match(await place.innerText(), new RegExp(`^post ${id} published (just now|\\d+ s ago)$`));
+  assert.equal(await place.getByRole('link').getAttribute('href'), `/console/posts?post=${id}`);
   await openFeed('max');
   await entry('second').getByText('Read up to here').waitFor();
 });
@@ -230,4 +234,28 @@ test('tokens are revoked, and a user is erased, only once the name is typed', as
   assert.equal(await dialog().getByRole('button', { name: 'Rebuild' }).isDisabled(), false);
   await dialog().getByRole('button', { name: 'Cancel' }).click();
   assert.deepEqual(await server.texts('hal'), []);
+});
+
+test('the sources of a reader are links, with how long each is there', async () => {
+  await server.follow('ike', 'joy', 'tag:tea');
+  await server.ask('PUT', '/v1/users/ike/mutes/ken');
+  await server.ask('PUT', '/v1/users/ike/blocks/len');
+  await server.ask('PUT', '/v1/users/ike/lists/near/members/joy');
+  const row = async (place, name) => {
+    const link = place.getByRole('link', { name, exact: true });
+    assert.equal(await link.getAttribute('href'), `/console/readers?user=${encodeURIComponent(name)}`);
+    assert.match(await link.locator('xpath=..').innerText(), /^\S+ for \d+ (s|min)$/);
+  };
+  await openPart('ike', 'follows');
+  await row(part('follows'), 'joy');
+  await row(part('follows'), 'tag:tea');
+  await openPart('ike', 'mutes');
+  await row(part('mutes'), 'ken');
+  await row(part('mutes'), 'len');
+  const gap = (box) => box.evaluate((list) => list.getBoundingClientRect().top - list.parentElement.querySelector('form').getBoundingClientRect().bottom);
+  assert.ok((await gap(part('mutes').locator('.rows').first())) >= 8, 'rows do not touch the form');
+  await openPart('ike', 'lists');
+  await part('lists').getByText('near (1)').click();
+  await row(part('lists').locator('details'), 'joy');
+  assert.ok((await gap(part('lists').locator('details .rows'))) >= 8);
 });

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { browser, page, server } from './open_console.js';
-import { STEP_MAX_MS, entry, focused, held, openFeed, shows, until, visit } from './steps.js';
+import { STEP_MAX_MS, entry, focused, held, isLive, openFeed, readFeed, requests, shows, until, visit } from './steps.js';
 
 test('without a reader there is a choice, with those that were looked at lately', async () => {
   await server.follow('ada', 'bob');
@@ -46,6 +46,7 @@ test('an entry is shown as the JSON that the server sends, and copied', async ()
   await entry('raw').getByRole('button', { name: 'Copied' }).waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), shown);
   await server.publish('kay', 'another');
+  await page.getByRole('button', { name: '1 new post' }).click();
   await entry('another').waitFor();
   assert.equal(await entry('raw').locator('.raw').isVisible(), true, 'it stays open while the feed goes on');
   await button.click();
@@ -75,10 +76,12 @@ test('what is deleted goes, and what is edited reads anew', async () => {
 
 test('what is hidden goes, and comes back', async () => {
   await server.follow('fay', 'gil');
-  await server.publish('gil', 'look');
+  const { id } = await server.publish('gil', 'look');
   await openFeed('fay');
-  await entry('look').getByRole('button', { name: 'Hide' }).click();
+  await entry('look').getByRole('button', { name: 'Hide from all' }).click();
   await shows([]);
+  await page.getByRole('heading', { name: 'Hidden from all readers' }).waitFor();
+  assert.equal(await page.locator('#hidden-posts a').getAttribute('href'), `/console/posts?post=${id}`);
   await page.getByRole('button', { name: 'Unhide post' }).click();
   await shows(['look']);
   assert.equal(await page.locator('#hidden-posts').isVisible(), false);
@@ -159,9 +162,15 @@ test('the focus stays at the same button of the same entry while the feed goes o
   const name = await focused();
   const { items } = await server.ask('GET', '/v1/users/lea/feed');
   await server.ask('PATCH', `/v1/posts/${items[1].post.id}`, { body: { text: 'line 1, edited' } });
-  await server.publish('moe', 'line 3');
-  await shows(['line 3', 'line 2', 'line 1, edited', 'line 0']);
+  await shows(['line 2', 'line 1, edited', 'line 0']);
   assert.equal(await focused(), name);
+  await server.publish('moe', 'line 3');
+  await page.getByRole('button', { name: '1 new post' }).waitFor();
+  await shows(['line 2', 'line 1, edited', 'line 0']);
+  assert.equal(await focused(), name);
+  await page.getByRole('button', { name: '1 new post' }).press('Enter');
+  await shows(['line 3', 'line 2', 'line 1, edited', 'line 0']);
+  assert.match(await focused(), /^Why\? Post \d+ by moe$/, 'the keyboard goes on at what came');
 });
 
 test('a post is text, whatever is in it', async () => {
@@ -211,6 +220,7 @@ test('why a post is in the feed is said below it, and the place is kept', async 
   await entry('line 7.').getByRole('button', { name: 'Why?' }).click();
   await entry('line 7.').getByText('tim follows uwe.').waitFor();
   await server.publish('uwe', 'line 15.');
+  await page.getByRole('button', { name: '1 new post' }).click();
   await entry('line 15.').waitFor();
   assert.equal(await page.locator('#posts .why:visible').count(), 2, 'both stay open while the feed goes on');
   await button.click();
@@ -259,6 +269,143 @@ test('figures of the reader are above each part', async () => {
   await until(async () => (await about.innerText()).includes('Follows\n2'), 'whom the reader follows');
   assert.match(await about.innerText(), /Followers\n1\nPosts\n1\nPosts are\npushed\nInbox is\n(kept|asleep)\nLast read\n/);
   await visit('readers?user=nobody-knows&part=rules');
-  await page.locator('#about-note', { hasText: 'This user is not known yet.' }).waitFor();
+  await page.locator('#about-note', { hasText: 'Nobody is called nobody-knows: no posts, no follows, never read.' }).waitFor();
   await browser.forgive(/status of 404/, 1);
+});
+
+test('to look at a reader who sleeps changes nothing, until the feed is read', async () => {
+  await server.follow('old', 'pal');
+  await server.publish('pal', 'meanwhile');
+  const { asked, end } = requests();
+  await visit('readers?user=old');
+  await page.getByText('old has never read this feed.').waitFor();
+  await page.getByText('Reading wakes the reader').waitFor();
+  await page.waitForLoadState('networkidle');
+  end();
+  assert.deepEqual(asked.filter((path) => /feed|events|live/.test(path) && !/\.js$/.test(path)), []);
+  const { active, last_seen: seen } = await server.ask('GET', '/v1/users/old');
+  assert.deepEqual([active, seen], [false, null]);
+  assert.match(await page.locator('#about').innerText(), /Inbox is\nasleep\nLast read\nnever/);
+  assert.equal(await page.locator('#feed-state').isVisible(), false);
+  await page.getByRole('button', { name: 'Read this feed' }).click();
+  await isLive();
+  await shows(['meanwhile']);
+  assert.equal(await page.getByRole('button', { name: 'Read this feed' }).isVisible(), false);
+  await until(async () => /Last read\njust now/.test(await page.locator('#about').innerText()), 'the reader was read now');
+  await page.reload();
+  await isLive();
+  await shows(['meanwhile']);
+});
+
+test('a name that nobody has is called that, and is not made by looking at it', async () => {
+  await visit('readers?user=no-such-name');
+  await page.getByText('Nobody is called no-such-name: no posts, no follows, never read.').waitFor();
+  await page.getByRole('button', { name: 'Read this feed' }).waitFor();
+  await page.waitForLoadState('networkidle');
+  assert.deepEqual((await server.ask('GET', '/v1/sources?prefix=no-such-name')).items, []);
+  await visit('readers');
+  assert.doesNotMatch(await page.locator('#recent').innerText(), /no-such-name/);
+  await browser.forgive(/status of 404/, 1);
+});
+
+test('a tag shows its posts, without a connection and without what only readers have', async () => {
+  await server.follow('ton', 'tag:steam');
+  for (let nth = 0; nth < 25; nth++) await server.publish('ulf', `steam ${nth}.`, { tags: ['steam'], topic: 'kettles' });
+  const sockets = [];
+  const note = (socket) => sockets.push(socket.url());
+  page.on('websocket', note);
+  await visit('readers?user=tag:steam&part=rules');
+  await page.getByRole('heading', { name: 'Posts of tag:steam' }).waitFor();
+  assert.deepEqual(await page.locator('#parts a').allInnerTexts(), ['Posts', 'Followers']);
+  await entry('steam 24.').waitFor();
+  assert.equal(await page.locator('#posts > li').count(), 20);
+  assert.match(await page.locator('#about').innerText(), /^Followers\n1\nPosts\n25\nPosts are\npushed$/);
+  await page.getByRole('button', { name: 'Load more' }).click();
+  await entry('steam 0.').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Load more' }).isVisible(), false);
+  await server.publish('ulf', 'the newest', { tags: ['steam'] });
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await entry('the newest').waitFor();
+  assert.equal(await page.locator('#feed-state, #read-feed, #explain').filter({ visible: true }).count(), 0);
+  page.off('websocket', note);
+  assert.deepEqual(sockets, []);
+  await entry('steam 24.').getByRole('link', { name: 'topic kettles' }).click();
+  await page.getByRole('heading', { name: 'Posts of topic:kettles' }).waitFor();
+  await entry('steam 24.').getByRole('link', { name: 'ulf', exact: true }).click();
+  await page.getByRole('heading', { name: 'Feed of ulf' }).waitFor();
+});
+
+test('new posts wait while the pointer is at a post, and come when it leaves or at a click', async () => {
+  await server.follow('ura', 'viv');
+  await server.publish('viv', 'first');
+  await openFeed('ura');
+  const button = entry('first').getByRole('button', { name: 'Why?' });
+  const wait = (name) => page.getByRole('button', { name, exact: true });
+  await button.hover();
+  const before = await button.boundingBox();
+  for (const text of ['second', 'third', 'fourth']) await server.publish('viv', text);
+  await wait('3 new posts').waitFor();
+  assert.deepEqual(await button.boundingBox(), before, 'nothing moves under the pointer');
+  await shows(['first']);
+  await wait('3 new posts').click();
+  await shows(['fourth', 'third', 'second', 'first']);
+  assert.equal(await page.locator('#bring').isVisible(), false);
+  await server.publish('viv', 'fifth');
+  await wait('1 new post').waitFor();
+  await page.mouse.move(0, 0);
+  await shows(['fifth', 'fourth', 'third', 'second', 'first']);
+});
+
+test('new posts wait while somebody reads further down', async () => {
+  await server.follow('wil', 'xen');
+  for (let nth = 0; nth < 20; nth++) await server.publish('xen', `line ${nth}.`);
+  await openFeed('wil');
+  const low = entry('line 3.');
+  await low.evaluate((node) => node.scrollIntoView({ behavior: 'instant' }));
+  const before = await low.boundingBox();
+  await server.publish('xen', 'line 20.');
+  const button = page.getByRole('button', { name: '1 new post', exact: true });
+  await button.waitFor();
+  assert.deepEqual(await low.boundingBox(), before);
+  const { y } = await button.boundingBox();
+  assert.ok(y >= 0 && y < 60, 'it is at the top of the window');
+  await button.click();
+  await entry('line 20.').waitFor();
+  await until(() => entry('line 20.').evaluate((node) => node.getBoundingClientRect().top >= 0), 'what came is seen');
+});
+
+test('a feed that is paused is called that', async () => {
+  await server.follow('yan', 'zac');
+  await openFeed('yan');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  assert.equal(await page.locator('#feed-state').textContent(), 'Paused');
+  await page.getByRole('button', { name: 'Go on' }).click();
+  assert.equal(await page.locator('#feed-state').textContent(), 'Live');
+});
+
+test('authors, tags and ways of a post lead to their pages', async () => {
+  await server.follow('abi', 'tag:lead');
+  const { id } = await server.publish('ben', 'with links', { tags: ['lead'] });
+  await openFeed('abi');
+  const to = (name) => entry('with links').getByRole('link', { name, exact: true }).getAttribute('href');
+  assert.deepEqual([await to('ben'), await to('#lead'), await to('tag:lead'), await to(`post ${id}`)], ['/console/readers?user=ben', '/console/readers?user=tag%3Alead', '/console/readers?user=tag%3Alead', `/console/posts?post=${id}`]);
+});
+
+test('a post of an author who is muted or blocked is shown again from its explanation', async () => {
+  await server.follow('cai', 'dee', 'eli');
+  const muted = await server.publish('dee', 'of the muted');
+  const blocked = await server.publish('eli', 'of the blocked');
+  await server.ask('PUT', '/v1/users/cai/mutes/dee');
+  await server.ask('PUT', '/v1/users/cai/blocks/eli');
+  await openFeed('cai');
+  await shows([]);
+  // A block ends the follow as well.
+  for (const [{ id }, name, said] of [[muted, 'Unmute dee', 'dee'], [blocked, 'Unblock eli', 'Nothing brings it.']]) {
+    await page.getByLabel('Why is a post missing?').fill(id);
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name }).click();
+    await page.locator('#explanation', { hasText: said }).filter({ hasNotText: 'What hides it' }).waitFor();
+  }
+  await shows(['of the muted']);
+  assert.deepEqual(await server.ask('GET', '/v1/users/cai/blocks').then(({ items }) => items), []);
 });

@@ -57,7 +57,7 @@ test('a slash leads to the search, and its suggestions to a reader, by the keybo
   const options = page.getByRole('option');
   await options.nth(1).waitFor();
   assert.equal(await searched().getAttribute('aria-expanded'), 'true');
-  assert.equal(await page.locator('#search-note').textContent(), '2 readers found');
+  assert.equal(await page.locator('#search-note').textContent(), '2 readers found. Names that begin with “mart”');
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('ArrowDown');
   const active = await searched().getAttribute('aria-activedescendant');
@@ -92,7 +92,7 @@ test('a reader that is typed in full is opened, and a number leads to the post',
   await page.getByRole('heading', { name: 'Feed of wes' }).waitFor();
   assert.equal(await page.title(), 'wes · Tidewire console');
   await searched().fill(id);
-  await page.locator('#search-note', { hasText: `Enter shows post ${id}.` }).waitFor();
+  await page.locator('#search-note', { hasText: `No name begins with “${id}”. Enter shows post ${id}.` }).waitFor();
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: `Post ${id}` }).waitFor();
   assert.equal(page.url(), `${server.origin}/console/posts?post=${id}`);
@@ -101,11 +101,38 @@ test('a reader that is typed in full is opened, and a number leads to the post',
   await page.getByRole('heading', { name: 'Feed of wes' }).waitFor();
 });
 
+test('Enter opens the name that is typed, else the first that begins so, and never one that nobody has', async () => {
+  await server.follow('hugo.ash', 'bob');
+  await visit('overview');
+  await searched().fill('hugo');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Feed of hugo.ash' }).waitFor();
+  await server.follow('hugo', 'bob');
+  await searched().fill('hugo');
+  await page.getByRole('option').nth(1).waitFor();
+  assert.equal(await page.locator('#suggestions').evaluate((list) => getComputedStyle(list, '::before').content), '"Names that begin with “hugo”"');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Feed of hugo', exact: true }).waitFor();
+  const { asked, end } = requests();
+  const url = page.url();
+  await searched().fill('hugox');
+  await page.keyboard.press('Enter');
+  await page.locator('#search-note', { hasText: 'No reader has the name “hugox”.' }).waitFor();
+  assert.equal(page.url(), url);
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'Open its page all the same');
+  end();
+  assert.deepEqual(asked.filter((request) => /^(POST|PUT|PATCH)/.test(request) || request.includes('/hugox')), []);
+  assert.deepEqual((await server.ask('GET', '/v1/sources?prefix=hugox')).items, []);
+  await page.keyboard.press('Tab');
+  assert.equal(await page.locator('#search-note').textContent(), '', 'it goes with the focus');
+});
+
 test('the search says whether there is no reader or no answer', async () => {
   await visit('overview');
   const note = page.locator('#search-note');
   await searched().fill('nobody-begins-so');
-  await note.filter({ hasText: 'No reader begins so.' }).waitFor();
+  await note.filter({ hasText: 'No name begins with “nobody-begins-so”. The search does not look inside names.' }).waitFor();
   assert.equal(await note.evaluate(({ clientHeight }) => clientHeight > 10), true, 'it is seen');
   await page.route('**/v1/sources?*', (route) => route.fulfill({ status: 503, json: { code: 'overloaded', detail: 'too much to do' } }));
   await searched().fill('nobody');
@@ -191,6 +218,8 @@ test('a page outlives its server: nothing is missing, and nothing there twice', 
 
 test('a post is published and deleted from the keyboard', async () => {
   await server.follow('pia', 'pia2');
+  // Of a reader who is awake the feed is read at once, without a button.
+  await server.texts('pia');
   await openFeed('pia');
   await page.keyboard.press('Tab');
   assert.equal(await focused(), 'Skip to the content');
@@ -238,9 +267,13 @@ test('a reply and a repost name the post that they are of, and a refusal is said
   await form.getByRole('button', { name: 'Publish' }).click();
   await form.getByText('Write something first.').waitFor();
   await form.getByLabel('Text').fill('an answer');
-  await form.getByLabel('Tags').fill('tea, rust');
+  await form.getByLabel('Tags').fill('#tea, rust New Things');
+  await form.getByText('Sent as 4 tags: tea, rust, New, Things').waitFor();
+  await form.getByLabel('Tags').fill('#tea, rust');
+  await form.getByText('Sent as 2 tags: tea, rust').waitFor();
   await form.getByRole('button', { name: 'Publish' }).click();
   await form.getByText(/^Published as post/).waitFor();
+  assert.match(await form.getByRole('link', { name: /^post \d+$/ }).getAttribute('href'), /^\/console\/posts\?post=\d+$/);
   await form.getByLabel('Author').fill('not an id');
   await form.getByLabel('Text').fill('x');
   await form.getByRole('button', { name: 'Publish' }).click();

@@ -9,6 +9,8 @@ export const STEP_MAX_MS = 30_000;
 
 /** Opens a page of the console anew. */
 export async function visit(place) {
+  // A pointer that an earlier test has left over the list holds new posts back.
+  await page.mouse.move(0, 0);
   // Also where only the query differs.
   await page.goto('about:blank');
   await page.goto(`${server.origin}/console/${place}`);
@@ -17,9 +19,17 @@ export async function visit(place) {
 /** Waits until the server is known to run. */
 export const isRunning = () => page.locator('#server', { hasText: /^Running/ }).waitFor({ timeout: STEP_MAX_MS });
 
-/** Opens the feed of a reader, and waits until it is live. */
+/** Opens the feed of a reader, whom that may wake, and waits until it is live. */
 export async function openFeed(user) {
   await visit(`readers?user=${user}`);
+  await readFeed();
+}
+
+/** Reads the feed that the page is of, and waits until it is live. */
+export async function readFeed() {
+  await page.locator('#feed-state:visible, #read-feed:visible').waitFor({ timeout: STEP_MAX_MS });
+  if (await page.locator('#read-feed').isVisible()) await page.locator('#read-feed').click();
+  await page.mouse.move(0, 0);
   await isLive();
 }
 

@@ -5,10 +5,11 @@ import { Feed } from '/tidewire.js';
 import { ask, credential, userPath } from './api.js';
 import { act, byId, confirmed, element, say } from './dom.js';
 import { explanation } from './explain.js';
-import { isPaused, onResume } from './poll.js';
-import { postElement, rawElement, refreshTimes } from './post.js';
+import { isPaused, onPause, onResume } from './poll.js';
+import { postElement, postLink, rawElement, refreshTimes } from './post.js';
 import { openPublishing } from './publish.js';
 import { refreshStats } from './shell.js';
+import { plural } from './words.js';
 
 const STATES = {
   connecting: ['Connecting…', ''],
@@ -27,37 +28,61 @@ export class FeedView {
   #shown = new Map();
   #isDue = false;
   #arrived = 0;
+  /** The newest entry that was shown: newer ones are new. */
+  #newest = '';
+  /** New posts that are not shown yet, as somebody is busy in the list. */
+  #waiting = new Set();
   /** The explanations that are open, by the post. */
   #whys = new Map();
   /** The cursor up to which the reader has read, as far as it is known. */
   #marker = null;
   #onLive;
 
-  /** @param {string} user @param {() => void} onLive is called when the feed is live again */
+  /** Nothing is read until `start`. @param {string} user @param {() => void} onLive is called when the feed is live again */
   constructor(user, onLive) {
     [this.#user, this.#onLive] = [user, onLive];
     byId('posts').addEventListener('click', (event) => this.#clicked(event));
     byId('more').addEventListener('click', () => this.#more());
+    byId('bring').addEventListener('click', (event) => this.#bringIn(event));
     byId('explain').addEventListener('submit', (event) => {
       event.preventDefault();
       this.#explainAny(event.target);
     });
-    setInterval(() => refreshTimes(byId('posts')), TIMES_EVERY_MS);
-    setInterval(() => this.#announce(), ARRIVALS_EVERY_MS);
-    onResume(() => this.#renderSoon());
-    byId('feed-state').hidden = false;
     this.#feed = new Feed({ user, token: credential() });
     this.#feed.addEventListener('change', () => this.#renderSoon());
     this.#feed.addEventListener('state', () => this.#showState());
     this.#feed.addEventListener('marker', ({ detail }) => this.#markedAt(detail));
-    this.#feed.start();
   }
 
-  #showState() {
-    const [text, how] = STATES[this.#feed.state];
+  /** Reads the feed, which wakes the reader, and stays connected. */
+  start() {
+    setInterval(() => refreshTimes(byId('posts')), TIMES_EVERY_MS);
+    setInterval(() => this.#announce(), ARRIVALS_EVERY_MS);
+    onPause(() => this.#showPill());
+    onResume(() => {
+      this.#showPill();
+      this.#renderSoon();
+    });
+    const [stream, left] = [byId('stream'), () => this.#waiting.size && this.#renderSoon()];
+    stream.addEventListener('pointerleave', left);
+    stream.addEventListener('focusout', left);
+    window.addEventListener('scroll', left, { passive: true });
+    byId('feed-state').hidden = byId('empty').hidden = false;
+    this.#feed.start();
+    this.#showPill();
+  }
+
+  /** A feed that is paused goes on being received, and is not drawn. One that has stopped has stopped. */
+  #showPill() {
+    const { state } = this.#feed;
+    const [text, how] = isPaused() && state !== 'stopped' ? ['Paused', ''] : STATES[state];
     const pill = byId('feed-state');
     pill.textContent = text;
     pill.dataset.how = how;
+  }
+
+  #showState() {
+    this.#showPill();
     if (this.#feed.state === 'live') this.#onLive();
     const { error, state } = this.#feed;
     if (error && state === 'stopped') {
@@ -84,7 +109,8 @@ export class FeedView {
     });
   }
 
-  #render() {
+  /** @param {boolean} isWanted whether new posts are shown whatever somebody is busy with */
+  #render(isWanted = false) {
     const { items } = this.#feed;
     const list = byId('posts');
     const focused = focusWithin(list);
@@ -96,13 +122,17 @@ export class FeedView {
       this.#shown.delete(id);
       this.#whys.delete(id);
     }
-    const nodes = items.map((item) => this.#nodeOf(item, wasEmpty));
+    const waiting = isWanted || !isBusy() || this.#shown.size === 0 ? [] : items.filter(({ cursor }) => cursor > this.#newest);
+    const drawn = items.slice(waiting.length);
+    const nodes = drawn.map((item) => this.#nodeOf(item, wasEmpty));
+    if (drawn.length && drawn[0].cursor > this.#newest) this.#newest = drawn[0].cursor;
+    this.#letWait(waiting);
     let next = list.firstElementChild;
     for (const node of nodes) {
       if (node === next) next = next.nextElementSibling;
       else list.insertBefore(node, next);
     }
-    this.#drawMarker(items);
+    this.#drawMarker(drawn);
     restoreFocus(list, focused);
     byId('more').hidden = !this.#feed.hasMore || items.length === 0;
     byId('empty').hidden = items.length > 0;
@@ -117,12 +147,30 @@ export class FeedView {
     node.dataset.post = id;
     if (!shown && !isFirst) {
       node.classList.add('new');
-      this.#arrived++;
+      // What has waited was counted when it came.
+      if (!this.#waiting.has(id)) this.#arrived++;
     }
     if (shown) shown.node.replaceWith(node);
     this.#shown.set(id, { item, node });
     if (this.#whys.has(id)) this.#explainAgain(id, node);
     return node;
+  }
+
+  /** Counts new posts on a button, instead of moving all others down. */
+  #letWait(items) {
+    const ids = items.map(({ post }) => post.id);
+    this.#arrived += ids.filter((id) => !this.#waiting.has(id)).length;
+    this.#waiting = new Set(ids);
+    byId('bring').hidden = ids.length === 0;
+    if (ids.length) byId('bring').textContent = plural(ids.length, 'new post');
+  }
+
+  /** Shows the posts that wait. */
+  #bringIn({ detail: clicks }) {
+    this.#render(true);
+    if (byId('posts').getBoundingClientRect().top < 0) byId('stream').scrollIntoView();
+    // The button is gone. A keyboard goes on at what it brought; a pointer, which clicks, needs no focus.
+    if (clicks === 0) byId('posts').querySelector('button')?.focus();
   }
 
   /** The line above the first entry that was read. */
@@ -216,7 +264,7 @@ export class FeedView {
   async #more() {
     const more = byId('more');
     await act(more, byId('feed-note'), async () => {
-      const before = this.#feed.items.length;
+      const before = byId('posts').children.length;
       await this.#feed.loadMore();
       this.#render();
       this.#arrived = 0;
@@ -252,13 +300,19 @@ export class FeedView {
   async #hide(item, button, node) {
     const hide = async () => {
       await ask('PATCH', `/v1/posts/${item.post.id}`, { hidden: true });
-      return 'Hidden.';
+      return 'Hidden from all readers.';
     };
     if (!(await act(button, node.querySelector('.note'), hide))) return;
     rememberHidden(item);
     // What is said of it above the feed is not true any more.
     if (byId('explained').value === item.post.id) this.#explainAny(byId('explain'));
   }
+}
+
+/** Whether somebody reads further down, or is at a post: then nothing may move. */
+function isBusy() {
+  const stream = byId('stream');
+  return stream.matches(':hover') || stream.contains(document.activeElement) || byId('posts').getBoundingClientRect().top < 0;
 }
 
 const isOfKey = ({ message, cause }) => ['invalid_token', 'token_expired', 'unauthenticated'].includes(cause?.code) || /asks for authentication/.test(message);
@@ -294,7 +348,7 @@ function rememberHidden({ post }) {
   const box = byId('hidden-posts');
   const note = element('span', { class: 'note', role: 'status' });
   const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `Unhide post ${post.id} by ${post.author}` }, 'Unhide');
-  const row = element('li', {}, element('span', {}, `Post ${post.id} by ${post.author}`), button, note);
+  const row = element('li', {}, element('span', {}, postLink(post.id, `Post ${post.id}`), ` by ${post.author}`), button, note);
   button.addEventListener('click', async () => {
     const unhide = () => ask('PATCH', `/v1/posts/${post.id}`, { hidden: false }).then(() => 'Shown again.');
     if (!(await act(button, note, unhide))) return;

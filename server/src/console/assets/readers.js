@@ -5,10 +5,11 @@ import { byId, element, facts, say } from './dom.js';
 import { prepareAdministration } from './administration.js';
 import { FeedView } from './feed.js';
 import { prepareFollowers, prepareFollows } from './follows.js';
-import { Poll } from './poll.js';
+import { DENIED, Poll } from './poll.js';
 import { preparePreference } from './preferences.js';
-import { aboutSource, noteReader, readerUrl, recentReaders, sourcesBy } from './search.js';
+import { aboutSource, isUser, noteReader, readerUrl, recentReaders, sourcesBy } from './search.js';
 import './shell.js';
+import { showPosts } from './source_posts.js';
 import { fill } from './table.js';
 import { ago, count, moment } from './words.js';
 
@@ -24,9 +25,13 @@ const PARTS = {
   administration: 'Administration',
 };
 
+/** What a tag or a topic has. It reads no feed, so it has none of what readers have. */
+const SOURCE_PARTS = { feed: 'Posts', followers: 'Followers' };
+
 const query = new URLSearchParams(location.search);
 const user = query.get('user')?.trim() ?? '';
-const part = Object.hasOwn(PARTS, query.get('part') ?? '') ? query.get('part') : 'feed';
+const parts = isUser(user) ? PARTS : SOURCE_PARTS;
+const part = Object.hasOwn(parts, query.get('part') ?? '') ? query.get('part') : 'feed';
 
 /** Offers readers, where none is chosen. */
 async function choose() {
@@ -39,52 +44,102 @@ async function choose() {
   try {
     const readers = await sourcesBy('');
     byId('suggested').replaceChildren(...readers.map((reader) => choice(reader, [element('span', { class: 'hint' }, aboutSource(reader))])));
-    if (!readers.length) byId('suggested-note').textContent = 'There is none yet. One comes with the first follow: search for a name, and follow somebody.';
+    if (!readers.length) byId('suggested-note').textContent = 'There is none yet. One comes with the first post, which “Publish…” makes, or with the first follow.';
   } catch (refusal) {
     say(byId('suggested-note'), refusal.message, true);
   }
 }
 
-/** What is known of the reader at a glance. */
-function watchAbout() {
+/** What is known of a source at a glance. None of it reads the feed. */
+function inShort({ following, followers, posts, celebrity, active, last_seen: at }) {
+  const seen = at ? element('span', { title: moment(at) }, ago(at)) : 'never';
+  const ofSource = [
+    ['Followers', count(followers)],
+    ['Posts', count(posts)],
+    ['Posts are', celebrity ? 'pulled: a celebrity' : 'pushed'],
+  ];
+  if (!isUser(user)) return ofSource;
+  return [['Follows', count(following)], ...ofSource, ['Inbox is', active ? 'kept' : 'asleep'], ['Last read', seen]];
+}
+
+const isUnknown = () => (isUser(user) ? `Nobody is called ${user}: no posts, no follows, never read.` : `Nothing is known of ${user}: no posts, no followers.`);
+
+/**
+ * Shows what is known of the reader, again and again.
+ * @param {(source: object|null) => void} known is called with what is known each time; with null if nobody has this name
+ * @param {() => void} denied is called if this key may not know it
+ */
+function watchAbout(known, denied) {
   return new Poll(
     () => EVERY_MS,
     async () => {
       try {
         const { json } = await ask('GET', userPath(user));
-        const seen = json.last_seen ? element('span', { title: moment(json.last_seen) }, ago(json.last_seen)) : 'never';
-        const known = [
-          ['Follows', count(json.following)],
-          ['Followers', count(json.followers)],
-          ['Posts', count(json.posts)],
-          ['Posts are', json.celebrity ? 'pulled: a celebrity' : 'pushed'],
-          ['Inbox is', json.active ? 'kept' : 'asleep'],
-          ['Last read', seen],
-        ];
-        fill(byId('about'), known.map((pair) => element('div', {}, ...facts([pair]))));
+        fill(byId('about'), inShort(json).map((pair) => element('div', {}, ...facts([pair]))));
         say(byId('about-note'), '');
+        noteReader(user);
+        known(json);
       } catch (refusal) {
         const isNew = refusal.status === 404;
-        say(byId('about-note'), isNew ? 'This user is not known yet.' : refusal.message, !isNew);
+        say(byId('about-note'), isNew ? isUnknown() : refusal.message, !isNew);
+        if (isNew) known(null);
+        else if (DENIED.includes(refusal.status)) denied();
         throw refusal;
       }
     },
   );
 }
 
+/** The feed, which is read at once only of readers who are awake: to read it would wake others, and change when they were last seen. */
+class FeedPart {
+  #view;
+  #isOpen = false;
+
+  /** @param {() => void} changed is called when there is something new to know of the reader */
+  constructor(changed) {
+    this.#view = new FeedView(user, changed);
+    byId('read-feed').addEventListener('click', () => {
+      this.open();
+      byId('content').focus();
+    });
+  }
+
+  /** Goes by what is known of the reader. */
+  known(source) {
+    if (this.#isOpen) return;
+    if (source?.active) return this.open();
+    byId('asleep').hidden = false;
+    const text = !source ? `${user} has no feed yet.` : source.last_seen ? `${user} is asleep, and read this feed ${ago(source.last_seen)}.` : `${user} has never read this feed.`;
+    // It is read aloud when it changes.
+    if (byId('asleep-text').textContent !== text) byId('asleep-text').textContent = text;
+  }
+
+  open() {
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    byId('asleep').hidden = true;
+    this.#view.start();
+  }
+}
+
 function showReader() {
-  noteReader(user);
   document.title = `${user} · Tidewire console`;
-  byId('reader-title').textContent = part === 'feed' ? `Feed of ${user}` : user;
+  byId('reader-title').textContent = part !== 'feed' ? user : isUser(user) ? `Feed of ${user}` : `Posts of ${user}`;
   byId('reader').hidden = false;
   const link = ([name, text]) => element('a', { href: readerUrl(user, name === 'feed' ? '' : name), 'aria-current': name === part ? 'page' : null }, text);
-  byId('parts').append(...Object.entries(PARTS).map(link));
+  byId('parts').append(...Object.entries(parts).map(link));
   byId('parts').querySelector('[aria-current]').scrollIntoView({ block: 'nearest', inline: 'center' });
   const panel = document.querySelector(`[data-part=${part}]`);
   panel.hidden = false;
-  const about = watchAbout();
   const changed = () => about.wake(true);
-  if (part === 'feed') new FeedView(user, changed);
+  const feed = part === 'feed' && isUser(user) ? new FeedPart(changed) : null;
+  const about = watchAbout(
+    (source) => feed?.known(source),
+    // A token may read the feed of its user, and a wrong one is told so by the feed.
+    () => feed?.open(),
+  );
+  if (feed) return;
+  if (part === 'feed') showPosts(user);
   else if (part === 'follows') prepareFollows(user, changed);
   else if (part === 'followers') prepareFollowers(user);
   else if (part === 'administration') prepareAdministration(user);

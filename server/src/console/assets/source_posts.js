@@ -1,0 +1,38 @@
+// The newest posts of a tag or a topic, which is followed and reads no feed.
+
+import { ask, userPath } from './api.js';
+import { act, byId, element } from './dom.js';
+import { postElement, refreshTimes } from './post.js';
+
+const LIMIT = 20;
+const TIMES_EVERY_MS = 10_000;
+
+/** Shows them in the place of a feed. */
+export function showPosts(source) {
+  const [list, more, note] = [byId('posts'), byId('more'), byId('feed-note')];
+  byId('explain').hidden = true;
+  // Nothing arrives here by itself.
+  byId('bring').parentElement.hidden = true;
+  byId('posts').closest('section').setAttribute('aria-label', 'Posts');
+  const refresh = element('button', { type: 'button' }, 'Refresh');
+  byId('stream').before(element('p', { class: 'actions' }, refresh));
+  let next = null;
+  const read = (button, isAfter) =>
+    act(button, note, async () => {
+      const query = new URLSearchParams({ limit: LIMIT, ...(isAfter && { before: next }) });
+      const { json } = await ask('GET', `${userPath(source, 'posts')}?${query}`);
+      const made = json.items.map((item) => postElement(item, false));
+      if (isAfter) list.append(...made);
+      else list.replaceChildren(...made);
+      next = json.next;
+      more.hidden = next === null;
+      byId('empty').textContent = `No post has ${source}.`;
+      byId('empty').hidden = list.children.length > 0;
+      // From a button that went away the focus goes on to what it brought.
+      if (isAfter && more.hidden) made[0]?.querySelector('a').focus();
+    });
+  refresh.addEventListener('click', () => read(refresh, false));
+  more.addEventListener('click', () => read(more, true));
+  setInterval(() => refreshTimes(list), TIMES_EVERY_MS);
+  read(refresh, false);
+}
