@@ -2,6 +2,7 @@
 //!
 //! Asking a disk may block for as long as the disk does not answer, so one background thread asks, and all others read its last result.
 
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -23,10 +24,9 @@ pub struct StoredBytes {
 }
 
 impl StoredBytes {
-    fn of(files: &dyn Files) -> Self {
+    fn of(files: &dyn Files) -> io::Result<Self> {
         let mut stored = Self::default();
-        // What cannot be read is left out: these are figures for people, and the next measurement may be able to.
-        for name in files.list().unwrap_or_default() {
+        for name in files.list()? {
             let kind = if segment::parse_name(&name).is_some() {
                 &mut stored.journal
             } else if snapshot::parse_name(&name).is_some() {
@@ -36,9 +36,10 @@ impl StoredBytes {
             } else {
                 &mut stored.other
             };
+            // A file may be gone since the list was made.
             *kind += files.bytes_of(&name).unwrap_or(0);
         }
-        stored
+        Ok(stored)
     }
 }
 
@@ -50,8 +51,11 @@ impl DiskUse {
     /// Asks the disk.
     pub fn measure(&self, files: &dyn Files) {
         // The disk is not asked with the lock held: readers would wait for it.
-        let measured = (files.free_bytes().ok().flatten(), StoredBytes::of(files));
-        *self.0.lock() = measured;
+        let (free, stored) = (files.free_bytes().ok().flatten(), StoredBytes::of(files));
+        let mut last = self.0.lock();
+        last.0 = free;
+        // Without free file descriptors the directory cannot be listed, though it is not empty.
+        last.1 = stored.unwrap_or(last.1);
     }
 
     /// Returns the bytes that were free, or none if that is unknown.

@@ -122,13 +122,14 @@ impl Opening {
         if matches!(ran, Err(BackupError::Stopping)) {
             return ran;
         }
-        self.figures.is_failing.store(ran.is_err(), Ordering::Relaxed);
+        // Whoever sees that the last run has failed finds it among the runs.
         self.figures.ended(BackupRun {
             started_at,
             took: began.elapsed(),
             sent_bytes: self.figures.sent_bytes.load(Ordering::Relaxed) - sent_before,
             error: ran.as_ref().err().map(ToString::to_string),
         });
+        self.figures.is_failing.store(ran.is_err(), Ordering::Release);
         ran
     }
 

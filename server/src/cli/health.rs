@@ -70,7 +70,7 @@ impl Answer {
         self.status == 200
     }
 
-    /// Returns `{"healthy":…,"status":…,"answer":…}`. What is no JSON, as from a proxy, is a string.
+    /// Returns `{"healthy":…,"status":…,"answer":…}`. An answer that is not JSON, such as from a proxy, becomes a string.
     fn document(&self) -> Value {
         let answer = serde_json::from_str(&self.text).unwrap_or_else(|_| Value::from(self.text.as_str()));
         json!({"healthy": self.is_healthy(), "status": self.status, "answer": answer})

@@ -159,6 +159,15 @@ test('a token of a user shows the feed of that user, and no other page pretends 
   assert.deepEqual(await browser.look('keys-denied'), []);
 });
 
+test('a token opens a post by its number from the search', async () => {
+  const { id } = await server.publish('ann', 'by its number');
+  await keep(token('ann', 600));
+  await visit('readers?user=ann');
+  await page.locator('#searched').fill(id);
+  await page.locator('#searched').press('Enter');
+  await page.waitForURL(`${server.origin}/console/posts?post=${id}`, { timeout: STEP_MAX_MS });
+});
+
 test('the feed of another user is refused to a token, in words', async () => {
   await keep(token('bob', 600));
   await visit('readers?user=ann');

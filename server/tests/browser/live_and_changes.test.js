@@ -118,7 +118,7 @@ test('changes are filtered by what they are of', async () => {
   for (const name of [...names.slice(1), 'all']) {
     await types.selectOption(name);
     // Those that were kept before are there, too.
-    assert.equal(await changes().count(), nth * shown[name].length);
+    await until(async () => (await changes().count()) === nth * shown[name].length, `the kept changes of ${name}`);
     // Twice, so that between two of a kind there is all that is left out.
     for (const end = nth + 2; nth < end; nth++) {
       await server.publish('kay', 'a post');
@@ -140,7 +140,7 @@ test('the filter applies to the changes that are kept, also during a pause, and 
   await page.getByLabel('Types').selectOption('follows');
   assert.deepEqual(await kinds(changes()), ['followed']);
   await page.getByLabel('Types').selectOption('erasures and revocations');
-  await page.getByText('None of the 2 kept changes is of this kind.').waitFor();
+  await page.getByText('None of the kept changes is of this kind.').waitFor();
   assert.equal(await changes().count(), 0);
   await page.getByLabel('Types').selectOption('all');
   assert.deepEqual(await kinds(changes()), ['published', 'followed']);
@@ -172,12 +172,12 @@ test('posts, users and tags in changes and messages are links', async () => {
   await changes().nth(1).waitFor();
   const links = (row) => row.getByRole('link').evaluateAll((all) => all.map((one) => one.getAttribute('href')));
   assert.deepEqual(await links(changes().nth(0)), [`/console/posts?post=${id}`, '/console/readers?user=xen']);
-  assert.deepEqual(await links(changes().nth(1)), ['/console/readers?user=wim', '/console/readers?user=tag%3Atea&part=followers']);
+  assert.deepEqual(await links(changes().nth(1)), ['/console/readers?user=wim', '/console/readers?user=tag%3Atea']);
   await visit('live');
   await watch('wim');
   const next = await server.publish('xen', 'another', { tags: ['tea'] });
   await messages().nth(1).waitFor();
-  assert.deepEqual(await links(messages().nth(0)), [`/console/posts?post=${next.id}`, '/console/readers?user=xen', '/console/readers?user=tag%3Atea&part=followers']);
+  assert.deepEqual(await links(messages().nth(0)), [`/console/posts?post=${next.id}`, '/console/readers?user=xen', '/console/readers?user=tag%3Atea']);
 });
 
 test('a pause stops the list of changes, and none is missing when it goes on', async () => {
@@ -225,9 +225,9 @@ test('a server with another journal is said to have one, and its changes follow 
   await changes().nth(4).waitFor();
   const rows = await changes().allInnerTexts();
   assert.match(rows[0], new RegExp(id));
-  assert.match(rows[1], /older rows are of the journal before/);
+  assert.match(rows[1], /rows below come from the old one/);
   await page.getByLabel('Types').selectOption('follows');
-  await page.getByText('None of the 4 kept changes is of this kind.').waitFor();
+  await page.getByText('None of the kept changes is of this kind.').waitFor();
   await isRunning();
   browser.complaints = browser.complaints.filter((text) => !/net::ERR_|status of 400/.test(text));
 });

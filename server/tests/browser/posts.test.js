@@ -140,7 +140,7 @@ test('followers of several sources of a post are named', async () => {
   const { id } = await server.publish('oli', 'of the sea', { tags: ['sea'] });
   await open(id);
   await page.locator('#fanout .lead', { hasText: '3 followers: 2 of oli, 1 of tag:sea' }).waitFor();
-  assert.equal(await page.locator('#fanout').getByRole('link', { name: 'tag:sea' }).getAttribute('href'), '/console/readers?user=tag%3Asea&part=followers');
+  assert.equal(await page.locator('#fanout').getByRole('link', { name: 'tag:sea' }).getAttribute('href'), '/console/readers?user=tag%3Asea');
   await page.locator('#sources').getByText('A source with more followers than --celebrity-followers is pulled').waitFor();
 });
 

@@ -356,6 +356,20 @@ test('new posts wait while the pointer is at a post, and come when it leaves or 
   await shows(['fifth', 'fourth', 'third', 'second', 'first']);
 });
 
+test('a post that a repost brings up again stays under the pointer until it leaves', async () => {
+  await server.follow('hold-reader', 'hold-author', 'hold-friend');
+  const { id } = await server.publish('hold-author', 'older');
+  await server.publish('hold-author', 'newer');
+  await openFeed('hold-reader');
+  await entry('older').getByRole('button', { name: 'Why?' }).hover();
+  await server.publish('hold-friend', 'again', { repost_of: id });
+  await server.publish('hold-author', 'newest');
+  await page.getByRole('button', { name: '1 new post', exact: true }).waitFor();
+  await shows(['newer', 'older']);
+  await page.mouse.move(0, 0);
+  await shows(['newest', 'older', 'newer']);
+});
+
 test('new posts wait while somebody reads further down', async () => {
   await server.follow('wil', 'xen');
   for (let nth = 0; nth < 20; nth++) await server.publish('xen', `line ${nth}.`);

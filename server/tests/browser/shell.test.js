@@ -57,7 +57,7 @@ test('a slash leads to the search, and its suggestions to a reader, by the keybo
   const options = page.getByRole('option');
   await options.nth(1).waitFor();
   assert.equal(await searched().getAttribute('aria-expanded'), 'true');
-  assert.equal(await page.locator('#search-note').textContent(), '2 readers found. Names that begin with “mart”');
+  assert.equal(await page.locator('#search-note').textContent(), '2 names found. Names that begin with “mart”');
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('ArrowDown');
   const active = await searched().getAttribute('aria-activedescendant');
@@ -117,7 +117,7 @@ test('Enter opens the name that is typed, else the first that begins so, and nev
   const url = page.url();
   await searched().fill('hugox');
   await page.keyboard.press('Enter');
-  await page.locator('#search-note', { hasText: 'No reader has the name “hugox”.' }).waitFor();
+  await page.locator('#search-note', { hasText: 'Nothing is called “hugox”.' }).waitFor();
   assert.equal(page.url(), url);
   await page.keyboard.press('Tab');
   assert.equal(await focused(), 'Open its page all the same');

@@ -97,11 +97,11 @@ impl Files for DiskFiles {
         self.opened.as_ref().map_or(Ok(()), |directory| directory.sync_all())
     }
 
-    #[cfg(unix)]
     fn bytes_of(&self, name: &str) -> io::Result<u64> {
-        Ok(std::fs::symlink_metadata(self.path(name))?.len())
+        Ok(fs::symlink_metadata(self.path(name))?.len())
     }
 
+    #[cfg(unix)]
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         let disk = rustix::fs::statvfs(&self.directory)?;
         // Without the blocks that are reserved for root.

@@ -2,8 +2,10 @@
 
 /** A request that was not done: `message` is for people. */
 export class Refusal extends Error {
-  constructor(message, status = 0, code = '') {
+  /** @param {string} message @param {number} [status] @param {string} [code] @param {number} [oldest] the first event that the journal has, if it lacks others */
+  constructor(message, status = 0, code = '', oldest = undefined) {
     super(message);
+    this.oldest = oldest;
     this.status = status;
     this.code = code;
   }
@@ -53,7 +55,7 @@ export async function ask(method, path, body, within = ANSWER_MAX_MS) {
   return { json, text, headers: answer.headers };
 }
 
-const refused = (answer, json) => new Refusal(inWords(answer, json), answer.status, json?.code);
+const refused = (answer, json) => new Refusal(inWords(answer, json), answer.status, json?.code, json?.oldest);
 
 /** The refusal that an answer is. @param {Response} answer */
 export const refusalOf = async (answer) => refused(answer, parsed(await answer.text()));

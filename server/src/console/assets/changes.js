@@ -3,14 +3,14 @@
 import { byId, say } from './dom.js';
 import { Events } from './events.js';
 import { isPaused, onPause, onResume } from './poll.js';
-import { link, postLink, sourceLink } from './post.js';
+import { link, postLink } from './post.js';
 import { watchStats } from './shell.js';
 import { Tail } from './tail.js';
 import { clock, plural } from './words.js';
 
 const STATES = { open: ['Live', 'good'], broken: ['Reconnecting…', 'bad'], refused: ['Refused', 'bad'] };
 const LOST = {
-  sequence_in_future: 'The server has another journal now. The list goes on with what this journal gets; older rows are of the journal before.',
+  sequence_in_future: 'The server has another journal now. New rows come from the new journal; rows below come from the old one. Changes between them may be missing.',
   gone: 'The journal does not have all that came meanwhile: changes are missing here.',
 };
 const tail = new Tail(byId('changes'), sayEmpty);
@@ -20,7 +20,7 @@ let state = null;
 /** What a change is, in a few words, with links. */
 function inWords(change) {
   const { type, post, id, user, source, follows, unfollows, follower, list } = change;
-  const edges = (all) => (all.length === 1 ? [link(all[0].follower), ' → ', sourceLink(all[0].source)] : [plural(all.length, 'follow')]);
+  const edges = (all) => (all.length === 1 ? [link(all[0].follower), ' → ', link(all[0].source)] : [plural(all.length, 'follow')]);
   if (post) {
     const more = [post.repost_of && [', a repost of ', postLink(post.repost_of)], post.reply_to && [', answers ', postLink(post.reply_to)]];
     return [postLink(post.id), ' by ', link(post.author), ...more.filter(Boolean).flat()];
@@ -30,14 +30,14 @@ function inWords(change) {
   if (follower) return edges([{ follower, source }]);
   // Nothing is behind the link of a deleted post.
   if (id) return [type === 'deleted' ? `post ${id}` : postLink(id)];
-  return [user && link(user), list && ` list ${list}`, source && ' → ', source && sourceLink(source)].filter(Boolean);
+  return [user && link(user), list && ` list ${list}`, source && ' → ', source && link(source)].filter(Boolean);
 }
 
 /** The kinds that are chosen together with this one. */
 const groupOf = (kind) => [...byId('types').options].find(({ value }) => value.split(',').includes(kind))?.value ?? 'others';
 
-function sayEmpty(shown, kept) {
-  const text = kept ? `None of the ${plural(kept, 'kept change')} is of this kind.` : 'Nothing has changed since this page was opened.';
+function sayEmpty(shown, isAnyKept) {
+  const text = isAnyKept ? 'None of the kept changes is of this kind.' : 'Nothing has changed since this page was opened.';
   byId('none-yet').hidden = shown > 0;
   if (byId('none-yet').textContent !== text) byId('none-yet').textContent = text;
 }
@@ -50,7 +50,7 @@ function showState() {
 }
 
 function watch() {
-  sayEmpty(0, 0);
+  sayEmpty(0, false);
   // All kinds: another choice shows what came of it before, which the server would not send again.
   events = new Events('/v1/changes', {
     state: (now, why) => {
@@ -64,6 +64,7 @@ function watch() {
     },
     event: ({ event: kind, data }) => {
       if (kind === 'reached') return;
+      say(byId('changes-note'), '');
       tail.add({ time: clock(Date.now()), kind, text: inWords(JSON.parse(data)), raw: data, group: groupOf(kind) });
     },
   });

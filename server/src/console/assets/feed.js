@@ -30,7 +30,7 @@ export class FeedView {
   #arrived = 0;
   /** The newest entry that was shown: newer ones are new. */
   #newest = '';
-  /** New posts that are not shown yet, as somebody is busy in the list. */
+  /** Posts that are not shown in their new places yet, as somebody is busy in the list. */
   #waiting = new Set();
   /** The explanations that are open, by the post. */
   #whys = new Map();
@@ -127,8 +127,11 @@ export class FeedView {
     const nodes = drawn.map((item) => this.#nodeOf(item, wasEmpty));
     if (drawn.length && drawn[0].cursor > this.#newest) this.#newest = drawn[0].cursor;
     this.#letWait(waiting);
+    // A post that is shown and comes to stand higher, as by a repost, stays where it is as well.
+    const held = new Set(waiting.map(({ post }) => this.#shown.get(post.id)?.node));
     let next = list.firstElementChild;
     for (const node of nodes) {
+      while (held.has(next)) next = next.nextElementSibling;
       if (node === next) next = next.nextElementSibling;
       else list.insertBefore(node, next);
     }
@@ -159,10 +162,11 @@ export class FeedView {
   /** Counts new posts on a button, instead of moving all others down. */
   #letWait(items) {
     const ids = items.map(({ post }) => post.id);
-    this.#arrived += ids.filter((id) => !this.#waiting.has(id)).length;
+    const fresh = ids.filter((id) => !this.#shown.has(id));
+    this.#arrived += fresh.filter((id) => !this.#waiting.has(id)).length;
     this.#waiting = new Set(ids);
-    byId('bring').hidden = ids.length === 0;
-    if (ids.length) byId('bring').textContent = plural(ids.length, 'new post');
+    byId('bring').hidden = fresh.length === 0;
+    if (fresh.length) byId('bring').textContent = plural(fresh.length, 'new post');
   }
 
   /** Shows the posts that wait. */

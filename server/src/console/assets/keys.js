@@ -26,7 +26,7 @@ new Poll(
 );
 
 watchStats(({ admission, queues }) => {
-  const gates = Object.entries(admission).map(([name, { under_way: taken, limit, refused }]) => limitRow(gateName(name), taken, limit, formatOf(name), count(refused), element('span', { class: 'hint told' }, GATES[name] ?? '')));
+  const gates = Object.entries(admission).map(([name, { under_way: taken, limit, refused }]) => limitRow(gateName(name), taken, limit, formatOf(name), count(refused), element('span', { class: 'hint gate-help' }, GATES[name] ?? '')));
   fill(byId('admission'), table('admission-title', ['Work', '#Now', '#Limit', 'Share', '#Refused since the start', 'What it is'], gates));
   const waiting = Object.entries(queues).map(([name, { depth, limit }]) => limitRow(queueName(name), depth, limit, formatOf(name)));
   fill(byId('queues'), table('queues-title', ['Queue', '#Waiting', '#Limit', 'Share'], waiting));

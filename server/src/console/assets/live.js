@@ -5,7 +5,7 @@ import { Charts, AWAKE, LIVE } from './charts.js';
 import { byId, element, facts, say } from './dom.js';
 import { Events } from './events.js';
 import { isPaused, onPause, onResume } from './poll.js';
-import { link, postLink, sourceLink } from './post.js';
+import { link, postLink } from './post.js';
 import { watchStats } from './shell.js';
 import { fill } from './table.js';
 import { Tail } from './tail.js';
@@ -48,7 +48,7 @@ function stop() {
 function textOf(data) {
   const { type, item, post, cursor, below, unread } = data;
   if (item) {
-    const via = item.via.flatMap((source, nth) => [nth ? ', ' : ', by way of ', sourceLink(source)]);
+    const via = item.via.flatMap((source, nth) => [nth ? ', ' : ', by way of ', link(source)]);
     return [postLink(item.post.id), ' by ', link(item.post.author), ...via];
   }
   if (post?.author) return [postLink(post.id), ' by ', link(post.author)];

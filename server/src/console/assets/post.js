@@ -2,7 +2,7 @@
 
 import { copyButton } from './copy.js';
 import { element } from './dom.js';
-import { isUser, postUrl, readerUrl } from './search.js';
+import { postUrl, readerUrl } from './search.js';
 import { ago, moment } from './words.js';
 
 const ACTIONS = [
@@ -51,9 +51,6 @@ export const time = (at) => element('time', { datetime: at, title: moment(at) },
 
 /** A link to the page of a user, a tag or a topic. */
 export const link = (source, text = source) => element('a', { href: readerUrl(source) }, text);
-
-/** A link to a source: a user has a feed, a tag or a topic only followers. */
-export const sourceLink = (id) => (isUser(id) ? link(id) : element('a', { href: readerUrl(id, 'followers') }, id));
 
 /** A link to a post. */
 export const postLink = (id, text = `post ${id}`) => element('a', { href: postUrl(id) }, text);

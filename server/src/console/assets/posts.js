@@ -5,7 +5,7 @@ import { copyButton } from './copy.js';
 import { act, byId, confirmed, element, say } from './dom.js';
 import { inWords, picture } from './fanout.js';
 import { Poll } from './poll.js';
-import { bodyElement, heading, labels, link, postLink, refreshTimes, sourceLink, time } from './post.js';
+import { bodyElement, heading, labels, link, postLink, refreshTimes, time } from './post.js';
 import { watchStats } from './shell.js';
 import { fill, table } from './table.js';
 import { clock, count, latency, moment } from './words.js';
@@ -31,7 +31,7 @@ const DECIDED = {
 
 /** What the option has to say of the routes. The answers of the server do not have its value. */
 const ROUTES = {
-  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. The demo has 150.',
+  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. `tidewire demo` has a lower one.',
   cost: 'The server compares what pushing and pulling the source cost: --celebrity-followers auto.',
   setting: 'The server treats all sources alike: --celebrity-followers is 0 or off.',
 };
@@ -41,6 +41,8 @@ const path = `/v1/posts/${encodeURIComponent(id)}`;
 
 /** The last event of the journal that the newest posts were looked for up to. */
 let lookedAt = null;
+/** The event after which the journal has all, as far as it has said so. */
+let oldest = 0;
 
 /** Offers posts, where none is chosen. */
 async function choose({ journal, fanout_latency: buckets }) {
@@ -49,19 +51,23 @@ async function choose({ journal, fanout_latency: buckets }) {
   if (!journal) return say(byId('newest-note'), 'Type the number of a post into the search above. This server keeps no journal, which the newest posts are read from.');
   refreshTimes(byId('newest'));
   if (journal.sequence === lookedAt) return;
-  const query = new URLSearchParams({ after: Math.max(0, journal.sequence - EVENTS_BACK), types: 'published', limit: EVENTS_BACK });
-  const lines = await ask('GET', `/v1/changes?${query}`).catch((refusal) => {
-    // The journal does not reach back so far, as after a snapshot: then there are none to choose from.
-    if (refusal.status === 410) return { text: '' };
-    say(byId('newest-note'), refusal.message, true);
-    return null;
-  });
-  if (!lines) return;
   lookedAt = journal.sequence;
+  const lines = await newestSince(Math.max(0, journal.sequence - EVENTS_BACK)).catch((refusal) => say(byId('newest-note'), refusal.message, true));
+  if (!lines) return;
   const posts = lines.text.split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
   const none = 'There is no post among the last changes. Type the number of an older one into the search above, or publish one.';
   say(byId('newest-note'), posts.length ? 'Type the number of a post into the search above, or choose one.' : none);
   fill(byId('newest'), posts.reverse().slice(0, NEWEST).map(choice));
+}
+
+/** The posts among the events after one; if the journal does not reach back so far, as after a snapshot, those that it has. */
+async function newestSince(after) {
+  const read = (from) => ask('GET', `/v1/changes?${new URLSearchParams({ after: from, types: 'published', limit: EVENTS_BACK })}`);
+  return read(oldest > after ? oldest : after).catch((refusal) => {
+    if (refusal.status !== 410 || refusal.oldest === undefined) throw refusal;
+    oldest = refusal.oldest;
+    return read(oldest);
+  });
 }
 
 const choice = (post) =>
@@ -106,6 +112,8 @@ class PostPage {
     if (this.#isDeleted) return;
     try {
       const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout)]);
+      // It was deleted meanwhile.
+      if (this.#isDeleted) return;
       [this.#fanout, this.#post] = [fanout, post];
       say(byId('post-note'), '');
       byId('post-state').hidden = byId('post-view').hidden = false;
@@ -228,7 +236,7 @@ function ways(fanout, drawn) {
   const whole = element('p', { class: 'lead' }, element('b', { class: 'value' }, count(fanout.followers)), ` ${fanout.followers === 1 ? 'follower' : 'followers'}`);
   const words = drawn ? [drawn] : [element('p', { class: 'hint' }, fanout.followers ? inWords(fanout) : 'Nobody follows a source of this post.')];
   const followed = fanout.sources.filter(({ followers }) => followers > 0);
-  if (followed.length > 1) whole.append(element('span', { class: 'hint' }, ': ', ...followed.flatMap(({ id: source, followers }, nth) => [nth ? ', ' : '', `${count(followers)} of `, sourceLink(source)])));
+  if (followed.length > 1) whole.append(element('span', { class: 'hint' }, ': ', ...followed.flatMap(({ id: source, followers }, nth) => [nth ? ', ' : '', `${count(followers)} of `, link(source)])));
   const twice = followed.length > 1 ? [element('p', { class: 'hint' }, 'Who follows several sources of the post counts at each of them, and gets it once.')] : [];
   return [title, whole, ...words, ...twice, steps(fanout)];
 }
@@ -249,7 +257,7 @@ function sources({ sources: all }) {
   const title = element('h3', { id: 'sources-title' }, 'Sources');
   if (!all.length) return [title, element('p', { class: 'hint' }, 'Not known any more.')];
   const row = ({ id: source, route, followers, decided_by: by }) => [
-    sourceLink(source),
+    link(source),
     count(followers),
     route === 'push' ? 'pushed' : 'pulled',
     DECIDED[by] ?? by,

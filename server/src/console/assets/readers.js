@@ -98,10 +98,7 @@ class FeedPart {
   /** @param {() => void} changed is called when there is something new to know of the reader */
   constructor(changed) {
     this.#view = new FeedView(user, changed);
-    byId('read-feed').addEventListener('click', () => {
-      this.open();
-      byId('content').focus();
-    });
+    byId('read-feed').addEventListener('click', () => this.open());
   }
 
   /** Goes by what is known of the reader. */
@@ -109,7 +106,7 @@ class FeedPart {
     if (this.#isOpen) return;
     if (source?.active) return this.open();
     byId('asleep').hidden = false;
-    const text = !source ? `${user} has no feed yet.` : source.last_seen ? `${user} is asleep, and read this feed ${ago(source.last_seen)}.` : `${user} has never read this feed.`;
+    const text = !source ? `${user} has no feed yet.` : source.last_seen ? `${user} is asleep, and last read this feed at ${moment(source.last_seen)}.` : `${user} has never read this feed.`;
     // It is read aloud when it changes.
     if (byId('asleep-text').textContent !== text) byId('asleep-text').textContent = text;
   }
@@ -117,7 +114,10 @@ class FeedPart {
   open() {
     if (this.#isOpen) return;
     this.#isOpen = true;
+    // A reader who wakes elsewhere takes the button away from under the focus.
+    const hadFocus = byId('asleep').contains(document.activeElement);
     byId('asleep').hidden = true;
+    if (hadFocus) byId('content').focus();
     this.#view.start();
   }
 }

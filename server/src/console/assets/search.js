@@ -21,7 +21,8 @@ export async function sourcesBy(prefix, limit = SUGGESTED, kind = kindOf(prefix)
 }
 
 /** What is known of a source, in a few words. */
-export function aboutSource({ active, following, followers, last_seen: seen }) {
+export function aboutSource({ id, active, following, followers, last_seen: seen }) {
+  if (!isUser(id)) return plural(followers, 'follower');
   const state = active ? 'awake' : seen ? `seen ${ago(seen)}` : 'never read';
   return `${state}, follows ${count(following)}, ${plural(followers, 'follower')}`;
 }
@@ -56,9 +57,10 @@ export function prepareSearch() {
     const found = await picker.find(text);
     if (!found) return;
     const exact = found.sources.find(({ id }) => id === text);
-    // A user may have a number as its id. Whoever may not search may have a feed all the same.
-    if (exact || found.isDenied) show(text);
+    // A user may have a number as its id. Whoever may not search may read a post, or a feed, all the same.
+    if (exact) show(text);
     else if (isPost(text)) location.assign(postUrl(text));
+    else if (found.isDenied) show(text);
     else if (found.sources.length) show(found.sources[0].id);
     else return picker.sayNobody(text);
     picker.close();
@@ -73,7 +75,7 @@ function nothingFound(prefix) {
 
 /** What is said above the suggestions. */
 function headOf(prefix) {
-  if (!prefix) return 'Readers who are awake';
+  if (!prefix) return 'Readers, awake ones first';
   return `Names that begin with “${prefix}”${isPost(prefix) ? `; Enter shows post ${prefix} if none is the same` : ''}`;
 }
 
@@ -117,8 +119,9 @@ class Picker {
       const sources = await sourcesBy(prefix);
       return nth === this.#asked ? { sources } : null;
     } catch (refusal) {
+      if (nth !== this.#asked) return null;
       if (DENIED.includes(refusal.status)) return { sources: [], isDenied: true };
-      if (nth === this.#asked) this.#show([], prefix, refusal.message);
+      this.#show([], prefix, refusal.message);
       return null;
     }
   }
@@ -126,7 +129,7 @@ class Picker {
   /** Says that a name was not found, with a way to its page all the same: there a first follow can be made. */
   sayNobody(id) {
     this.#show([], id);
-    this.#status.replaceChildren(`No reader has the name “${id}”. `, element('a', { href: readerUrl(id) }, 'Open its page all the same'));
+    this.#status.replaceChildren(`Nothing is called “${id}”. `, element('a', { href: readerUrl(id) }, 'Open its page all the same'));
   }
 
   /** Closes the list. A question under way is answered in vain. */
@@ -171,7 +174,7 @@ class Picker {
     this.#list.hidden = !options.length;
     this.#input.setAttribute('aria-expanded', String(options.length > 0));
     this.#activate(-1);
-    if (options.length) this.#say(`${options.length === 1 ? '1 reader found' : `${options.length} readers found`}. ${headOf(prefix)}`);
+    if (options.length) this.#say(`${plural(options.length, 'name')} found. ${headOf(prefix)}`);
     else this.#say(refused || nothingFound(prefix), refused !== '', true);
   }
 

@@ -72,6 +72,7 @@ const server = new Poll(
 
 function sayDenied({ code, status, message }) {
   lostAt = null;
+  isSilent = false;
   // A token of a user may read that user's feed all the same.
   if (status === 403) setDenied(true);
   if (status === 403) return say(['forbidden', 'read_only'].includes(code) ? 'This key may not read the figures' : message, 'bad', code);
@@ -168,7 +169,6 @@ function keepWhileSilent(event) {
   event.preventDefault();
   const text = 'The server does not answer; this page stays until it does';
   say(text, 'bad', text);
-  refreshStats();
 }
 
 function prepareRail() {

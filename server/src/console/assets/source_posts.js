@@ -16,11 +16,14 @@ export function showPosts(source) {
   byId('posts').closest('section').setAttribute('aria-label', 'Posts');
   const refresh = element('button', { type: 'button' }, 'Refresh');
   byId('stream').before(element('p', { class: 'actions' }, refresh));
-  let next = null;
+  let [next, asked] = [null, 0];
   const read = (button, isAfter) =>
     act(button, note, async () => {
       const query = new URLSearchParams({ limit: LIMIT, ...(isAfter && { before: next }) });
+      const nth = ++asked;
       const { json } = await ask('GET', `${userPath(source, 'posts')}?${query}`);
+      // What was asked for later begins anew, or goes on from elsewhere.
+      if (nth !== asked) return;
       const made = json.items.map((item) => postElement(item, false));
       if (isAfter) list.append(...made);
       else list.replaceChildren(...made);

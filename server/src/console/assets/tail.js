@@ -26,7 +26,7 @@ export class Tail {
   #waiting = [];
   #isDue = false;
 
-  /** @param {HTMLElement} list @param {(shown: number, kept: number) => void} [onDrawn] is called with the numbers of rows, without separators */
+  /** @param {HTMLElement} list @param {(shown: number, isAnyKept: boolean) => void} [onDrawn] is called with the number of rows that are shown, without separators */
   constructor(list, onDrawn = () => {}) {
     [this.#list, this.#onDrawn] = [list, onDrawn];
     onResume(() => this.#drawSoon());
@@ -79,11 +79,12 @@ export class Tail {
       const { group } = node.dataset;
       kept[group] = (kept[group] ?? 0) + 1;
       if (kept[group] > ROWS_MAX) node.remove();
-      else if (group === SEPARATOR) continue;
-      else node.hidden = (this.#group !== '' && group !== this.#group) || ++shown > ROWS_MAX;
+      else if (group !== SEPARATOR) {
+        node.hidden = (this.#group !== '' && group !== this.#group) || shown === ROWS_MAX;
+        if (!node.hidden) shown++;
+      }
     }
-    const { [SEPARATOR]: _, ...groups } = kept;
-    this.#onDrawn(shown, Object.values(groups).reduce((sum, rows) => sum + rows, 0));
+    this.#onDrawn(shown, Object.keys(kept).some((group) => group !== SEPARATOR));
   }
 }
 
