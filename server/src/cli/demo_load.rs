@@ -285,7 +285,7 @@ fn watch(people: &People, world: &mut DemoWorld) {
 /// Watches a busy feed and reads nothing, so that the server disconnects it.
 fn dawdle(people: &People, world: &mut DemoWorld) {
     while !people.is_over() {
-        // The client comes back after a break, whatever has ended the stream.
+        // If the server disconnects the client, the client waits and connects again.
         let _ = people.watch_without_reading(world.slow_reader().as_str());
         pause(Duration::from_secs(world.number(BREAK_SECONDS)));
     }

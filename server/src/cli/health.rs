@@ -5,7 +5,7 @@
 //! - the exit code: 0 if it is healthy, 1 if it is not or does not answer.
 //!
 //! Not responsible for:
-//! - what counts as ready (`http::handlers::server`), which certificates are accepted (`cli::server_access`).
+//! - what counts as ready (`http::handlers::readiness`), which certificates are accepted (`cli::server_access`).
 
 use std::error::Error;
 use std::net::SocketAddr;

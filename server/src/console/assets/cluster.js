@@ -9,7 +9,7 @@ import { fill, table } from './table.js';
 import { amount, bytes, count, duration } from './words.js';
 
 const EVERY_MS = 3000;
-/** So long is waited for the figures of a node: one that hangs must not stop the table. */
+/** Maximum time to wait for the figures of a node, so that a node that hangs does not stop the table. */
 const FIGURES_WITHIN_MS = 2000;
 /** The number of beats after which a node counts as silent. */
 const SILENT_BEATS = 3;

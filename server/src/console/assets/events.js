@@ -10,13 +10,13 @@ const RETRY_MS = 2000;
  * @typedef {{event: string, id: string, data: string}} StreamEvent
  */
 
-/** The statuses of refusals after which asking again is no use, besides those of a key. */
+/** Statuses after which another attempt would be refused too, besides those that concern a key. */
 const FINAL = [400, 404, 409];
 
-/** The codes of refusals of a place in the journal, which others than this place do not get. */
+/** Codes of refusals that concern the place in the journal: the server accepts another place. */
 const LOST = ['gone', 'sequence_in_future'];
 
-/** A stream that goes on after a broken connection where it was, and while the page is not seen has none. */
+/** A stream of events. After a broken connection it continues where it was; while the page is hidden it has no connection. */
 export class Events {
   #path;
   #handlers;
@@ -30,7 +30,7 @@ export class Events {
    * @param {object} handlers
    * @param {(event: StreamEvent) => void} handlers.event
    * @param {(state: 'open'|'broken'|'refused', why?: string) => void} handlers.state
-   * @param {(why: 'gone'|'sequence_in_future') => void} [handlers.lost] the place where it was is not there any more: it goes on with what comes
+   * @param {(why: 'gone'|'sequence_in_future') => void} [handlers.lost] the journal does not have its place any more: it continues with the next events
    */
   constructor(path, handlers) {
     [this.#path, this.#handlers] = [path, handlers];

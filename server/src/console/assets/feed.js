@@ -72,7 +72,7 @@ export class FeedView {
     this.#showPill();
   }
 
-  /** A feed that is paused goes on being received, and is not drawn. One that has stopped has stopped. */
+  /** A paused feed still receives posts, and does not draw them. */
   #showPill() {
     const { state } = this.#feed;
     const [text, how] = isPaused() && state !== 'stopped' ? ['Paused', ''] : STATES[state];
@@ -127,7 +127,7 @@ export class FeedView {
     const nodes = drawn.map((item) => this.#nodeOf(item, wasEmpty));
     if (drawn.length && drawn[0].cursor > this.#newest) this.#newest = drawn[0].cursor;
     this.#letWait(waiting);
-    // A post that is shown and comes to stand higher, as by a repost, stays where it is as well.
+    // A shown post that gets a higher place, for example by a repost, keeps its old place for now.
     const held = new Set(waiting.map(({ post }) => this.#shown.get(post.id)?.node));
     let next = list.firstElementChild;
     for (const node of nodes) {
@@ -199,7 +199,7 @@ export class FeedView {
     });
   }
 
-  /** What is said of an entry may be another thing once the entry has changed. */
+  /** Asks again why an entry is in the feed, since the entry has changed. */
   #explainAgain(id, node) {
     this.#openWhy(node, this.#whys.get(id));
     const answered = async (made) => {
@@ -308,7 +308,7 @@ export class FeedView {
     };
     if (!(await act(button, node.querySelector('.note'), hide))) return;
     rememberHidden(item);
-    // What is said of it above the feed is not true any more.
+    // The explanation above the feed is out of date now.
     if (byId('explained').value === item.post.id) this.#explainAny(byId('explain'));
   }
 }

@@ -1,6 +1,6 @@
 // What is asked for again and again: only while the page is seen and not paused, and not again by who was denied.
 
-/** How often is asked for what does not exist: each refusal takes the place of another one in the list of the server. */
+/** Time between two requests for something that does not exist: each refusal displaces another one from the server's list. */
 const MISSING_EVERY_MS = 60_000;
 
 /** The statuses of refusals that another key may not get. */

@@ -31,7 +31,7 @@ const DECIDED = {
 
 /** What the option has to say of the routes. The answers of the server do not have its value. */
 const ROUTES = {
-  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. `tidewire demo` has a lower one.',
+  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. The demo has a lower one.',
   cost: 'The server compares what pushing and pulling the source cost: --celebrity-followers auto.',
   setting: 'The server treats all sources alike: --celebrity-followers is 0 or off.',
 };
@@ -64,8 +64,9 @@ async function choose({ journal, fanout_latency: buckets }) {
 async function newestSince(after) {
   const read = (from) => ask('GET', `/v1/changes?${new URLSearchParams({ after: from, types: 'published', limit: EVENTS_BACK })}`);
   return read(oldest > after ? oldest : after).catch((refusal) => {
-    if (refusal.status !== 410 || refusal.oldest === undefined) throw refusal;
-    oldest = refusal.oldest;
+    // What is known of one journal does not hold for another one.
+    oldest = refusal.status === 410 ? (refusal.oldest ?? 0) : 0;
+    if (!oldest) throw refusal;
     return read(oldest);
   });
 }

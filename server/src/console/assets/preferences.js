@@ -153,9 +153,9 @@ class Preference {
 // The alphabet of cursors, in the order of its bytes.
 const ALPHABET = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz';
 
-/** The post that a cursor stands at, and its time. A cursor has them for itself, so this holds of a deleted post as well. */
+/** The post at which a cursor stands, and its time. The cursor contains both, so this works for a deleted post too. */
 function placeOf(cursor) {
-  // What follows a dot is for reading on, and says nothing of the place.
+  // The part after a dot serves to read on, and does not concern the place.
   const [text] = cursor.split('.');
   const bits = [...text].reduce((all, letter) => all * 64n + BigInt(ALPHABET.indexOf(letter)), 0n) >> 2n;
   const [kind, time, post] = [bits >> 128n, ((bits >> 64n) & (2n ** 64n - 1n)) - 2n ** 63n, bits & (2n ** 64n - 1n)];

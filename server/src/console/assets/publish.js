@@ -32,7 +32,7 @@ export function openPublishing(post) {
 /** The tags that are meant: without their signs, and one for each word. */
 const tagsIn = (text) => text.split(/[\s,#]+/).filter(Boolean);
 
-/** Shows the tags as they are sent, as a word more or less is not seen in the text. */
+/** Shows the tags that the dialog will send: it splits the text at spaces and commas. */
 function sayTags(form) {
   const named = tagsIn(form.elements.tags.value);
   byId('tags-sent').textContent = named.length ? `Sent as ${named.length === 1 ? '1 tag' : `${named.length} tags`}: ${named.join(', ')}` : '';

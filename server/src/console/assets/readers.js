@@ -90,7 +90,7 @@ function watchAbout(known, denied) {
   );
 }
 
-/** The feed, which is read at once only of readers who are awake: to read it would wake others, and change when they were last seen. */
+/** The feed. The page reads it at once only if the reader is awake: reading wakes a reader, and changes when the reader was last seen. */
 class FeedPart {
   #view;
   #isOpen = false;
@@ -114,7 +114,7 @@ class FeedPart {
   open() {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    // A reader who wakes elsewhere takes the button away from under the focus.
+    // The button goes away when the reader wakes elsewhere, and it may have the focus.
     const hadFocus = byId('asleep').contains(document.activeElement);
     byId('asleep').hidden = true;
     if (hadFocus) byId('content').focus();
@@ -135,7 +135,7 @@ function showReader() {
   const feed = part === 'feed' && isUser(user) ? new FeedPart(changed) : null;
   const about = watchAbout(
     (source) => feed?.known(source),
-    // A token may read the feed of its user, and a wrong one is told so by the feed.
+    // A user's token may read that user's feed. For any other token the feed shows the refusal.
     () => feed?.open(),
   );
   if (feed) return;
