@@ -74,10 +74,10 @@ pub enum Error {
         /// Maximum number of seconds that it may be ahead.
         limit_seconds: u64,
     },
-    /// A tag or topic was used where only a user is allowed.
-    #[error("{id} is a tag or topic, which cannot {action}")]
+    /// A tag, a topic or the replies to a post were used where only a user is allowed.
+    #[error("{id} is not a user, and cannot {action}")]
     NotAUser {
-        /// The id of the tag or topic.
+        /// The id of the source.
         id: SourceId,
         /// The refused action, as a verb.
         action: &'static str,
@@ -157,8 +157,8 @@ pub enum FollowRefusal {
     /// A source cannot follow itself.
     #[error("{0} cannot follow itself")]
     Oneself(SourceId),
-    /// A tag or topic cannot follow anyone.
-    #[error("{0} is a tag or topic, which cannot follow")]
+    /// Only users follow.
+    #[error("{0} is not a user, and cannot follow")]
     NotAUser(SourceId),
     /// One of the two users has blocked the other.
     #[error("{follower} and {source_id} cannot follow each other: one has blocked the other")]

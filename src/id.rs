@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - validating external ids once, where they enter, so that no other module has to;
-//! - distinguishing users, tags and topics.
+//! - distinguishing users, tags, topics and the replies of posts.
 //!
 //! Not responsible for:
 //! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
@@ -46,6 +46,9 @@ pub enum SourceIdError {
     /// The text is a tag or a topic without a name.
     #[error("an id that begins with {TAG_PREFIX} or {TOPIC_PREFIX} must go on with a name")]
     NoName,
+    /// The text is the beginning of the source of a post's replies, without the post.
+    #[error("an id that begins with {REPLIES_PREFIX} must go on with the id of a post: {0}")]
+    NoPost(PostIdError),
     /// The text is longer than the limit.
     #[error("an id may have at most {SOURCE_ID_BYTES_MAX} characters, this one has {length}")]
     TooLong {
@@ -67,6 +70,7 @@ pub enum SourceIdError {
 
 const TAG_PREFIX: &str = "tag:";
 const TOPIC_PREFIX: &str = "topic:";
+const REPLIES_PREFIX: &str = "replies:";
 
 impl SourceId {
     /// Validates `text` and stores it in a shared allocation.
@@ -79,6 +83,9 @@ impl SourceId {
         }
         if matches!(text, TAG_PREFIX | TOPIC_PREFIX) {
             return Err(SourceIdError::NoName);
+        }
+        if let Some(post) = text.strip_prefix(REPLIES_PREFIX) {
+            post.parse::<PostId>().map_err(SourceIdError::NoPost)?;
         }
         Self::stored(text)
     }
@@ -117,6 +124,12 @@ impl SourceId {
     /// Same as [`SourceId::new`], for the whole id `topic:NAME`.
     pub fn topic(name: &str) -> Result<Self, SourceIdError> {
         Self::prefixed(TOPIC_PREFIX, name)
+    }
+
+    /// Returns the source that collects the replies to a post.
+    pub fn replies_to(post: PostId) -> Self {
+        let id = Self::prefixed(REPLIES_PREFIX, itoa::Buffer::new().format(post.0));
+        id.expect("a number has allowed characters only, and at most 20 of them")
     }
 
     fn prefixed(prefix: &str, name: &str) -> Result<Self, SourceIdError> {
@@ -158,9 +171,14 @@ impl SourceId {
         self.as_str().strip_prefix(TOPIC_PREFIX)
     }
 
-    /// Returns true if this is a user (or another kind of account that can publish), and neither a tag nor a topic.
+    /// Returns the post, if this is the source of its replies.
+    pub fn replied_post(&self) -> Option<PostId> {
+        self.as_str().strip_prefix(REPLIES_PREFIX)?.parse().ok()
+    }
+
+    /// Returns true if this is a user (or another kind of account that can publish), and neither a tag, a topic nor the replies of a post.
     pub fn is_user(&self) -> bool {
-        self.tag_name().is_none() && self.topic_name().is_none()
+        self.tag_name().is_none() && self.topic_name().is_none() && self.replied_post().is_none()
     }
 }
 
@@ -318,6 +336,9 @@ mod tests {
             (one_over.as_str(), SourceIdError::TooLong { length }),
             ("tag:", SourceIdError::NoName),
             ("topic:", SourceIdError::NoName),
+            ("replies:", SourceIdError::NoPost(PostIdError)),
+            ("replies:bob", SourceIdError::NoPost(PostIdError)),
+            ("replies:07", SourceIdError::NoPost(PostIdError)),
             (".", SourceIdError::PathStep),
             ("..", SourceIdError::PathStep),
         ] {
@@ -355,11 +376,16 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_topics_are_no_users() {
+    fn tags_topics_and_replies_are_no_users() {
         let tag = SourceId::tag("rust").unwrap();
         assert_eq!((tag.as_str(), tag.tag_name(), tag.is_user()), ("tag:rust", Some("rust"), false));
         let topic = SourceId::topic("42").unwrap();
         assert_eq!((topic.as_str(), topic.topic_name(), topic.is_user()), ("topic:42", Some("42"), false));
+        let replies = SourceId::replies_to(PostId(u64::MAX));
+        assert_eq!((replies.as_str(), replies.is_user()), ("replies:18446744073709551615", false));
+        assert_eq!((replies.replied_post(), topic.replied_post()), (Some(PostId(u64::MAX)), None));
+        // From before such ids were refused.
+        assert!(serde_json::from_value::<SourceId>("replies:bob".into()).unwrap().is_user());
         assert!(SourceId::new("tagged").unwrap().is_user());
         assert_eq!(SourceId::tag(""), Err(SourceIdError::Empty));
     }

@@ -26,7 +26,7 @@ pub struct QueueDepth {
 /// What the engine has at one instant. Bytes are estimates from samples: of at most 512 sources, 256 posts, and some inboxes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineFigures {
-    /// The number of known users, tags and topics.
+    /// The number of known sources.
     pub sources: usize,
     /// The number of readers that are awake.
     pub active: usize,

@@ -61,7 +61,7 @@ impl Engine {
             return Some(Vec::new());
         }
         let mut found = Vec::new();
-        for source in post.draft.sources().filter_map(|id| world.sources.get(id)) {
+        for source in post.draft.sources().filter_map(|id| world.sources.get(&id)) {
             world.notified.followers_of(&source, &mut found);
             found.extend(world.sources.keepers_of(source.slot).filter(|reader| world.notified.contains(*reader)));
         }

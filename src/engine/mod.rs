@@ -20,6 +20,7 @@ mod figures;
 mod live;
 mod missed;
 mod personal;
+mod replies;
 mod search;
 mod snapshots;
 mod sources;

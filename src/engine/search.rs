@@ -30,15 +30,18 @@ pub enum SourceKind {
     Tag,
     /// A topic of posts.
     Topic,
+    /// The replies to a post.
+    Replies,
 }
 
 impl SourceKind {
     /// Returns the kind of the source with this id.
     pub fn of(id: &SourceId) -> Self {
-        match (id.tag_name(), id.topic_name()) {
-            (Some(_), _) => Self::Tag,
-            (None, Some(_)) => Self::Topic,
-            (None, None) => Self::User,
+        match id {
+            _ if id.is_user() => Self::User,
+            _ if id.tag_name().is_some() => Self::Tag,
+            _ if id.topic_name().is_some() => Self::Topic,
+            _ => Self::Replies,
         }
     }
 
@@ -48,6 +51,7 @@ impl SourceKind {
             Self::User => "user",
             Self::Tag => "tag",
             Self::Topic => "topic",
+            Self::Replies => "replies",
         }
     }
 }
@@ -56,8 +60,8 @@ impl FromStr for SourceKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = [Self::User, Self::Tag, Self::Topic].into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("{text:?} is neither user, tag nor topic"))
+        let found = [Self::User, Self::Tag, Self::Topic, Self::Replies].into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("{text:?} is neither user, tag, topic nor replies"))
     }
 }
 

@@ -171,7 +171,7 @@ pub enum Event {
 pub struct ChangedPost {
     /// The position in feeds.
     pub at: Position,
-    /// The author, the tags and the topic, without a user who is being erased.
+    /// The sources that have it, without a user who is being erased.
     pub sources: Vec<SourceId>,
     /// The original post, if it is a repost.
     #[serde(default, skip_serializing_if = "Option::is_none")]

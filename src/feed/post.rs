@@ -161,10 +161,21 @@ impl Draft {
         hash.digest()
     }
 
-    /// Returns the sources whose outboxes contain the post: its author, its tags, its topic.
-    pub fn sources(&self) -> impl Iterator<Item = &SourceId> + Clone {
+    /// Returns the sources whose outboxes contain the post: its author, its tags, its topic, and the replies of the post that it answers.
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> + Clone {
+        let replies = replies(self.reply_to, self.repost_of);
+        self.named_sources().cloned().chain(replies)
+    }
+
+    /// Returns the sources that its author names: the author, the tags and the topic.
+    pub fn named_sources(&self) -> impl Iterator<Item = &SourceId> + Clone {
         std::iter::once(&self.author).chain(&self.tags).chain(&self.topic)
     }
+}
+
+/// Returns the source of the replies to which a post belongs. A repost belongs to none, because it is shown only with its original.
+pub fn replies(reply_to: Option<PostId>, repost_of: Option<PostId>) -> Option<SourceId> {
+    reply_to.filter(|_| repost_of.is_none()).map(SourceId::replies_to)
 }
 
 /// A source of a post, by its internal and its external identifier.
@@ -197,7 +208,7 @@ pub struct Post {
     pub answered: Option<Box<Membership>>,
     /// The [`Draft::fingerprint`] of the content as it was first published, whatever edits followed.
     pub fingerprint: u64,
-    /// The author, the tags and the topic, in this order.
+    /// The author, the tags, the topic and the replies of the post that it answers, in this order.
     sources: Box<[Membership]>,
     /// The whole post, encoded as JSON.
     json: Box<str>,
@@ -208,7 +219,7 @@ pub struct Post {
 impl Post {
     /// Creates a post from a published draft. Its sources have no slots yet: [`Post::join`] assigns them.
     pub fn new(position: Position, draft: &Draft, accepted_at: UnixMicros) -> Self {
-        let sources = draft.sources().map(|id| Membership { slot: SourceSlot::NONE, id: id.clone() }).collect();
+        let sources = draft.sources().map(|id| Membership { slot: SourceSlot::NONE, id }).collect();
         let mut post = Self {
             position,
             accepted_at,
@@ -290,9 +301,14 @@ impl Post {
         &self.sources[0]
     }
 
-    /// Returns the author, the tags and the topic, in this order.
+    /// Returns the author, the tags, the topic and the replies of the post that it answers, in this order.
     pub fn sources(&self) -> &[Membership] {
         &self.sources
+    }
+
+    /// Returns the replies of the post that it answers, as a source. Posts that earlier versions archived do not belong to it.
+    pub fn replies(&self) -> Option<&Membership> {
+        self.sources.last().filter(|last| self.reply_to.is_some() && last.id.replied_post() == self.reply_to)
     }
 
     /// Returns the content, as JSON.

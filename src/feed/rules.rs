@@ -13,7 +13,7 @@ use crate::json::{Name, Whole};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replies {
-    /// Replies to posts of the reader, and of authors whom the reader follows.
+    /// Replies to posts of the reader and of authors whom the reader follows, and to posts whose replies the reader follows.
     #[default]
     Followed,
     /// All replies are shown.

@@ -11,7 +11,7 @@ pub struct Affected {
     pub position: Position,
     /// The original post, if it is a repost.
     pub repost_of: Option<PostId>,
-    /// The author, the tags and the topic.
+    /// The sources that have it.
     pub sources: Box<[SourceSlot]>,
 }
 

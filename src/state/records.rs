@@ -36,7 +36,7 @@ use crate::clock::UnixMicros;
 use crate::feed::following::{Edge, RetainedRange};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
-use crate::feed::post::{Body, Membership, Post};
+use crate::feed::post::{Body, Membership, Post, replies};
 use crate::feed::record::PostRecord;
 use crate::feed::resume::LatePosts;
 use crate::id::{PostId, SourceId, SourceSlot};
@@ -44,8 +44,8 @@ use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 
-/// Maximum number of sources that one post can belong to: its author, its tags and its topic.
-const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
+/// Maximum number of sources that one post can belong to: its author, its tags, its topic and the replies of another post.
+const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1 + 1;
 
 /// A source. Records are in the order of slots: other records name a source by its index in that order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -419,7 +419,13 @@ impl Writer {
             return invalid(format!("post {} is a reply to an author who does not exist", record.at.id));
         }
         let answered = record.answered.as_ref().map(member);
-        let post = Post::restored(record, record.sources.iter().map(member).collect(), answered);
+        let mut members: Vec<Membership> = record.sources.iter().map(member).collect();
+        // Earlier versions had no sources of replies.
+        let replies = replies(record.reply_to, record.repost_of);
+        if let Some(id) = replies.filter(|id| members.iter().all(|member| member.id != *id)) {
+            members.push(Membership { slot: self.world().sources.intern(&id).slot, id });
+        }
+        let post = Post::restored(record, members.into(), answered);
         self.restore_placed(&Arc::new(post), |nth| record.route(nth));
         Ok(())
     }

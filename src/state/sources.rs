@@ -270,6 +270,11 @@ impl Source {
         self.more.get().is_some_and(blocks)
     }
 
+    /// Returns true if either source blocks the other.
+    pub fn has_block(&self, other: &Source) -> bool {
+        self.blocks(other.slot) || other.blocks(self.slot)
+    }
+
     /// Returns a fingerprint of the rules, mutes and blocks that decide what it is shown, its own and those of others.
     /// The value is the same after a restart.
     pub fn shown_by(&self) -> u32 {

@@ -177,6 +177,9 @@ impl Writer {
             }
         }
         self.collect_for_budget(limits, &mut tiering);
+        // Replies are collected with their authors, and may be collected with the post that they answer as well.
+        tiering.entries.sort_unstable_by_key(|(slot, position, _)| (*slot, *position));
+        tiering.entries.dedup();
         let rewrites = std::mem::take(&mut self.backlog.rewrites);
         tiering.rewrites = rewrites.into_iter().filter_map(|id| self.world().posts.get(id)).collect();
         tiering.tombstoned = std::mem::take(&mut self.backlog.tombstoned);
@@ -230,7 +233,13 @@ impl Writer {
         for position in oldest {
             let route = outbox.route(position).expect("it was copied from this outbox, and only this thread writes");
             tiering.entries.push((slot, position, route));
-            tiering.posts.extend(self.world().posts.get(position.id));
+            let Some(post) = self.world().posts.get(position.id) else { continue };
+            // Most posts have few replies: what they keep in memory would stay there until all posts take too many bytes.
+            if let Some(replies) = post.replies().filter(|_| post.author().slot == slot) {
+                let route = self.world().sources.at(replies.slot).outbox().route(position);
+                tiering.entries.extend(route.map(|route| (replies.slot, position, route)));
+            }
+            tiering.posts.push(post);
         }
     }
 

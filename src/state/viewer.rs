@@ -141,6 +141,20 @@ impl Viewer {
         Self { preferences: Arc::new(preferences), names_sources: false, ..of_source }
     }
 
+    /// Creates the viewer of the page of a source as a reader sees it: all its posts, without those that the reader's mutes and blocks, or
+    /// the blocks of authors, keep away. A mute of the source itself does not count: it is about the home feed.
+    pub fn of_page(source: SourceSlot, reader: &Source) -> Self {
+        let page = Self::everybody(source);
+        let of_reader = Self::of(reader, page.feed, reader.following());
+        let mut preferences = Preferences {
+            rules: page.preferences.rules,
+            lists: Default::default(),
+            ..(*of_reader.preferences).clone()
+        };
+        preferences.mutes.remove(source);
+        Self { preferences: Arc::new(preferences), names_sources: false, ..of_reader }
+    }
+
     /// Creates the viewer of an unknown reader.
     pub fn nobody() -> Self {
         let (feed, follows, preferences) = Default::default();
@@ -213,12 +227,19 @@ impl Viewer {
         let shows = match rules.replies {
             Replies::All => true,
             Replies::None => false,
-            Replies::Followed => answered.is_some_and(|answered| {
-                let shows = |edges: &Following| edges.get(answered).is_some_and(|edge| !edge.hidden);
-                answered == self.reader || shows(&self.follows) || shows(&self.feed)
-            }),
+            Replies::Followed => {
+                answered.is_some_and(|answered| {
+                    let shows = |edges: &Following| edges.get(answered).is_some_and(|edge| !edge.hidden);
+                    answered == self.reader || shows(&self.follows) || shows(&self.feed)
+                }) || self.brings_replies(post)
+            }
         };
         (!shows).then_some(Blocker::Reply(answered))
+    }
+
+    /// Returns true if the reader follows the replies to which a post belongs.
+    fn brings_replies(&self, post: &Post) -> bool {
+        post.replies().is_some_and(|replies| self.feed.brings(replies.slot, post.position).is_some())
     }
 
     /// Returns the reposts that bring `post`, in no order, once for each source that brings them.

@@ -172,6 +172,16 @@ impl World {
         author.or_else(|| Some(self.posts.get(reply.reply_to?)?.author().slot))
     }
 
+    /// Returns true if a user may see another user's post: it is not hidden, and neither of them blocks the other.
+    /// Authors may see all of their own posts.
+    pub fn is_shown_to(&self, user: &SourceId, post: &Post) -> bool {
+        let is_blocked = || match (self.sources.get(user), self.sources.get(&post.author().id)) {
+            (Some(user), Some(author)) => user.has_block(&author),
+            _ => false,
+        };
+        *user == post.author().id || !(post.hidden || is_blocked())
+    }
+
     /// Makes every reader refresh its list of sources with posts to pull.
     pub(super) fn renew_pulled_epoch(&self) {
         self.pulled_epoch.fetch_add(1, Ordering::Release);

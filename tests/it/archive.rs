@@ -53,7 +53,7 @@ impl Archived {
 
     /// Publishes it, again and again while there is no room.
     async fn publish_draft(&mut self, author: &str, body: String, draft: Draft) {
-        let sources = draft.sources().map(SourceId::to_string).collect();
+        let sources = draft.sources().map(|source| source.to_string()).collect();
         let post = loop {
             match self.engine.publish(draft.clone(), true).await {
                 Ok(published) => break published.post,

@@ -28,6 +28,7 @@ mod polling;
 mod power;
 mod properties;
 mod push_or_pull;
+mod replies;
 mod reposts;
 mod revealed;
 mod tidy;

@@ -13,7 +13,7 @@ pub struct NaivePost {
     pub id: u64,
     pub published_at: i64,
     pub author: String,
-    /// The author, then tags and topic, as sources.
+    /// The author, then tags, topic and the replies of what it answers, as sources.
     pub sources: Vec<String>,
     pub body: String,
     pub hidden: bool,
@@ -72,6 +72,8 @@ pub enum Of<'a> {
     Page(&'a str),
     /// The same, as its owner sees it.
     Mine(&'a str),
+    /// The replies to a post, as a source, and the reader who sees them.
+    Replies(&'a str, &'a str),
 }
 
 /// An entry as the oracle expects it.
@@ -138,7 +140,7 @@ impl<'a> Of<'a> {
     fn reader(self) -> Option<&'a str> {
         match self {
             Self::Home(reader) | Self::List(reader, _) => Some(reader),
-            Self::Page(_) | Self::Mine(_) => None,
+            Self::Page(_) | Self::Mine(_) | Self::Replies(..) => None,
         }
     }
 }
@@ -216,9 +218,13 @@ impl Oracle {
 
     /// What a post repeats, for an author who is about to repost it: unknown, if it is hidden or one of both blocks the other.
     pub fn repeated_by(&self, author: &str, id: u64) -> Option<u64> {
-        let post = self.post(id)?;
-        let is_shown = author == post.author || !(post.hidden || self.has_block(author, &post.author));
-        post.repost_of.filter(|_| is_shown)
+        self.post(id)?.repost_of.filter(|_| self.is_shown_to(author, id))
+    }
+
+    /// Whether a user may see a post by its id.
+    pub fn is_shown_to(&self, user: &str, id: u64) -> bool {
+        let Some(post) = self.post(id) else { return false };
+        user == post.author || !(post.hidden || self.has_block(user, &post.author))
     }
 
     /// A new repost of `origin` is known: what named it before repeats `origin` instead, but where one author blocks the other.
@@ -273,7 +279,7 @@ impl Oracle {
         match of {
             Of::Home(reader) => self.edges.contains_key(&pair(reader, source)),
             Of::List(reader, list) => self.lists.get(&pair(reader, list)).is_some_and(|all| all.contains(source)),
-            Of::Page(page) | Of::Mine(page) => page == source,
+            Of::Page(page) | Of::Mine(page) | Of::Replies(page, _) => page == source,
         }
     }
 
@@ -287,12 +293,11 @@ impl Oracle {
     }
 
     fn is_silenced(&self, of: Of<'_>, post: &NaivePost) -> bool {
-        let (reader, has_mutes) = match of {
-            Of::Home(reader) | Of::List(reader, _) => (reader, true),
-            Of::Mine(reader) => (reader, false),
-            Of::Page(_) => return false,
+        let (Of::Home(reader) | Of::List(reader, _) | Of::Replies(_, reader) | Of::Mine(reader)) = of else {
+            return false;
         };
-        let mutes = |source: &String| has_mutes && self.mutes.contains(&pair(reader, source));
+        let is_spared = |source: &String| matches!(of, Of::Mine(_)) || matches!(of, Of::Replies(of, _) if of == source);
+        let mutes = |source: &String| !is_spared(source) && self.mutes.contains(&pair(reader, source));
         let blocks = |source: &String| self.blocks.contains(&pair(reader, source));
         let is_blocked = self.blocks.contains(&pair(&post.author, reader));
         is_blocked || post.sources.iter().any(|source| mutes(source) || blocks(source))
@@ -314,7 +319,8 @@ impl Oracle {
         match rules.replies {
             Replies::All => false,
             Replies::None => true,
-            Replies::Followed => !answered.is_some_and(is_near),
+            Replies::Followed if answered.is_some_and(is_near) => false,
+            Replies::Followed => self.brings(of, &format!("replies:{reply_to}"), post.at()).is_none(),
         }
     }
 
@@ -380,7 +386,7 @@ impl Oracle {
             }
         }
         let via: BTreeSet<String> = reasons.into_iter().filter_map(|reason| reason.source).collect();
-        let via = if matches!(of, Of::Page(_) | Of::Mine(_)) { Vec::new() } else { via.into_iter().collect() };
+        let via = if of.reader().is_none() { Vec::new() } else { via.into_iter().collect() };
         Some(Expected { at, post: PostId(origin.id), body: origin.body.clone(), via, reposts })
     }
 

@@ -66,6 +66,18 @@ def test_the_same_post_twice_is_published_once(client: Tidewire, name: Name) -> 
     assert [item.post.id for item in client.posts_of(bob).items] == [id]
 
 
+def test_replies_come_in_pages_without_those_that_a_reader_mutes(client: Tidewire, name: Name) -> None:
+    parent = client.publish(name("bob"), 1).id
+    replies = [client.publish(name(author), 2, reply_to=parent).id for author in ("cas", "dan", "eve")]
+    newest = replies[::-1]
+    client.mute(name("bob"), name("dan"))
+    assert [item.post.id for item in client.replies(parent, limit=2).items] == newest[:2]
+    assert [item.post.id for item in client.iter_replies(parent, page_size=1)] == newest
+    assert [item.post.id for item in client.iter_replies(parent, reader=name("bob"), page_size=1)] == [newest[0], newest[2]]
+    client.follow(name("fay"), f"replies:{parent}")
+    assert [item.post.id for item in client.feed(name("fay")).items] == newest
+
+
 def test_posts_of_a_batch_are_answered_each_by_itself(client: Tidewire, name: Name) -> None:
     bob = name("bob")
     as_dict = {"author": bob, "body": 1, "tags": None}

@@ -10,6 +10,8 @@ import type {
   PageOptions,
   ReadOptions,
   FeedWalkOptions,
+  RepliesOptions,
+  RepliesWalkOptions,
   RequestOptions,
   WalkOptions,
   WriteOptions,
@@ -131,7 +133,7 @@ export class Tidewire<Body = unknown> {
 
   // Following
 
-  /** Lets a user follow another one, a `tag:NAME` or a `topic:NAME`. `created` is false if it was so already. */
+  /** Lets a user follow another one, a `tag:NAME`, a `topic:NAME` or the replies to a post, `replies:ID`. `created` is false if it was so already. */
   async follow(user: string, source: string, options: WriteOptions & T.FollowOptions = {}): Promise<T.Put> {
     const { hidden, backfill, ...rest } = options;
     const body = { hidden, backfill };
@@ -223,6 +225,21 @@ export class Tidewire<Body = unknown> {
   postsOf(source: string, options?: PageOptions): Promise<T.Page<Body>>;
   async postsOf(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${source}/posts`, options);
+  }
+
+  /** The replies to a post, newest first. */
+  iterReplies(post: string, options: RepliesWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterReplies(post: string, options?: RepliesWalkOptions): Walk<T.Item<Body>>;
+  iterReplies(post: string, options: RepliesWalkOptions = {}): Walk<T.Item<any>> {
+    const { reader, ...rest } = options;
+    return walkFeed((part) => this.replies(post, { ...part, reader }), rest);
+  }
+
+  /** A page of the replies to a post, for a reader: without those that mutes and blocks keep away. */
+  replies(post: string, options: RepliesOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  replies(post: string, options?: RepliesOptions): Promise<T.Page<Body>>;
+  async replies(post: string, options: RepliesOptions = {}): Promise<T.Page<any>> {
+    return this.#page(path`/v1/posts/${post}/replies`, options);
   }
 
   /** Why a post is, or is not, in a reader's feed. */
@@ -465,8 +482,8 @@ export class Tidewire<Body = unknown> {
     return (await this.#http.send(request, (response) => response.text())).value;
   }
 
-  async #page<B>(path: string, { limit, before, after, fields, ...options }: PageOptions): Promise<T.Page<B>> {
-    return this.#send('GET', path, options, { query: { limit, before, after, fields } });
+  async #page<B>(path: string, { limit, before, after, fields, reader, ...options }: RepliesOptions): Promise<T.Page<B>> {
+    return this.#send('GET', path, options, { query: { limit, before, after, fields, reader } });
   }
 
   async #list<L>(path: string, { limit, cursor, ...options }: ListOptions, more: Request['query'] = {}): Promise<L> {

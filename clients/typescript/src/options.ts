@@ -72,6 +72,12 @@ export interface WalkOptions extends ReadOptions {
   pageSize?: number;
 }
 
+/** Of a page of replies. */
+export interface RepliesOptions extends PageOptions {
+  /** For whom the page is. By a token it is the token's user. */
+  reader?: string;
+}
+
 /** Of iterations over the entries of feeds. */
 export interface FeedWalkOptions extends WalkOptions {
   /** `ids`: posts have no more than `id`, `author` and `published_at`. */
@@ -81,6 +87,12 @@ export interface FeedWalkOptions extends WalkOptions {
    * the iteration fails with `partial`.
    */
   takePartial?: boolean;
+}
+
+/** Of iterations over replies. */
+export interface RepliesWalkOptions extends FeedWalkOptions {
+  /** For whom the pages are. By a token it is the token's user. */
+  reader?: string;
 }
 
 /** What of the stream of changes. */

@@ -331,7 +331,7 @@ export interface FoundSources {
     followers: number;
     following: number;
     id: SourceId;
-    kind: 'user' | 'tag' | 'topic';
+    kind: 'user' | 'tag' | 'topic' | 'replies';
     last_seen: Time | null;
     posts: number;
   }[];
@@ -785,7 +785,7 @@ export interface Snapshot {
   taken_at: Time;
 }
 
-/** A user, or with `tag:` or `topic:` in front a tag or topic. */
+/** A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post. */
 export type SourceId = string;
 
 export interface SourceList {

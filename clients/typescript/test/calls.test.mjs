@@ -173,6 +173,18 @@ test('a feed is walked down page by page, and polled', async () => {
   );
 });
 
+test('the replies to a post come in pages, without those that a reader mutes', async () => {
+  const { id } = await say('hal', 'what?');
+  for (const author of ['ian', 'jan', 'kim']) await tidewire.publish({ author, body: { text: author }, reply_to: id });
+  await tidewire.mute('hal', 'jan');
+  assert.equal(texts((await tidewire.replies(id, { limit: 2 })).items), 'kim jan');
+  assert.equal(texts(await all(tidewire.iterReplies(id, { pageSize: 1 }))), 'kim jan ian');
+  assert.equal(texts(await all(tidewire.iterReplies(id, { pageSize: 1, reader: 'hal' }))), 'kim ian');
+  await tidewire.follow('leo', `replies:${id}`);
+  assert.equal(texts((await tidewire.feed('leo')).items), 'kim jan ian');
+  await assert.rejects(tidewire.replies('1'), { code: 'unknown_post' });
+});
+
 test('it is explained why a post is shown', async () => {
   await tidewire.follow('eve', 'dan');
   const post = await say('dan', 'seen');

@@ -93,7 +93,7 @@ impl Token {
     pub(crate) fn run(self) -> Outcome {
         let Self { user, signer, expires: Span(lasts), scope, audience, kid, json } = self;
         if !user.is_user() {
-            return Ok(terminal::refuse(&format!("{} is a tag or a topic: tokens are for users", user.as_str())));
+            return Ok(terminal::refuse(&format!("{} is not a user: tokens are for users", user.as_str())));
         }
         if lasts < Duration::from_secs(1) || lasts > EXPIRES_MAX {
             return Ok(terminal::refuse("--expires: from 1s to 10 years"));

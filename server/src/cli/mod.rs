@@ -86,9 +86,9 @@ enum Command {
     Feed(calls::feed::Feed),
     /// Publish a post
     Publish(calls::publish::Publish),
-    /// Follow users, tags and topics
+    /// Follow users, tags, topics and replies to posts
     Follow(calls::follow::Follow),
-    /// Stop following users, tags and topics
+    /// Stop following users, tags, topics and replies to posts
     Unfollow(calls::follow::Unfollow),
     /// Say why a post is, or is not, in a feed
     Explain(calls::explain::Explain),

@@ -39,6 +39,8 @@ pub(super) enum Needs {
     Own(Right),
     /// A server key, or a token of the author of the post. The handler checks the author.
     Author(Right),
+    /// A server key, or a token of any user. The handler shows what that user may see.
+    User(Right),
     /// A server key, or a token of a user whom the body names. The handler checks each of those users.
     Named(Right),
 }

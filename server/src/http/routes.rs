@@ -50,6 +50,7 @@ const OWN_READ: Kind = (Needs::Own(Right::Read), WorkKind::Read, HandledBy::Owne
 const OWN_WRITE: Kind = (Needs::Own(Right::Write), WorkKind::Write, HandledBy::Sequencer);
 const OWN_LIVE: Kind = (Needs::Own(Right::Read), WorkKind::Live, HandledBy::Owner);
 const NAMED_READ: Kind = (Needs::Named(Right::Read), WorkKind::BulkRead, HandledBy::Owners);
+const USER_READ: Kind = (Needs::User(Right::Read), WorkKind::Read, HandledBy::Owner);
 const AUTHOR_READ: Kind = (Needs::Author(Right::Read), WorkKind::Read, HandledBy::Owner);
 const AUTHOR_WRITE: Kind = (Needs::Author(Right::Write), WorkKind::Write, HandledBy::Sequencer);
 const SERVER_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::AnyNode);
@@ -77,6 +78,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_post", GET, "/v1/posts/{id}", AUTHOR_READ, || web::to(posts::read)),
     operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
+    operation("read_replies", GET, "/v1/posts/{id}/replies", USER_READ, || web::to(feeds::replies)),
     lasting(operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket))),
     lasting(operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events))),
     operation("read_feeds", POST, "/v1/feeds", NAMED_READ, || web::to(many_feeds::read)),

@@ -62,6 +62,24 @@ test('a post is followed to its readers, and to who reposted it', async () => {
   await page.getByRole('heading', { name: 'Feed of cas' }).waitFor();
 });
 
+test('a post has its replies, the newest first, and leads to all of them', async () => {
+  const { id } = await server.publish('rob', 'what do you think?');
+  await open(id);
+  const replies = page.locator('#replies');
+  await replies.getByText('Nobody has replied.').waitFor();
+  const first = await server.publish('cas', 'this', { reply_to: id });
+  await replies.getByText('this').waitFor({ timeout: STEP_MAX_MS });
+  assert.match(await replies.locator('li').innerText(), new RegExp(`^post ${first.id} by cas\\s+.*\\s+this$`));
+  assert.equal(await replies.getByRole('link', { name: 'All replies' }).count(), 0);
+  for (let nth = 1; nth <= 12; nth += 1) await server.publish('dan', `that ${nth}`, { reply_to: id });
+  await replies.getByText('that 12', { exact: true }).waitFor({ timeout: STEP_MAX_MS });
+  assert.equal(await replies.locator('li').count(), 12);
+  await replies.getByRole('link', { name: 'All replies' }).click();
+  await page.getByRole('heading', { name: `Posts of replies:${id}` }).waitFor();
+  await page.locator('#posts > *').nth(12).waitFor();
+  assert.equal(await page.locator('#posts > *').count(), 13);
+});
+
 test('a post that is not known is said to be that', async () => {
   await visit('posts?post=7');
   await page.getByText('No post 7 is known. It may have been deleted.').waitFor();

@@ -13,7 +13,7 @@ use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
 
 /// The operations whose answers the caller may store.
-const TAGGED: [&str; 4] = ["read_feed", "read_own_page", "read_list_feed", "read_post"];
+const TAGGED: [&str; 5] = ["read_feed", "read_own_page", "read_list_feed", "read_post", "read_replies"];
 
 fn check_stored(answer: &Answer, expected: &str, what: &str) {
     let told = format!("{what}: {} {:?} {}", answer.status, answer.headers, answer.text);

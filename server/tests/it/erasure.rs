@@ -72,7 +72,7 @@ impl Town {
             id: post.id().0,
             published_at: post.position.published_at.0,
             author: author.to_owned(),
-            sources: draft.sources().map(SourceId::to_string).collect(),
+            sources: draft.sources().map(|source| source.to_string()).collect(),
             body,
             repost_of,
             reply_to: draft.reply_to.map(|id| id.0),

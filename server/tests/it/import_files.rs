@@ -142,7 +142,7 @@ fn a_dry_run_says_what_would_happen_and_does_nothing() {
         );
         for part in [
             "line 4: ann cannot follow itself",
-            "line 5: tag:a is a tag or topic, which cannot follow",
+            "line 5: tag:a is not a user, and cannot follow",
             "1 line: names of columns, skipped",
             "1 line: with the time of the follow",
             "1 line: with the same edge as an earlier line",

@@ -58,6 +58,7 @@ mod oversized;
 mod personal;
 mod random_history;
 mod recovery;
+mod replies;
 mod requirements;
 mod server;
 mod signals;

@@ -98,7 +98,7 @@ impl<J: Journal> Scribe<J> {
                 refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
             } else if was_hidden.is_some_and(|hidden| !hidden || edge.hidden) {
                 continue;
-            } else if has_block(follower.as_deref(), source.as_deref()) {
+            } else if follower.as_deref().zip(source.as_deref()).is_some_and(|(one, other)| one.has_block(other)) {
                 let (follower, source_id) = (edge.follower, edge.source);
                 refusals.push((nth, FollowRefusal::Blocked { follower, source_id }));
             } else if (if edge.hidden { *hidden } else { *visible }) >= limit {
@@ -243,11 +243,4 @@ impl Requested {
         let [visible, hidden] = [false, true].map(|hidden| following.len_of(hidden));
         Self { follower, following, added: HashMap::default(), visible, hidden }
     }
-}
-
-/// Returns true if either source has blocked the other.
-pub(super) fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
-    let blocks =
-        |by: &Source, of: &Source| by.own_preferences().is_some_and(|preferences| preferences.blocks.contains(of.slot));
-    one.zip(other).is_some_and(|(one, other)| blocks(one, other) || blocks(other, one))
 }

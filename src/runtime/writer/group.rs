@@ -305,7 +305,7 @@ fn followers(edges: &[NewEdge]) -> impl Iterator<Item = &SourceId> {
 /// Calls `name` with each source that an event may add.
 fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
     match event {
-        Event::Published { draft, .. } => draft.sources().for_each(name),
+        Event::Published { draft, .. } => draft.sources().for_each(|source| name(&source)),
         Event::Followed { edges, .. } | Event::FollowsChanged { follows: edges, .. } => {
             edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name);
         }

@@ -30,7 +30,9 @@ mod tick;
 mod tier;
 mod users;
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -281,7 +283,10 @@ impl<J: Journal> Scribe<J> {
 
     /// Checks that those of `ids` that are unknown fit within the limit of sources, together with the sources that
     /// the group adds.
-    fn check_sources_limit<'a>(&mut self, ids: impl Iterator<Item = &'a SourceId> + Clone) -> Result<(), Error> {
+    fn check_sources_limit<S: Borrow<SourceId> + Eq + Hash>(
+        &mut self,
+        ids: impl Iterator<Item = S> + Clone,
+    ) -> Result<(), Error> {
         let sources = &self.writer.world().sources;
         let limit = self.shared.config.sources_max.min(SOURCES_MAX - self.writer.world().sharding.shards());
         let known = sources.len();
@@ -292,8 +297,8 @@ impl<J: Journal> Scribe<J> {
             return Ok(());
         }
         let of_group = self.group.unknown(sources);
-        let is_new = |id: &&SourceId| sources.get(id).is_none() && !of_group.contains(*id);
-        let new: HashSet<&SourceId> = ids.filter(is_new).collect();
+        let is_new = |id: &S| sources.get(id.borrow()).is_none() && !of_group.contains(id.borrow());
+        let new: HashSet<S> = ids.filter(is_new).collect();
         if new.is_empty() {
             return Ok(());
         }

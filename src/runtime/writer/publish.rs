@@ -14,13 +14,12 @@ use crate::feed::post::{Draft, EarlierRepost, Membership, Post};
 use crate::feed::reposts::Repost;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{PostId, SourceSlot};
 use crate::limits::{ARCHIVED_IDS_LISTED_MAX, EARLIER_REPOSTS_MAX, FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::fanout::records::SourceReach;
 use crate::runtime::message::{Command, FanoutOrder, Published, Reply};
-use crate::runtime::writer::follow::has_block;
 use crate::runtime::writer::group::Added;
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::state::posts::Stored;
@@ -122,7 +121,7 @@ impl<J: Journal> Scribe<J> {
     /// sources, so the deliveries are counted again when the post is queued.
     fn count_accepted(&mut self, draft: &Draft) {
         let sources = &self.writer.world().sources;
-        let pushed = draft.sources().filter_map(|id| sources.get(id)).filter(|source| !source.is_celebrity());
+        let pushed = draft.sources().filter_map(|id| sources.get(&id)).filter(|source| !source.is_celebrity());
         let deliveries = self.shared.count_deliveries(pushed.map(|source| source.slot));
         let fanouts = Backlog { posts: 1, deliveries };
         let post_bytes = size_of::<Post>() + draft.body.as_str().len();
@@ -137,8 +136,10 @@ impl<J: Journal> Scribe<J> {
         if let Some(id) = draft.repost_of {
             // A post that the author may not see counts as nonexistent: otherwise the answer, and the feeds that show
             // the new post, would reveal what that post repeats.
-            draft.origin =
-                self.find(id).filter(|post| self.is_shown_to(&draft.author, post)).and_then(|post| post.repost_of);
+            draft.origin = self
+                .find(id)
+                .filter(|post| self.writer.world().is_shown_to(&draft.author, post))
+                .and_then(|post| post.repost_of);
         }
         if draft.origin.is_some() && draft.origin == draft.id {
             return Err(Error::InvalidDraft { what: "a post cannot repeat what repeats it".to_owned() });
@@ -156,7 +157,7 @@ impl<J: Journal> Scribe<J> {
         let reposts = reposts.read();
         let (author, origin) = (world.sources.get(&draft.author), draft.origin.or(draft.repost_of));
         let is_shown_to = |reposter: SourceSlot| {
-            let is_blocked = || has_block(Some(world.sources.at(reposter)), author.as_deref());
+            let is_blocked = || author.as_ref().is_some_and(|author| world.sources.at(reposter).has_block(author));
             !world.sources.is_erased(reposter) && !is_blocked()
         };
         // Each repost is once in the outbox of its author, and once in that of each tag and topic.
@@ -177,14 +178,6 @@ impl<J: Journal> Scribe<J> {
         let mut earlier: Vec<EarlierRepost> = earlier.into_values().collect();
         earlier.sort_unstable_by_key(|repost| repost.at);
         earlier
-    }
-
-    /// Returns true if a user may see another user's post: it is not hidden, and neither of them blocks the other.
-    /// Authors may see all of their own posts.
-    fn is_shown_to(&self, user: &SourceId, post: &Post) -> bool {
-        let (sources, author) = (&self.writer.world().sources, &post.author().id);
-        let is_blocked = || has_block(sources.get(user).as_deref(), sources.get(author).as_deref());
-        user == author || !(post.hidden || is_blocked())
     }
 
     /// Answers a post that was published before. If the caller waits for delivery, the post is delivered again, which

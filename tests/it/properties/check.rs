@@ -14,7 +14,7 @@ use tidewire::state::reader::PageRequest;
 
 use crate::oracle::{Asked, At, ExpectedPage, Explained, Of};
 use crate::properties::Run;
-use crate::properties::ops::{LISTS, PEOPLE, SOURCES, source_name};
+use crate::properties::ops::{LISTS, PEOPLE, REPLIED, SOURCES, source_name};
 use crate::world::{entries, id};
 
 pub fn position((time, id): At) -> Position {
@@ -38,6 +38,10 @@ impl Run {
             Of::List(reader, list) => self.engine.list_feed(&id(reader), &list.parse().unwrap(), request).await,
             Of::Page(source) => self.engine.own_page(&id(source), request).await,
             Of::Mine(source) => self.engine.own_page_for_owner(&id(source), request).await,
+            Of::Replies(replies, reader) => {
+                let post = id(replies).replied_post().unwrap();
+                self.engine.replies(post, Some(&id(reader)), request).await
+            }
         }
     }
 
@@ -49,6 +53,12 @@ impl Run {
             assert_eq!(fetched.unwrap_err().code(), "unknown_list", "{reader} {list}");
             return expected;
         }
+        if let Of::Replies(replies, reader) = of
+            && !self.is_there(replies, reader)
+        {
+            assert_eq!(fetched.unwrap_err().code(), "unknown_post", "{replies} {reader}");
+            return ExpectedPage { items: Vec::new(), has_next: false, newest: None };
+        }
         let fetched = fetched.unwrap();
         assert!(fetched.partial.is_empty());
         let (next, newest) = (fetched.page.next, fetched.page.newest.map(at));
@@ -59,6 +69,11 @@ impl Run {
             assert_eq!(at(next), last.at, "the next page begins right below the last entry");
         }
         page
+    }
+
+    /// Whether a reader may see the post whose replies these are.
+    fn is_there(&self, replies: &str, reader: &str) -> bool {
+        self.oracle.is_shown_to(reader, id(replies).replied_post().unwrap().0)
     }
 
     fn has_list(&self, of: Of<'_>) -> bool {
@@ -80,6 +95,9 @@ impl Run {
                 (_, Some(last)) if page.has_next => Asked::Before(last.at),
                 _ => break,
             };
+        }
+        if matches!(of, Of::Replies(replies, reader) if !self.is_there(replies, reader)) {
+            return;
         }
         let all = self.oracle.entries(of);
         let is_capped = of.rules_cap(self);
@@ -177,6 +195,9 @@ impl Run {
         for source in 0..SOURCES {
             self.whole(Of::Page(&source_name(source)), 5, false).await;
         }
+        for (post, reader) in REPLIED.iter().zip(PEOPLE) {
+            self.whole(Of::Replies(&format!("replies:{post}"), reader), 3, false).await;
+        }
     }
 }
 
@@ -185,7 +206,7 @@ impl Of<'_> {
     fn rules_cap(self, run: &Run) -> bool {
         match self {
             Self::Home(reader) | Self::List(reader, _) => run.oracle.rules_of(reader).per_source_max.is_some(),
-            Self::Page(_) | Self::Mine(_) => false,
+            Self::Page(_) | Self::Mine(_) | Self::Replies(..) => false,
         }
     }
 }

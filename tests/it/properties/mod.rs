@@ -27,7 +27,9 @@ use crate::kept::{open_before, state, storage};
 use crate::oracle::{Asked, NaivePost, Of, Oracle};
 use crate::properties::check::position;
 use crate::properties::live::{LiveClient, clients};
-use crate::properties::ops::{Feed, LISTS, Op, PEOPLE, Restart, SOURCES, Settings, Target, op, policy, source_name};
+use crate::properties::ops::{
+    Feed, LISTS, Op, PEOPLE, REPLIED, Restart, SOURCES, Settings, Target, op, policy, source_name,
+};
 use crate::properties::poll::{Poller, pollers};
 use crate::world::{all_asleep, edge, id, some};
 
@@ -368,6 +370,7 @@ fn named(feed: Feed) -> String {
     match feed {
         Feed::Home(reader) | Feed::List(reader, _) => PEOPLE[reader].to_owned(),
         Feed::Page(source) => source_name(source),
+        Feed::Replies(nth, _) => format!("replies:{}", REPLIED[nth]),
     }
 }
 
@@ -376,6 +379,7 @@ fn of(feed: Feed, name: &str) -> Of<'_> {
         Feed::Home(_) => Of::Home(name),
         Feed::List(_, list) => Of::List(name, LISTS[list]),
         Feed::Page(_) => Of::Page(name),
+        Feed::Replies(_, reader) => Of::Replies(name, PEOPLE[reader]),
     }
 }
 

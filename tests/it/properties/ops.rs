@@ -12,7 +12,9 @@ use crate::world::{above, flapping};
 
 pub const PEOPLE: [&str; 7] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus"];
 pub const TAGS: [&str; 2] = ["rust", "tea"];
-pub const SOURCES: usize = PEOPLE.len() + TAGS.len() + 1;
+/// Posts whose replies can be followed.
+pub const REPLIED: [u64; 3] = [0, 1, 2];
+pub const SOURCES: usize = PEOPLE.len() + TAGS.len() + 1 + REPLIED.len();
 pub const LISTS: [&str; 2] = ["near", "far"];
 
 /// A post that another one names.
@@ -109,6 +111,8 @@ pub enum Feed {
     Home(usize),
     List(usize, usize),
     Page(usize),
+    /// Whose replies, and who reads them.
+    Replies(usize, usize),
 }
 
 /// Settings that may be others after a restart.
@@ -142,9 +146,14 @@ fn target() -> impl Strategy<Value = Target> {
     prop_oneof![6 => (0..60usize).prop_map(Target::Known), 1 => (0..40u64).prop_map(Target::Id)]
 }
 
+fn replied() -> impl Strategy<Value = u64> {
+    prop::sample::select(&REPLIED[..])
+}
+
 fn publish() -> impl Strategy<Value = Op> {
-    let place = (prop::option::of(0..6i64), prop::option::weighted(0.3, 0..40u64));
-    let names = (prop::option::weighted(0.45, target()), prop::option::weighted(0.2, target()));
+    let place = (prop::option::of(0..6i64), prop::option::weighted(0.3, prop_oneof![4 => 0..40u64, 1 => replied()]));
+    let answered = prop_oneof![3 => target(), 2 => replied().prop_map(Target::Id)];
+    let names = (prop::option::weighted(0.45, target()), prop::option::weighted(0.3, answered));
     (person(), place, (0..4u8, any::<bool>()), prop::bool::weighted(0.2), names).prop_map(
         |(author, (ago, own_id), (tags, wait), topic, (repost_of, reply_to))| {
             Op::Publish(Published { author, ago, tags, topic, own_id, repost_of, reply_to, wait })
@@ -200,6 +209,7 @@ fn feed() -> impl Strategy<Value = Feed> {
         6 => person().prop_map(Feed::Home),
         2 => (person(), 0..LISTS.len()).prop_map(|(reader, list)| Feed::List(reader, list)),
         1 => source().prop_map(Feed::Page),
+        1 => (0..REPLIED.len(), person()).prop_map(|(nth, reader)| Feed::Replies(nth, reader)),
     ]
 }
 
@@ -274,6 +284,7 @@ pub fn source_name(source: usize) -> String {
     match source.checked_sub(PEOPLE.len()) {
         None => PEOPLE[source].to_owned(),
         Some(tag) if tag < TAGS.len() => format!("tag:{}", TAGS[tag]),
-        Some(_) => "topic:42".to_owned(),
+        Some(tag) if tag == TAGS.len() => "topic:42".to_owned(),
+        Some(other) => format!("replies:{}", REPLIED[other - TAGS.len() - 1]),
     }
 }

@@ -29,6 +29,7 @@ pub fn pollers() -> Vec<Poller> {
         Of::Page("cas"),
         Of::Page("tag:rust"),
         Of::Mine("bob"),
+        Of::Replies("replies:1", "ann"),
     ];
     feeds.into_iter().map(|of| Poller { of, token: None, given: BTreeSet::new() }).collect()
 }
@@ -60,8 +61,13 @@ impl Poller {
         }
         let is_capped = match self.of {
             Of::Home(reader) | Of::List(reader, _) => oracle.rules_of(reader).per_source_max.is_some(),
-            Of::Page(_) | Of::Mine(_) => false,
+            Of::Page(_) | Of::Mine(_) | Of::Replies(..) => false,
         };
+        if let Of::Replies(replies, reader) = self.of
+            && !oracle.is_shown_to(reader, id(replies).replied_post().unwrap().0)
+        {
+            return;
+        }
         let entries = oracle.entries(self.of);
         let missing: Vec<_> = entries.iter().filter(|entry| !self.given.contains(&entry.post)).collect();
         // Under a cap a page passes entries over for good.
@@ -95,6 +101,9 @@ impl Poller {
             Of::List(reader, list) => engine.list_feed(&id(reader), &list.parse().unwrap(), request).await.ok(),
             Of::Page(source) => engine.own_page(&id(source), request).await.ok(),
             Of::Mine(source) => engine.own_page_for_owner(&id(source), request).await.ok(),
+            Of::Replies(replies, reader) => {
+                engine.replies(id(replies).replied_post()?, Some(&id(reader)), request).await.ok()
+            }
         }
     }
 }

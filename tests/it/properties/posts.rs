@@ -66,7 +66,7 @@ impl Run {
             id: post.id().0,
             published_at: post.position.published_at.0,
             author: draft.author.to_string(),
-            sources: draft.sources().map(SourceId::to_string).collect(),
+            sources: draft.sources().map(|source| source.to_string()).collect(),
             body,
             repost_of: repeated.or(draft.repost_of.map(|id| id.0)),
             reply_to: draft.reply_to.map(|id| id.0),

@@ -151,7 +151,7 @@ def delete_post(id: str, *, wait: Wait | None = None) -> Call[None]:
 
 
 def follow(user: str, source: str, *, hidden: bool = False, backfill: int | None = None, wait: Wait | None = None) -> Call[bool]:
-    """Makes `user` follow a user, `tag:NAME` or `topic:NAME`; returns whether that is new.
+    """Makes `user` follow a user, `tag:NAME`, `topic:NAME` or `replies:ID`; returns whether that is new.
 
     A `hidden` follow is in no list and no count. `backfill` limits how many earlier posts come with it.
     """
@@ -251,6 +251,19 @@ def posts_of(
     return _page(path("users", source, "posts"), limit, before, after, fields)
 
 
+def replies(
+    post: str,
+    *,
+    reader: str | None = None,
+    limit: int | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    fields: Fields | None = None,
+) -> Call[m.Page]:
+    """Returns a page of the replies to a post, newest first; for a `reader` without those that mutes and blocks keep away."""
+    return _page(path("posts", post, "replies"), limit, before, after, fields, reader=reader)
+
+
 def list_feed(
     user: str,
     name: str,
@@ -277,13 +290,23 @@ def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = N
     return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
+def iter_replies(
+    post: str, *, reader: str | None = None, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False
+) -> Pages[m.Item]:
+    """Iterates over the replies to a post, newest first."""
+    first = replies(post, reader=reader, limit=page_size, fields=fields)
+    return Pages(first, lambda page: list(page.items), "before", take_partial)
+
+
 def iter_list_feed(user: str, name: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
     """Iterates over the feed of a reader's list, newest first."""
     return Pages(list_feed(user, name, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
-def _page(path: str, limit: int | None, before: str | None, after: str | None, fields: Fields | None) -> Call[m.Page]:
-    parameters = query(limit=limit, before=before, after=after, fields=fields)
+def _page(
+    path: str, limit: int | None, before: str | None, after: str | None, fields: Fields | None, reader: str | None = None
+) -> Call[m.Page]:
+    parameters = query(limit=limit, before=before, after=after, fields=fields, reader=reader)
     return Call("GET", path, as_model(m.Page), parameters)
 
 

@@ -151,6 +151,7 @@ class Tidewire:
 
     feed = _method(calls.feed)
     posts_of = _method(calls.posts_of)
+    replies = _method(calls.replies)
     list_feed = _method(calls.list_feed)
     feeds = _method(calls.feeds)
     explain = _method(calls.explain)
@@ -189,6 +190,7 @@ class Tidewire:
     iter_followers = _iterator(calls.iter_followers)
     iter_feed = _iterator(calls.iter_feed)
     iter_posts_of = _iterator(calls.iter_posts_of)
+    iter_replies = _iterator(calls.iter_replies)
     iter_list_feed = _iterator(calls.iter_list_feed)
     iter_lists = _iterator(calls.iter_lists)
     iter_members = _iterator(calls.iter_members)

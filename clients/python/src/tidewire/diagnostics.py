@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from ._decode import Model
 from .models import Snapshot
 
-SourceKind: TypeAlias = Literal["user", "tag", "topic"]
+SourceKind: TypeAlias = Literal["user", "tag", "topic", "replies"]
 Span: TypeAlias = Literal["hour", "day"]
 
 

@@ -107,7 +107,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
                 position: *position,
                 kind: draft.kind,
                 body: draft.body.as_str(),
-                sources: draft.sources().collect(),
+                sources: draft.named_sources().collect(),
                 repost_of: draft.repost_of,
                 reply_to: draft.reply_to,
                 hidden: false,

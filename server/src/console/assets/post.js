@@ -49,7 +49,7 @@ export function refreshTimes(root) {
 /** A time, as how long ago it is. */
 export const time = (at) => element('time', { datetime: at, title: moment(at) }, ago(at));
 
-/** A link to the page of a user, a tag or a topic. */
+/** A link to the page of a source. */
 export const link = (source, text = source) => element('a', { href: readerUrl(source) }, text);
 
 /** A link to a post. */

@@ -112,17 +112,18 @@ class PostPage {
   async #read() {
     if (this.#isDeleted) return;
     try {
-      const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout)]);
+      const reads = [ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout), ask('GET', `${path}/replies?limit=${NEWEST}`)];
+      const [{ json: post }, { json: fanout }, { json: replies }] = await Promise.all(reads);
       // It was deleted meanwhile.
       if (this.#isDeleted) return;
       [this.#fanout, this.#post] = [fanout, post];
       say(byId('post-note'), '');
       byId('post-state').hidden = byId('post-view').hidden = false;
-      const now = JSON.stringify([post, fanout]);
+      const now = JSON.stringify([post, fanout, replies.items]);
       // What is the same is left alone: whoever reads or selects it is not disturbed.
       if (now === this.#shown) return refreshTimes(byId('post-view'));
       this.#shown = now;
-      this.#fill(post, fanout);
+      this.#fill(post, fanout, replies);
     } catch (refusal) {
       if (this.#isDeleted) return;
       say(byId('post-note'), refusal.status === 404 ? `No post ${id} is known. It may have been deleted.` : refusal.message, true);
@@ -131,7 +132,7 @@ class PostPage {
     }
   }
 
-  #fill(post, fanout) {
+  #fill(post, fanout, replies) {
     const [text, how] = STATES[fanout.state] ?? [fanout.state, ''];
     byId('post-state').textContent = text;
     byId('post-state').dataset.how = how;
@@ -145,6 +146,7 @@ class PostPage {
     this.#draw();
     fill(byId('sources'), sources(fanout));
     fill(byId('reposts'), reposts(fanout.reposts));
+    fill(byId('replies'), repliesOf(replies));
     byId('raw').textContent = JSON.stringify({ post, fanout }, null, 2);
   }
 
@@ -274,6 +276,13 @@ function reposts({ count: found, complete, items }) {
   const row = ({ user, post, at, hidden }) =>
     element('li', {}, element('span', {}, link(user), element('span', { class: 'hint' }, ' ', time(at), hidden ? ' · hidden' : '')), element('span', { class: 'hint' }, postLink(post)));
   return [title, ...shown, element('ul', { class: 'rows' }, ...items.map(row))];
+}
+
+function repliesOf({ items, next }) {
+  const title = element('h3', {}, 'Replies');
+  if (!items.length) return [title, element('p', { class: 'hint' }, 'Nobody has replied.')];
+  const more = next === null ? [] : [element('p', {}, link(`replies:${id}`, 'All replies'))];
+  return [title, element('ul', { class: 'choices' }, ...items.map(({ post }) => choice(post))), ...more];
 }
 
 if (id) new PostPage();

@@ -25,7 +25,7 @@ const PARTS = {
   administration: 'Administration',
 };
 
-/** What a tag or a topic has. It reads no feed, so it has none of what readers have. */
+/** What a tag, a topic or the replies to a post have. They read no feed, so they have none of what readers have. */
 const SOURCE_PARTS = { feed: 'Posts', followers: 'Followers' };
 
 const query = new URLSearchParams(location.search);

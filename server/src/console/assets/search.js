@@ -11,7 +11,7 @@ const RECENT = 'tidewire-recent-readers';
 const RECENT_MAX = 8;
 
 /** The kind of source that has this id, or will have it once the id is typed in full. */
-const kindOf = (id) => /^(tag|topic):/.exec(id)?.[1] ?? 'user';
+const kindOf = (id) => /^(tag|topic|replies):/.exec(id)?.[1] ?? 'user';
 
 /** The sources whose ids begin so: the one with this id first, then those awake, then those with most followers. */
 export async function sourcesBy(prefix, limit = SUGGESTED, kind = kindOf(prefix)) {
@@ -31,7 +31,7 @@ export function aboutSource({ id, active, following, followers, last_seen: seen 
 export const readerUrl = (user, part = '') => `/console/readers?${new URLSearchParams({ user, ...(part && { part }) })}`;
 export const postUrl = (id) => `/console/posts?${new URLSearchParams({ post: id })}`;
 
-/** Whether a source is a user, and no tag or topic. */
+/** Whether a source is a user, and no tag, topic or replies to a post. */
 export const isUser = (id) => kindOf(id) === 'user';
 
 /** The readers that were looked at in this tab, the last first. */

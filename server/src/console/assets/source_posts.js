@@ -1,4 +1,4 @@
-// The newest posts of a tag or a topic, which is followed and reads no feed.
+// The newest posts of a tag, of a topic or in reply to a post. These are followed, and read no feed.
 
 import { ask, userPath } from './api.js';
 import { act, byId, element } from './dom.js';
@@ -29,7 +29,7 @@ export function showPosts(source) {
       else list.replaceChildren(...made);
       next = json.next;
       more.hidden = next === null;
-      byId('empty').textContent = `No post has ${source}.`;
+      byId('empty').textContent = source.startsWith('replies:') ? 'Nobody has replied yet.' : `No post has ${source}.`;
       byId('empty').hidden = list.children.length > 0;
       // From a button that went away the focus goes on to what it brought.
       if (isAfter && more.hidden) made[0]?.querySelector('a').focus();

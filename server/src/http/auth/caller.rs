@@ -103,8 +103,8 @@ impl Caller {
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
             }
-            // The handler checks who the author of the post is, or which users the body names.
-            Needs::Own(right) | Needs::Author(right) | Needs::Named(right) => right,
+            // The handler checks who the author of the post is, which users the body names, or what the user may see.
+            Needs::Own(right) | Needs::Author(right) | Needs::Named(right) | Needs::User(right) => right,
         };
         if right == Right::Write && !caller.may_write { Err(Denial::ReadOnly) } else { Ok(()) }
     }
@@ -124,6 +124,18 @@ impl Caller {
         }
     }
 
+    /// Returns the reader for whom an operation is asked: the one that the caller names, or else the caller, if that is a user. A user may
+    /// name nobody else.
+    pub(in crate::http) fn reader(&self, named: Option<SourceId>) -> Result<Option<SourceId>, Denial> {
+        match (self, named) {
+            (Self::User(caller), Some(named)) if caller.id != named => {
+                Err(Denial::Forbidden("the token is another user's"))
+            }
+            (Self::User(caller), _) => Ok(Some(caller.id.clone())),
+            (_, named) => Ok(named),
+        }
+    }
+
     /// Checks whether the caller may use features that are hidden from users.
     pub(in crate::http) fn may_hide(&self) -> Result<(), Denial> {
         self.may(Needs::Server(Right::Read), None)
@@ -135,12 +147,17 @@ impl KeyScope {
         match (self, needs) {
             (Self::All, _) | (_, Needs::Nothing | Needs::Metrics) => Ok(()),
             (Self::Metrics, _) => Err(Denial::Forbidden("the key is for metrics alone")),
-            (Self::Read, Needs::Server(right) | Needs::Own(right) | Needs::Author(right) | Needs::Named(right)) => {
-                match right {
-                    Right::Read => Ok(()),
-                    Right::Write => Err(Denial::ReadOnly),
-                }
-            }
+            (
+                Self::Read,
+                Needs::Server(right)
+                | Needs::Own(right)
+                | Needs::Author(right)
+                | Needs::Named(right)
+                | Needs::User(right),
+            ) => match right {
+                Right::Read => Ok(()),
+                Right::Write => Err(Denial::ReadOnly),
+            },
         }
     }
 }

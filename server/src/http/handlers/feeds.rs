@@ -1,4 +1,4 @@
-//! Feed operations: a reader's home feed and a source's own posts.
+//! Feed operations: a reader's home feed, a source's own posts and the replies to a post.
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -8,10 +8,11 @@ use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::caching;
 use crate::http::engine_cell::{EngineCell, ReadyEngine, recovering};
-use crate::http::handlers::page_query::PageQuery;
+use crate::http::handlers::page_query::{PageQuery, fields};
 use crate::http::operation::WorkKind;
 use crate::http::page_json::{self, Fields};
 use crate::http::problem::Problem;
+use crate::http::request::{Parameters, path};
 use tidewire::engine::FeedPage;
 
 /// Handles `GET /v1/users/{user}/feed`. It takes nothing but the request, so that it needs no router in front.
@@ -35,6 +36,18 @@ pub(in crate::http) async fn own_page(
         false => engine.own_page(&user, page).await?,
     };
     Ok(answer(&page, fields))
+}
+
+/// Handles `GET /v1/posts/{id}/replies`.
+pub(in crate::http) async fn replies(
+    request: HttpRequest,
+    caller: Caller,
+    engine: ReadyEngine,
+) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "before", "after", "fields", "reader"])?;
+    let reader = caller.reader(parameters.parsed("reader")?)?;
+    let page = engine.replies(path(&request, "id")?, reader.as_ref(), parameters.page()?).await?;
+    Ok(answer(&page, fields(&parameters)?))
 }
 
 /// Answers with a page as JSON.

@@ -25,9 +25,13 @@ impl PageQuery {
     /// Parses the user in the path and the parameters.
     pub(in crate::http) fn parse(request: &HttpRequest) -> Result<Self, Problem> {
         let parameters = Parameters::read(request, &["limit", "before", "after", "fields"])?;
-        let fields = if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All };
-        Ok(Self { user: user(request)?, page: parameters.page()?, fields })
+        Ok(Self { user: user(request)?, page: parameters.page()?, fields: fields(&parameters)? })
     }
+}
+
+/// Parses the fields of each post that are requested.
+pub(in crate::http) fn fields(parameters: &Parameters) -> Result<Fields, Problem> {
+    Ok(if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All })
 }
 
 impl FromRequest for PageQuery {

@@ -67,7 +67,7 @@ fn history() -> Value {
 fn found_sources() -> Value {
     let source = object(json!({
         "id": schema("SourceId"),
-        "kind": {"type": "string", "enum": ["user", "tag", "topic"]},
+        "kind": {"type": "string", "enum": ["user", "tag", "topic", "replies"]},
         "active": {"type": "boolean"},
         "followers": count(),
         "following": count(),

@@ -164,8 +164,16 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
         let (of, description, example) = match name {
-            "user" => ("SourceId", "The user; where only reading is done, a tag or topic as well.", json!("ann")),
-            "source" => ("SourceId", "A user, `tag:NAME` or `topic:NAME`.", json!("bob")),
+            "user" => (
+                "SourceId",
+                "The user; where only reading is done, a tag, a topic or the replies of a post as well.",
+                json!("ann"),
+            ),
+            "source" => (
+                "SourceId",
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",
+                json!("bob"),
+            ),
             "name" => ("ListName", "The name of the list.", json!("near")),
             _ => ("PostId", "The post.", post()["id"].clone()),
         };
@@ -186,6 +194,9 @@ fn who_may(needs: Needs, path: &str) -> &'static str {
         Needs::Author(Right::Read | Right::Write) if path.contains("{id}") => {
             "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
              the post was not there."
+        }
+        Needs::User(Right::Read | Right::Write) => {
+            "With access control, the server key is needed, or a token of a user."
         }
         Needs::Named(Right::Read | Right::Write) => {
             "With access control, the server key is needed, or a token: it gets the refusals of all users but its own."

@@ -78,7 +78,14 @@ fn values() -> Named {
         })
     };
     vec![
-        ("SourceId", id(SOURCE_ID_BYTES_MAX, "A user, or with `tag:` or `topic:` in front a tag or topic.", "ann")),
+        (
+            "SourceId",
+            id(
+                SOURCE_ID_BYTES_MAX,
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",
+                "ann",
+            ),
+        ),
         ("TagName", id(SOURCE_ID_BYTES_MAX - "tag:".len(), "The name of a tag.", "rust")),
         ("TopicName", id(SOURCE_ID_BYTES_MAX - "topic:".len(), "The name of a topic.", "42")),
         ("ListName", id(SOURCE_ID_BYTES_MAX, "The name of a list.", "near")),

@@ -23,7 +23,7 @@ enum Who {
     Owner,
     /// The author of the post. To others it is not there.
     Author,
-    /// Every user, who gets the refusals of others.
+    /// Every user, who gets what that one may see.
     Each,
 }
 
@@ -59,6 +59,7 @@ pub fn call(name: &str) -> Call {
         "list_posts" => call(Who::Server, false, None, 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
+        "read_replies" => call(Who::Each, false, None, 200),
         "read_post" => call(Who::Author, false, None, 200),
         "edit_post" => call(Who::Author, true, Some(json!({"hidden": false})), 200),
         "delete_post" => call(Who::Author, true, None, 204),

@@ -131,7 +131,7 @@ fn find_sources() -> Documentation {
     });
     let example = json!({"node": null, "items": [item], "complete": true, "examined": 1_042});
     let milliseconds = SEARCH_TIME_MAX.as_millis();
-    documented("Find users, tags and topics by the beginning of their ids")
+    documented("Find sources by the beginning of their ids")
         .description(format!(
             "First the one with exactly this id, then those that are awake, then those with the most followers. Ids have no order in \
              memory: all of them are examined, for at most {milliseconds} ms. `complete` is false if that was not enough; an id that is \
@@ -143,7 +143,7 @@ fn find_sources() -> Documentation {
              there are none, users who follow somebody.",
             json!({"type": "string", "maxLength": SOURCE_ID_BYTES_MAX, "default": ""}),
         )
-        .query("kind", "Only these.", json!({"enum": ["user", "tag", "topic"]}))
+        .query("kind", "Only these.", json!({"enum": ["user", "tag", "topic", "replies"]}))
         .query(
             "limit",
             "How many at most.",

@@ -11,6 +11,7 @@ pub(super) static DOCUMENTATION: Documented = &[
     ("read_feed", home),
     ("read_feeds", of_many),
     ("read_own_page", own_page),
+    ("read_replies", replies),
     ("read_list_feed", of_list),
     ("explain", explain),
 ];
@@ -64,10 +65,28 @@ fn of_many() -> Documentation {
 fn own_page() -> Documentation {
     documented("Read a source's own page")
         .description(
-            "What it has published, or what was published under a tag or topic. By a token, without what the user repeats of authors whom \
+            "What it has published, or what was published under a tag or topic, or in reply to a post. By a token, without what the user repeats of authors whom \
              they block or who block them.",
         )
         .paged()
+        .reads_archive()
+}
+
+fn replies() -> Documentation {
+    documented("Read the replies to a post")
+        .description(
+            "Those that answer it directly, newest first, reposts not among them. The mutes and blocks of the reader apply, and the blocks of \
+             the authors, but not the rules of the home feed. To follow the replies, follow the source `replies:ID`; to keep them \
+             out of a home feed, mute it. A reader who may not see the post, because it is hidden or there is a block between the \
+             reader and its author, is answered as if it was not there.",
+        )
+        .query(
+            "reader",
+            "For whom the page is. By a token it is the user of the token, and nobody else; by the server key nobody, unless it is given.",
+            schema("SourceId"),
+        )
+        .paged()
+        .refuses(404, &["unknown_post"])
         .reads_archive()
 }
 

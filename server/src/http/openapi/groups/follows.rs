@@ -19,7 +19,7 @@ pub(super) static DOCUMENTATION: Documented = &[
 const REFUSED: &[&str] = &["self_follow", "not_a_user", "following_limit", "misfit"];
 
 fn follow() -> Documentation {
-    documented("Follow a user, tag or topic")
+    documented("Follow a user, a tag, a topic or the replies to a post")
         .description("What the source published before comes too, or so much of it as `backfill` says.")
         .waits()
         .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))

@@ -1,0 +1,34 @@
+//! The replies to a post: this part of the engine's interface.
+
+use crate::engine::{Engine, FeedPage};
+use crate::error::Error;
+use crate::id::{PostId, SourceId};
+use crate::state::reader::PageRequest;
+use crate::state::viewer::Viewer;
+
+impl Engine {
+    /// Returns a page of the replies to a post, newest first. For a reader these are the ones that the mutes and blocks of the reader, and
+    /// the blocks of their authors, let through; the rules of the reader's home feed do not apply. Without a reader they are those that
+    /// everybody sees.
+    ///
+    /// # Errors
+    /// Fails if there is no such post or the reader may not see it, or if it needs the archive, and the queue for the archive is full.
+    pub async fn replies(
+        &self,
+        post: PostId,
+        reader: Option<&SourceId>,
+        request: PageRequest,
+    ) -> Result<FeedPage, Error> {
+        let (parent, world) = (self.post(post).await?, &self.shared().world);
+        if reader.is_some_and(|reader| !world.is_shown_to(reader, &parent)) {
+            return Err(Error::UnknownPost(post));
+        }
+        let settled = world.arrivals.applied();
+        let Some(replies) = world.sources.get(&SourceId::replies_to(post)) else { return Ok(self.empty_page(request)) };
+        let viewer = match reader.and_then(|reader| world.sources.get(reader)) {
+            Some(reader) => Viewer::of_page(replies.slot, &reader),
+            None => Viewer::everybody(replies.slot),
+        };
+        self.pulled_page(viewer, settled, request).await
+    }
+}
