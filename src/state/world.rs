@@ -283,10 +283,12 @@ impl Writer {
     pub fn publish(&mut self, post: Post, earlier: &[EarlierRepost]) -> Applied {
         // Before the post is known, since no page may show it as an original. Also if it is deleted by now.
         self.redirect(&post, earlier);
+        // Of a replayed post the archive may say whom it answers, although it was published before that post.
+        let was_answered = post.answered.is_some();
         let mut applied = self.put_in_outboxes(post);
         if let Applied::Published { post, answers, .. } = &mut applied {
             // After it is in its outboxes, so that a reader that sees the note also finds the post there.
-            *answers = self.note_arrival(post);
+            *answers = self.note_arrival(post, was_answered);
             self.note_redirected(earlier, post.accepted_at);
         }
         applied

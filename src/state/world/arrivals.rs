@@ -21,9 +21,12 @@ impl Applied {
 
 impl Writer {
     /// Records a newly published post: as late, if its position is far below the newest ones, together with the
-    /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many.
-    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<Affected>> {
-        self.note_answer(post);
+    /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many. `was_answered` is true
+    /// if it was known whom it answers when it was published.
+    pub(super) fn note_arrival(&mut self, post: &Post, was_answered: bool) -> Option<Vec<Affected>> {
+        if !was_answered {
+            self.note_answer(post);
+        }
         let arrivals = &self.world.arrivals;
         if arrivals.is_late(post.position, post.accepted_at) {
             post.sources().iter().for_each(|source| self.note_late(source.slot, post.accepted_at, post.position));
@@ -45,10 +48,10 @@ impl Writer {
     }
 
     /// Remembers a reply whose parent post is not known yet: it may become visible when the parent is published.
-    pub(super) fn note_answer(&mut self, post: &Post) {
-        let is_known = |answered| matches!(self.world.posts.stored(answered), Some(Stored::Live(_)));
-        if !post.reply_to.is_some_and(is_known) {
-            self.restore_answer(post);
+    fn note_answer(&mut self, post: &Post) {
+        let is_known = |parent| matches!(self.world.posts.stored(parent), Some(Stored::Live(_)));
+        if let Some(parent) = post.reply_to.filter(|parent| !is_known(*parent)) {
+            self.world.awaited.lock().note(parent, Affected::of(post));
         }
     }
 

@@ -173,14 +173,32 @@ async fn with_archived_reply() -> Run {
     for op in ops {
         run.apply(op).await;
     }
-    let reply = PostId(run.oracle.posts[0].id);
+    until_archived(&run, PostId(run.oracle.posts[0].id)).await;
+    run
+}
+
+async fn until_archived(run: &Run, post: PostId) {
     let archived = async {
-        while run.engine.shared().world.posts.stored(reply).is_some() {
+        while run.engine.shared().world.posts.stored(post).is_some() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(60), archived).await.expect("the reply is in the archive alone");
-    run
+    timeout(Duration::from_secs(60), archived).await.expect("the post is in the archive alone");
+}
+
+#[tokio::test]
+async fn a_reply_that_came_before_what_it_answers_reaches_who_polls_also_if_a_restart_finds_both_in_the_archive() {
+    let mut run = with_archived_reply().await;
+    let read = (0..run.pollers.len()).map(|poller| Op::Poll(poller, 9));
+    for op in read.chain([answered()]).chain((0..4).map(|_| post(2))) {
+        run.apply(op).await;
+    }
+    until_archived(&run, PostId(9)).await;
+    run.apply(Op::Restart { how: Restart::InOrder, clock: 0, change: None }).await;
+    for poller in &mut run.pollers {
+        poller.check(&run.engine, &run.oracle, 9).await;
+    }
+    check(run, Vec::new()).await;
 }
 
 fn answered() -> Op {
