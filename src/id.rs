@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - validating external ids once, where they enter, so that no other module has to;
-//! - distinguishing users, tags, topics and the replies of posts.
+//! - distinguishing users, tags, topics and the replies to posts.
 //!
 //! Not responsible for:
 //! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
@@ -176,7 +176,7 @@ impl SourceId {
         self.as_str().strip_prefix(REPLIES_PREFIX)?.parse().ok()
     }
 
-    /// Returns true if this is a user (or another kind of account that can publish), and neither a tag, a topic nor the replies of a post.
+    /// Returns true if this is a user (or another kind of account that can publish), and neither a tag, a topic nor the replies to a post.
     pub fn is_user(&self) -> bool {
         self.tag_name().is_none() && self.topic_name().is_none() && self.replied_post().is_none()
     }

@@ -29,7 +29,7 @@ pub struct PostFanout {
 /// The progress of the fan-out of one post.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FanoutProgress {
-    /// The sources of the post: author, tags, topic.
+    /// The sources of the post: author, tags, topic, replies.
     pub sources: Vec<PostSource>,
     /// The deliveries so far. All zero for a post that no source pushes.
     pub deliveries: Deliveries,

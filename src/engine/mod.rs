@@ -296,7 +296,7 @@ impl Engine {
     /// # Errors
     /// Fails if the reader is unknown or is no user, a queue is full, or the reader's actor crashes.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
-        // Tags and topics have no feed, so they are never woken.
+        // Only users have a feed, so other sources are never woken.
         let source = self.inner.shared.world.sources.get(reader).filter(|source| source.id.is_user());
         let source = source.ok_or_else(|| Error::UnknownSource(reader.clone()))?;
         let verify = |scheduler: &Arc<ReadScheduler>, reply| {

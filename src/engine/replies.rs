@@ -26,7 +26,7 @@ impl Engine {
         let settled = world.arrivals.applied();
         let Some(replies) = world.sources.get(&SourceId::replies_to(post)) else { return Ok(self.empty_page(request)) };
         let viewer = match reader.and_then(|reader| world.sources.get(reader)) {
-            Some(reader) => Viewer::of_page(replies.slot, &reader),
+            Some(reader) => Viewer::page(replies.slot, &reader),
             None => Viewer::everybody(replies.slot),
         };
         self.pulled_page(viewer, settled, request).await

@@ -161,7 +161,7 @@ impl Draft {
         hash.digest()
     }
 
-    /// Returns the sources whose outboxes contain the post: its author, its tags, its topic, and the replies of the post that it answers.
+    /// Returns the sources whose outboxes contain the post: its author, its tags, its topic, and the replies to the post that it answers.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> + Clone {
         let replies = replies(self.reply_to, self.repost_of);
         self.named_sources().cloned().chain(replies)
@@ -208,7 +208,7 @@ pub struct Post {
     pub answered: Option<Box<Membership>>,
     /// The [`Draft::fingerprint`] of the content as it was first published, whatever edits followed.
     pub fingerprint: u64,
-    /// The author, the tags, the topic and the replies of the post that it answers, in this order.
+    /// The author, the tags, the topic and the replies to the post that it answers, in this order.
     sources: Box<[Membership]>,
     /// The whole post, encoded as JSON.
     json: Box<str>,
@@ -301,12 +301,12 @@ impl Post {
         &self.sources[0]
     }
 
-    /// Returns the author, the tags, the topic and the replies of the post that it answers, in this order.
+    /// Returns the author, the tags, the topic and the replies to the post that it answers, in this order.
     pub fn sources(&self) -> &[Membership] {
         &self.sources
     }
 
-    /// Returns the replies of the post that it answers, as a source. Posts that earlier versions archived do not belong to it.
+    /// Returns the replies to the post that it answers, as a source. Posts that earlier versions archived do not belong to it.
     pub fn replies(&self) -> Option<&Membership> {
         self.sources.last().filter(|last| self.reply_to.is_some() && last.id.replied_post() == self.reply_to)
     }

@@ -24,7 +24,7 @@ pub struct PostRecord<S> {
     pub kind: Kind,
     /// The content, as JSON text.
     pub body: Body,
-    /// The author, the tags, the topic and the replies of the post that it answers, in this order. Earlier versions left out the latter.
+    /// The author, the tags, the topic and the replies to the post that it answers, in this order. Earlier versions left out the replies.
     pub sources: Vec<S>,
     /// One bit for each source: set if the post was left to be pulled from it.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -90,7 +90,7 @@ fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicro
     if view.budget.is_spent() {
         return false;
     }
-    if view.viewer.preferences.rules.reposts {
+    if view.viewer.rules.reposts {
         let places = view.viewer.places_of_reposts(&view.finder.world().reposts, origin, view.budget);
         late.extend(places.into_iter().filter(|place| token.is_new(*place, at)));
     }

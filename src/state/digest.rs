@@ -167,7 +167,8 @@ impl Sum<'_> {
         if let Some(preferences) = source.own_preferences() {
             self.add_preferences(source, &preferences);
         }
-        if self.has_posts {
+        // Who belongs to the replies to a post follows from what the posts answer. Earlier versions had no such sources.
+        if self.has_posts && source.id.replied_post().is_none() {
             self.add_outbox(source);
         }
     }
@@ -226,8 +227,9 @@ impl Sum<'_> {
         fact = fact.option(post.repost_of, |fact, id| fact.number(id.0));
         fact = fact.option(post.reply_to, |fact, id| fact.number(id.0));
         fact = fact.option(self.world.answered_by(post), source);
-        fact = fact.number(post.fingerprint).text(post.body()).number(post.sources().len() as u64);
-        fact = post.sources().iter().fold(fact, |fact, member| source(fact, member.slot));
+        let named = post.sources().iter().filter(|member| member.id.replied_post().is_none());
+        fact = fact.number(post.fingerprint).text(post.body()).number(named.clone().count() as u64);
+        fact = named.fold(fact, |fact, member| source(fact, member.slot));
         self.add(fact);
     }
 

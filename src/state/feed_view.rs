@@ -185,7 +185,7 @@ impl<'a> FeedView<'a> {
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
-        if !self.viewer.preferences.rules.reposts {
+        if !self.viewer.rules.reposts {
             return (direct, Vec::new());
         }
         let mut reposts = self.viewer.reposts(self.finder.world(), origin, self.budget);

@@ -396,7 +396,7 @@ fn build_by_token(view: &mut FeedView<'_>, warm: &[WarmPart], request: PageReque
     // A count of unread entries ignores the limit per source of one page, and the reader's own posts are never unread.
     let is_count = request.range.is_count();
     view.of_others = is_count;
-    let per_source_max = viewer.preferences.rules.per_source_max.filter(|_| !is_count);
+    let per_source_max = viewer.rules.per_source_max.filter(|_| !is_count);
     (range, gap, fill(view, warm, &late, request, per_source_max))
 }
 

@@ -420,8 +420,8 @@ impl Writer {
         }
         let answered = record.answered.as_ref().map(member);
         let mut members: Vec<Membership> = record.sources.iter().map(member).collect();
-        // Earlier versions had no sources of replies.
-        let replies = replies(record.reply_to, record.repost_of);
+        // Earlier versions had no sources of replies. In the archive of a cluster such a reply has no entry there, and gets none.
+        let replies = replies(record.reply_to, record.repost_of).filter(|_| self.world().behind_log().is_none());
         if let Some(id) = replies.filter(|id| members.iter().all(|member| member.id != *id)) {
             members.push(Membership { slot: self.world().sources.intern(&id).slot, id });
         }

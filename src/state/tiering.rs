@@ -17,6 +17,7 @@ mod behind_log;
 mod both;
 mod look_up;
 mod parts;
+mod replies;
 
 pub use behind_log::{Copied, changed_post};
 pub use parts::RoundOutcome;
@@ -68,6 +69,8 @@ pub(super) struct UnwrittenChanges {
     /// Posts that are being written to the archive.
     in_flight: FxHashSet<PostId>,
     lap: Option<Lap>,
+    /// Entries of replies that stayed in memory when those of their authors left it.
+    left_behind: Vec<(SourceSlot, Position)>,
     /// While a snapshot is loaded: posts are compared with the archive only above this many bytes.
     load_bytes_max: usize,
 }
@@ -177,9 +180,7 @@ impl Writer {
             }
         }
         self.collect_for_budget(limits, &mut tiering);
-        // Replies are collected with their authors, and may be collected with the post that they answer as well.
-        tiering.entries.sort_unstable_by_key(|(slot, position, _)| (*slot, *position));
-        tiering.entries.dedup();
+        self.collect_replies(&mut tiering);
         let rewrites = std::mem::take(&mut self.backlog.rewrites);
         tiering.rewrites = rewrites.into_iter().filter_map(|id| self.world().posts.get(id)).collect();
         tiering.tombstoned = std::mem::take(&mut self.backlog.tombstoned);
@@ -233,13 +234,7 @@ impl Writer {
         for position in oldest {
             let route = outbox.route(position).expect("it was copied from this outbox, and only this thread writes");
             tiering.entries.push((slot, position, route));
-            let Some(post) = self.world().posts.get(position.id) else { continue };
-            // Most posts have few replies: what they keep in memory would stay there until all posts take too many bytes.
-            if let Some(replies) = post.replies().filter(|_| post.author().slot == slot) {
-                let route = self.world().sources.at(replies.slot).outbox().route(position);
-                tiering.entries.extend(route.map(|route| (replies.slot, position, route)));
-            }
-            tiering.posts.push(post);
+            tiering.posts.extend(self.world().posts.get(position.id));
         }
     }
 
@@ -251,6 +246,7 @@ impl Writer {
             if held.has_outbox(*slot) && self.may_remain(*slot) {
                 // A command that has not been validated yet relies on this outbox being in memory.
                 self.backlog.full.insert(*slot);
+                self.leave_behind(*slot, *position);
                 continue;
             }
             self.world().sources.at(*slot).change_outbox(|outbox| outbox.move_to_archive(*position));
@@ -301,6 +297,7 @@ impl Writer {
     pub fn give_up_tiering(&mut self, tiering: Tiering) {
         self.clear_in_flight(&tiering);
         self.backlog.full.extend(tiering.entries.iter().map(|(slot, ..)| *slot));
+        tiering.entries.iter().for_each(|(slot, position, _)| self.leave_behind(*slot, *position));
         self.backlog.rewrites.extend(tiering.rewrites.iter().map(|post| post.id()));
         self.backlog.tombstoned.extend(tiering.tombstoned);
     }

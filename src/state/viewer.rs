@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::clock::UnixMicros;
 use crate::feed::following::Following;
 use crate::feed::position::Position;
-use crate::feed::post::Post;
+use crate::feed::post::{Membership, Post};
 use crate::feed::preferences::Preferences;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
@@ -33,8 +33,12 @@ pub struct Viewer {
     pub feed: Arc<Following>,
     /// The edges to the sources that the reader follows.
     pub follows: Arc<Following>,
-    /// The rules, mutes, blocks and lists of the reader.
+    /// The rules that apply.
+    pub rules: Rules,
+    /// The mutes, blocks and lists of the reader.
     pub preferences: Arc<Preferences>,
+    /// The source whose page this is, if it is the page of one. That the reader mutes or blocks it is about other feeds.
+    pub page_of: Option<SourceSlot>,
     /// [`Source::shown_by`] of the reader, read before anything else.
     pub shown_by: u32,
     /// True if any author blocks the reader.
@@ -106,13 +110,17 @@ impl Viewer {
 
     /// Creates a viewer of these edges, with the preferences of a reader.
     fn of(reader: &Source, feed: Arc<Following>, follows: Arc<Following>) -> Self {
+        let shown_by = reader.shown_by();
+        let preferences = reader.preferences();
         Self {
-            shown_by: reader.shown_by(),
+            shown_by,
             is_blocked: reader.is_blocked(),
             reader: reader.slot,
             feed,
             follows,
-            preferences: reader.preferences(),
+            rules: preferences.rules,
+            preferences,
+            page_of: None,
             has_own: false,
             names_sources: true,
         }
@@ -124,42 +132,39 @@ impl Viewer {
         feed.insert(source, UnixMicros(0), false);
         let feed = Arc::new(feed);
         let rules = Rules { replies: Replies::All, ..Rules::default() };
-        let preferences = Arc::new(Preferences { rules, ..Preferences::default() });
-        Self { follows: Arc::clone(&feed), feed, preferences, names_sources: false, ..Self::nobody() }
+        Self { follows: Arc::clone(&feed), feed, rules, page_of: Some(source), names_sources: false, ..Self::nobody() }
     }
 
     /// Creates the viewer of a source's own page as the source sees it: the originals of its reposts are shown as well,
     /// unless the source blocks their author or is blocked by that author.
     pub fn own_page(source: &Source) -> Self {
-        let page = Self::everybody(source.slot);
-        let preferences = Preferences {
-            rules: page.preferences.rules,
-            blocks: source.preferences().blocks.clone(),
-            ..Preferences::default()
-        };
-        let of_source = Self::of(source, page.feed, page.follows);
-        Self { preferences: Arc::new(preferences), names_sources: false, ..of_source }
+        let blocks = source.preferences().blocks.clone();
+        let preferences = Arc::new(Preferences { blocks, ..Preferences::default() });
+        Self { preferences, ..Self::page(source.slot, source) }
     }
 
     /// Creates the viewer of the page of a source as a reader sees it: all its posts, without those that the reader's mutes and blocks, or
-    /// the blocks of authors, keep away. A mute of the source itself does not count: it is about the home feed.
-    pub fn of_page(source: SourceSlot, reader: &Source) -> Self {
-        let page = Self::everybody(source);
-        let of_reader = Self::of(reader, page.feed, reader.following());
-        let mut preferences = Preferences {
-            rules: page.preferences.rules,
-            lists: Default::default(),
-            ..(*of_reader.preferences).clone()
-        };
-        preferences.mutes.remove(source);
-        Self { preferences: Arc::new(preferences), names_sources: false, ..of_reader }
+    /// the blocks of authors, keep away.
+    pub fn page(source: SourceSlot, reader: &Source) -> Self {
+        let Self { feed, follows, rules, page_of, .. } = Self::everybody(source);
+        Self { rules, page_of, names_sources: false, ..Self::of(reader, feed, follows) }
     }
 
     /// Creates the viewer of an unknown reader.
     pub fn nobody() -> Self {
-        let (feed, follows, preferences) = Default::default();
-        let reader = SourceSlot::NONE;
-        Self { reader, feed, follows, preferences, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
+        let (feed, follows, rules, preferences) = Default::default();
+        Self {
+            reader: SourceSlot::NONE,
+            feed,
+            follows,
+            rules,
+            preferences,
+            page_of: None,
+            shown_by: 0,
+            is_blocked: false,
+            has_own: false,
+            names_sources: true,
+        }
     }
 
     /// Returns whose feed this is: the reader, or the source whose own page anybody sees.
@@ -192,6 +197,9 @@ impl Viewer {
     }
 
     fn silences(&self, source: SourceSlot) -> Option<Blocker> {
+        if self.page_of == Some(source) {
+            return None;
+        }
         if self.preferences.blocks.contains(source) {
             return Some(Blocker::Blocked(source));
         }
@@ -216,7 +224,7 @@ impl Viewer {
 
     /// Returns the rule that keeps a post itself from being shown. A repost may show it nevertheless.
     pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
-        let (rules, author) = (self.preferences.rules, post.author().slot);
+        let (rules, author) = (self.rules, post.author().slot);
         if author == self.reader {
             return (!rules.show_own).then_some(Blocker::OwnPost);
         }
@@ -231,15 +239,18 @@ impl Viewer {
                 answered.is_some_and(|answered| {
                     let shows = |edges: &Following| edges.get(answered).is_some_and(|edge| !edge.hidden);
                     answered == self.reader || shows(&self.follows) || shows(&self.feed)
-                }) || self.brings_replies(post)
+                }) || self.brings_replies(world, post, answered)
             }
         };
         (!shows).then_some(Blocker::Reply(answered))
     }
 
-    /// Returns true if the reader follows the replies to which a post belongs.
-    fn brings_replies(&self, post: &Post) -> bool {
-        post.replies().is_some_and(|replies| self.feed.brings(replies.slot, post.position).is_some())
+    /// Returns true if the reader follows the replies to which a post belongs, and there is no block between the reader and the author whom
+    /// it answers.
+    fn brings_replies(&self, world: &World, post: &Post, answered: Option<SourceSlot>) -> bool {
+        let has_block = |author| self.preferences.blocks.contains(author) || self.blocked_by(world, author).is_some();
+        let brings = |replies: &Membership| self.feed.brings(replies.slot, post.position).is_some();
+        post.replies().is_some_and(brings) && !answered.is_some_and(has_block)
     }
 
     /// Returns the reposts that bring `post`, in no order, once for each source that brings them.
@@ -309,7 +320,7 @@ impl Viewer {
     }
 
     fn repost_rule(&self, repost: Repost) -> Option<Blocker> {
-        let rules = self.preferences.rules;
+        let rules = self.rules;
         if !rules.reposts {
             return Some(Blocker::Repost);
         }

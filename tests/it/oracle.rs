@@ -296,11 +296,11 @@ impl Oracle {
         let (Of::Home(reader) | Of::List(reader, _) | Of::Replies(_, reader) | Of::Mine(reader)) = of else {
             return false;
         };
-        let is_spared = |source: &String| matches!(of, Of::Mine(_)) || matches!(of, Of::Replies(of, _) if of == source);
-        let mutes = |source: &String| !is_spared(source) && self.mutes.contains(&pair(reader, source));
+        let is_page = |source: &String| matches!(of, Of::Replies(page, _) | Of::Mine(page) if page == source);
+        let mutes = |source: &String| !matches!(of, Of::Mine(_)) && self.mutes.contains(&pair(reader, source));
         let blocks = |source: &String| self.blocks.contains(&pair(reader, source));
         let is_blocked = self.blocks.contains(&pair(&post.author, reader));
-        is_blocked || post.sources.iter().any(|source| mutes(source) || blocks(source))
+        is_blocked || post.sources.iter().any(|source| !is_page(source) && (mutes(source) || blocks(source)))
     }
 
     /// Whether the rules leave out a post that is no repost.
@@ -311,16 +311,20 @@ impl Oracle {
         }
         let Some(reply_to) = post.reply_to else { return false };
         let answered = post.answered.clone().or_else(|| self.post(reply_to).map(|post| post.author.clone()));
-        let is_near = |author: String| {
-            let follows = |reader| self.edges.get(&pair(reader, &author)).is_some_and(|edge| !edge.hidden);
-            let is_listed = !matches!(of, Of::Home(_)) && self.is_member(of, &author);
-            of.reader() == Some(&author) || of.reader().is_some_and(follows) || is_listed
+        let is_near = |author: &String| {
+            let follows = |reader| self.edges.get(&pair(reader, author)).is_some_and(|edge| !edge.hidden);
+            let is_listed = !matches!(of, Of::Home(_)) && self.is_member(of, author);
+            of.reader() == Some(author.as_str()) || of.reader().is_some_and(follows) || is_listed
         };
         match rules.replies {
             Replies::All => false,
             Replies::None => true,
-            Replies::Followed if answered.is_some_and(is_near) => false,
-            Replies::Followed => self.brings(of, &format!("replies:{reply_to}"), post.at()).is_none(),
+            Replies::Followed if answered.as_ref().is_some_and(is_near) => false,
+            Replies::Followed => {
+                let has_block = |author| of.reader().is_some_and(|reader| self.has_block(reader, author));
+                let is_brought = self.brings(of, &format!("replies:{reply_to}"), post.at()).is_some();
+                !is_brought || answered.as_deref().is_some_and(has_block)
+            }
         }
     }
 

@@ -213,14 +213,14 @@ export class Tidewire<Body = unknown> {
     );
   }
 
-  /** What a user, tag or topic has published, newest first. */
+  /** What a source has published, newest first. */
   iterPostsOf(source: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
   iterPostsOf(source: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
   iterPostsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
     return walkFeed((part) => this.postsOf(source, part), options);
   }
 
-  /** A page of what a user, tag or topic has published. */
+  /** A page of what a source has published. */
   postsOf(source: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
   postsOf(source: string, options?: PageOptions): Promise<T.Page<Body>>;
   async postsOf(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
@@ -239,7 +239,8 @@ export class Tidewire<Body = unknown> {
   replies(post: string, options: RepliesOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
   replies(post: string, options?: RepliesOptions): Promise<T.Page<Body>>;
   async replies(post: string, options: RepliesOptions = {}): Promise<T.Page<any>> {
-    return this.#page(path`/v1/posts/${post}/replies`, options);
+    const { reader, ...rest } = options;
+    return this.#page(path`/v1/posts/${post}/replies`, rest, { reader });
   }
 
   /** Why a post is, or is not, in a reader's feed. */
@@ -255,7 +256,7 @@ export class Tidewire<Body = unknown> {
 
   // A reader's mutes, blocks, rules and marker
 
-  /** Hides all posts of a user, tag or topic from a reader. */
+  /** Hides all posts of a source from a reader. */
   async mute(user: string, source: string, options: WriteOptions = {}): Promise<T.Put> {
     return this.#send('PUT', path`/v1/users/${user}/mutes/${source}`, options);
   }
@@ -374,7 +375,7 @@ export class Tidewire<Body = unknown> {
 
   // Users and the server
 
-  /** Counts of a user, tag or topic. */
+  /** Counts of a source. */
   async getUser(id: string, options: ReadOptions = {}): Promise<T.User> {
     return this.#send('GET', path`/v1/users/${id}`, options);
   }
@@ -419,7 +420,7 @@ export class Tidewire<Body = unknown> {
   }
 
   /**
-   * Users, tags and topics by the beginning of their ids: the one that is equal, then awake ones, then those with most
+   * Sources by the beginning of their ids: the one that is equal, then awake ones, then those with most
    * followers. All ids are examined, for at most 100 ms; `complete` says whether that was enough.
    */
   async findSources(
@@ -482,8 +483,12 @@ export class Tidewire<Body = unknown> {
     return (await this.#http.send(request, (response) => response.text())).value;
   }
 
-  async #page<B>(path: string, { limit, before, after, fields, reader, ...options }: RepliesOptions): Promise<T.Page<B>> {
-    return this.#send('GET', path, options, { query: { limit, before, after, fields, reader } });
+  async #page<B>(
+    path: string,
+    { limit, before, after, fields, ...options }: PageOptions,
+    more: Request['query'] = {},
+  ): Promise<T.Page<B>> {
+    return this.#send('GET', path, options, { query: { limit, before, after, fields, ...more } });
   }
 
   async #list<L>(path: string, { limit, cursor, ...options }: ListOptions, more: Request['query'] = {}): Promise<L> {

@@ -121,9 +121,11 @@ fn a_reader_sees_the_replies_that_mutes_and_blocks_let_through() {
     assert_eq!(ids(&by_server("GET", REPLIES, None).json()), [5, 4, 3, 2, 1]);
     assert_eq!(ids(&by_server("GET", &format!("{REPLIES}?reader=nobody"), None).json()), [5, 4, 3, 2, 1]);
     assert_eq!(by_ann(&format!("{REPLIES}?reader=bob")).json()["code"], "forbidden");
-    // A mute of the replies keeps them out of the home feed, and not from who opens them.
-    by_server("PUT", "/v1/users/ann/mutes/replies:100", None);
-    assert_eq!(ids(&by_ann(REPLIES).json()), [5, 4]);
+    // A mute or a block of the replies keeps them out of the home feed, and not from who opens them.
+    for how in ["mutes", "blocks"] {
+        by_server("PUT", &format!("/v1/users/ann/{how}/replies:100"), None);
+        assert_eq!(ids(&by_ann(REPLIES).json()), [5, 4], "{how}");
+    }
 
     by_server("PUT", "/v1/users/bob/blocks/ann", None);
     assert_eq!(by_ann(REPLIES).json()["code"], "unknown_post", "she may not know of the post");
@@ -157,6 +159,18 @@ fn who_follows_the_replies_to_a_post_gets_them_whoever_wrote_them() {
     server.send("DELETE", "/v1/users/ann/following/replies:100", None, "");
     assert_eq!(read(&server, feed), Vec::<u64>::new());
 
+    put(&server, "/v1/users/ann/following/replies:100");
+    for blocks in ["/v1/users/bob/blocks/ann", "/v1/users/ann/blocks/bob"] {
+        put(&server, blocks);
+        assert_eq!(read(&server, feed), Vec::<u64>::new(), "{blocks}");
+        server.send("DELETE", blocks, None, "");
+        assert_eq!(read(&server, feed), [2, 1]);
+    }
+    server.json("PATCH", "/v1/posts/100", &json!({"hidden": true}));
+    assert_eq!(read(&server, feed), [2, 1], "what is hidden is the post, not what others say");
+    server.send("DELETE", "/v1/posts/100", None, "");
+    assert_eq!(read(&server, feed), [2, 1]);
+
     for source in ["replies:", "replies:bob", "replies:007"] {
         let refused = server.send("PUT", &format!("/v1/users/ann/following/{source}"), None, "");
         assert_eq!(refused.status, 400, "{source}: {}", refused.text);
@@ -185,6 +199,8 @@ fn replies_are_the_same_after_a_restart_in_memory_and_in_the_archive() {
     }
     let read_all = |server: &Server| read(server, &format!("{REPLIES}?limit=100"));
     assert_eq!(read_all(&server), expected);
+    let in_memory = || server.engine.shared().world.posts.len();
+    assert!(in_memory() < 20, "{} of them have left memory", in_memory());
     let snapshot = server.send("POST", "/v1/snapshots", None, "");
     assert_eq!(snapshot.status, 201, "{}", snapshot.text);
     server.engine.shutdown();

@@ -51,7 +51,7 @@ pub struct Deliveries {
 pub struct FanoutRecord {
     /// The post itself.
     pub post: PostId,
-    /// Its sources in the order of the post: author, tags, topic.
+    /// Its sources in the order of the post: author, tags, topic, replies.
     pub sources: Box<[SourceReach]>,
     /// The progress. All zero for a post that no source pushes.
     pub deliveries: Deliveries,

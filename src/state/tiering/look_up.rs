@@ -138,7 +138,7 @@ fn read(
         Some(ArchivedRecord::Post(bytes)) => {
             let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
             let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
-            // Tags and topics may be unknown if their events are lost. The author is the first source, and every post has one.
+            // Other sources may be unknown if their events are lost. The author is the first source, and every post has one.
             let sources: Box<[Membership]> = record.sources.iter().filter_map(member).collect();
             let (first, author) = (sources.first().map(|first| &first.id), record.sources.first());
             if author.is_none() || first != author {

@@ -111,26 +111,6 @@ fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
 }
 
 #[test]
-fn a_reply_leaves_memory_with_its_author_although_few_answer_the_same_post() {
-    let (world, mut writer) = world(2, usize::MAX);
-    let reply = |time: i64, to: u64| {
-        let Event::Published { position, draft, accepted_at } = published(time, "ann", None) else { unreachable!() };
-        Event::Published { position, draft: Draft { reply_to: Some(PostId(to)), ..draft }, accepted_at }
-    };
-    // Two of the posts have as many replies as make an outbox archive its oldest posts by itself.
-    (1..=11).for_each(|time| drop(writer.apply(&reply(time, 100 + time as u64 % 2))));
-    let round = writer.collect_tiering(Sequence(1));
-    let mut placed = round.batch(&world).placed;
-    let collected = placed.len();
-    placed.dedup();
-    assert_eq!((collected, placed.len()), (18, 18), "nine posts, each of its author and of what it answers, once");
-    writer.finish_tiering(round);
-    let in_memory: Vec<i64> = (1..=11).filter(|time| world.posts.get(PostId(*time as u64)).is_some()).collect();
-    assert_eq!(in_memory, [10, 11]);
-    assert!(has(&world, "replies:100", 10) && has(&world, "replies:101", 11) && !has(&world, "replies:101", 9));
-}
-
-#[test]
 fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     const LIMIT: usize = 70_000;
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());

@@ -184,7 +184,7 @@ def follow_many(
 
 
 def get_user(user: str) -> Call[m.User]:
-    """Returns the counts of a user, tag or topic; raises `NotFound` if nobody has heard of it."""
+    """Returns the counts of a source; raises `NotFound` if nobody has heard of it."""
     return Call("GET", path("users", user), as_model(m.User))
 
 
@@ -200,7 +200,7 @@ def following(user: str, *, limit: int | None = None, cursor: str | None = None,
 
 
 def followers(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
-    """Returns who follows a user, tag or topic, newest first."""
+    """Returns who follows a source, newest first."""
     return _sources(path("users", user, "followers"), limit, cursor)
 
 
@@ -210,7 +210,7 @@ def iter_following(user: str, *, page_size: int = 100, hidden: bool | None = Non
 
 
 def iter_followers(user: str, *, page_size: int = 100) -> Pages[m.Source]:
-    """Iterates over all who follow a user, tag or topic, newest first."""
+    """Iterates over all who follow a source, newest first."""
     return Pages(followers(user, limit=page_size), lambda page: list(page.items), "cursor")
 
 
@@ -247,7 +247,7 @@ def posts_of(
     after: str | None = None,
     fields: Fields | None = None,
 ) -> Call[m.Page]:
-    """Returns a page of what a user, tag or topic has published, newest first."""
+    """Returns a page of what a source has published, newest first."""
     return _page(path("users", source, "posts"), limit, before, after, fields)
 
 
@@ -286,7 +286,7 @@ def iter_feed(user: str, *, page_size: int = 50, fields: Fields | None = None, t
 
 
 def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
-    """Iterates over what a user, tag or topic has published, newest first."""
+    """Iterates over what a source has published, newest first."""
     return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
@@ -380,7 +380,7 @@ def iter_members(user: str, name: str, *, page_size: int = 100) -> Pages[m.Sourc
 
 
 def mute(user: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
-    """Hides all posts of a user, tag or topic from `user`; returns whether that is new."""
+    """Hides all posts of a source from `user`; returns whether that is new."""
     return Call("PUT", path("users", user, "mutes", source), as_created, query(wait=wait))
 
 
@@ -485,7 +485,7 @@ def stats_history(*, span: d.Span | None = None, since: str | None = None, node:
 
 
 def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: int | None = None) -> Call[d.FoundSources]:
-    """Finds users, tags and topics by the beginning of their ids: the one that is equal, then awake ones, then those with most followers.
+    """Finds sources by the beginning of their ids: the one that is equal, then awake ones, then those with most followers.
 
     20, at most 50. Without a `prefix`, some readers who are awake. All ids are examined, for at most 100 ms: see `complete`.
     """

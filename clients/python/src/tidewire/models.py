@@ -153,7 +153,7 @@ class RouteCost(Model):
 
 @dataclass(frozen=True)
 class User(Model):
-    """A user, tag or topic. `active`: the reader is awake."""
+    """A source: a user, a tag, a topic or the replies to a post. `active`: the reader is awake."""
 
     id: str
     followers: int

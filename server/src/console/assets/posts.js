@@ -92,6 +92,7 @@ class PostPage {
   #fanout = null;
   #shown = '';
   #post = null;
+  #shownReplies = '';
   #said = element('div', { class: 'said' });
   #note = element('span', { class: 'note', role: 'status' });
   #isDeleted = false;
@@ -112,18 +113,19 @@ class PostPage {
   async #read() {
     if (this.#isDeleted) return;
     try {
-      const reads = [ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout), ask('GET', `${path}/replies?limit=${NEWEST}`)];
-      const [{ json: post }, { json: fanout }, { json: replies }] = await Promise.all(reads);
+      const replies = ask('GET', `${path}/replies?limit=${NEWEST}`).catch((refusal) => ({ refusal }));
+      const [{ json: post }, { json: fanout }] = await Promise.all([ask('GET', path), ask('GET', `${path}/fanout`).catch(withoutFanout)]);
       // It was deleted meanwhile.
       if (this.#isDeleted) return;
       [this.#fanout, this.#post] = [fanout, post];
       say(byId('post-note'), '');
       byId('post-state').hidden = byId('post-view').hidden = false;
-      const now = JSON.stringify([post, fanout, replies.items]);
+      this.#fillReplies(await replies);
+      const now = JSON.stringify([post, fanout]);
       // What is the same is left alone: whoever reads or selects it is not disturbed.
       if (now === this.#shown) return refreshTimes(byId('post-view'));
       this.#shown = now;
-      this.#fill(post, fanout, replies);
+      this.#fill(post, fanout);
     } catch (refusal) {
       if (this.#isDeleted) return;
       say(byId('post-note'), refusal.status === 404 ? `No post ${id} is known. It may have been deleted.` : refusal.message, true);
@@ -132,7 +134,14 @@ class PostPage {
     }
   }
 
-  #fill(post, fanout, replies) {
+  #fillReplies({ json: page, refusal }) {
+    const now = refusal?.message ?? JSON.stringify([page.items, page.next]);
+    if (now === this.#shownReplies) return;
+    this.#shownReplies = now;
+    fill(byId('replies'), refusal ? [element('h3', {}, 'Replies'), element('p', { class: 'note error' }, refusal.message)] : repliesOf(page));
+  }
+
+  #fill(post, fanout) {
     const [text, how] = STATES[fanout.state] ?? [fanout.state, ''];
     byId('post-state').textContent = text;
     byId('post-state').dataset.how = how;
@@ -146,7 +155,6 @@ class PostPage {
     this.#draw();
     fill(byId('sources'), sources(fanout));
     fill(byId('reposts'), reposts(fanout.reposts));
-    fill(byId('replies'), repliesOf(replies));
     byId('raw').textContent = JSON.stringify({ post, fanout }, null, 2);
   }
 
@@ -278,11 +286,13 @@ function reposts({ count: found, complete, items }) {
   return [title, ...shown, element('ul', { class: 'rows' }, ...items.map(row))];
 }
 
-function repliesOf({ items, next }) {
+function repliesOf({ items, next, partial }) {
   const title = element('h3', {}, 'Replies');
-  if (!items.length) return [title, element('p', { class: 'hint' }, 'Nobody has replied.')];
-  const more = next === null ? [] : [element('p', {}, link(`replies:${id}`, 'All replies'))];
-  return [title, element('ul', { class: 'choices' }, ...items.map(({ post }) => choice(post))), ...more];
+  const isAll = next === null && !partial.length;
+  if (!items.length && isAll) return [title, element('p', { class: 'hint' }, 'Nobody has replied.')];
+  const all = link(`replies:${id}`, 'All replies');
+  const newest = isAll ? [] : [element('p', { class: 'hint' }, items.length ? `The newest ${count(items.length)}. ` : 'Older ones only. ', all)];
+  return [title, ...newest, element('ul', { class: 'choices' }, ...items.map(({ post }) => choice(post)))];
 }
 
 if (id) new PostPage();

@@ -9,6 +9,9 @@ const TIMES_EVERY_MS = 10_000;
 
 /** Shows them in the place of a feed. */
 export function showPosts(source) {
+  const replied = /^replies:([0-9]+)$/.exec(source)?.[1];
+  // A user's token may read these, and no other source's page.
+  const path = replied ? `/v1/posts/${replied}/replies` : userPath(source, 'posts');
   const [list, more, note] = [byId('posts'), byId('more'), byId('feed-note')];
   byId('explain').hidden = true;
   // Nothing arrives here by itself.
@@ -21,7 +24,7 @@ export function showPosts(source) {
     act(button, note, async () => {
       const query = new URLSearchParams({ limit: LIMIT, ...(isAfter && { before: next }) });
       const nth = ++asked;
-      const { json } = await ask('GET', `${userPath(source, 'posts')}?${query}`);
+      const { json } = await ask('GET', `${path}?${query}`);
       // What was asked for later begins anew, or goes on from elsewhere.
       if (nth !== asked) return;
       const made = json.items.map((item) => postElement(item, false));
@@ -29,7 +32,7 @@ export function showPosts(source) {
       else list.replaceChildren(...made);
       next = json.next;
       more.hidden = next === null;
-      byId('empty').textContent = source.startsWith('replies:') ? 'Nobody has replied yet.' : `No post has ${source}.`;
+      byId('empty').textContent = replied ? 'Nobody has replied yet.' : `No post has ${source}.`;
       byId('empty').hidden = list.children.length > 0;
       // From a button that went away the focus goes on to what it brought.
       if (isAfter && more.hidden) made[0]?.querySelector('a').focus();

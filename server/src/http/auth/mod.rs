@@ -34,6 +34,7 @@ mod unauthenticated;
 mod validity;
 mod verified;
 
+use std::borrow::Borrow;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -453,16 +454,16 @@ impl Access {
 
     /// Counts the new sources that a request names against the user's limit. The sources remain known permanently, also if the request
     /// fails later.
-    pub(in crate::http) fn count_new_sources<'a>(
+    pub(in crate::http) fn count_new_sources<S: Borrow<SourceId>>(
         &self,
         caller: &Caller,
         peer: Option<SocketAddr>,
         engine: &Engine,
-        named: impl IntoIterator<Item = &'a SourceId>,
+        named: impl IntoIterator<Item = S>,
     ) -> Result<(), Denial> {
         let Caller::User(user) = caller else { return Ok(()) };
         let sources = &engine.shared().world.sources;
-        let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
+        let new = named.into_iter().filter(|source| sources.get(source.borrow()).is_none()).count();
         let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
         let counted = self.new_sources.take(&user.id, new).map_err(Denial::TooManySources);
         counted.map_err(|denial| self.count_denial(denial, peer))

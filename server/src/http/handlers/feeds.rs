@@ -45,9 +45,9 @@ pub(in crate::http) async fn replies(
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "before", "after", "fields", "reader"])?;
-    let reader = caller.reader(parameters.parsed("reader")?)?;
+    let (reader, fields) = (caller.reader(parameters.parsed("reader")?)?, fields(&parameters)?);
     let page = engine.replies(path(&request, "id")?, reader.as_ref(), parameters.page()?).await?;
-    Ok(answer(&page, fields(&parameters)?))
+    Ok(answer(&page, fields))
 }
 
 /// Answers with a page as JSON.

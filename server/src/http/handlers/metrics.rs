@@ -431,7 +431,7 @@ impl Sheet<'_> {
         let (shared, figures) = (engine.shared(), engine.figures());
         let (world, watchers) = (&shared.world, &shared.watchers);
         for (name, help, value) in [
-            ("sources", "Users, tags, topics and replies to posts that are known", figures.sources),
+            ("sources", "Known sources: users, tags, topics, posts with replies", figures.sources),
             ("active_readers", "Readers that are awake", figures.active),
             ("edges", "Follow edges", figures.edges),
             ("posts", "Posts in memory", figures.posts),

@@ -135,7 +135,7 @@ pub(in crate::http) async fn publish(
     if draft.id.is_some() {
         access.may_choose_id(&caller)?;
     }
-    access.count_new_sources(&caller, request.peer_addr(), &engine, draft.named_sources())?;
+    access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     if wait {
         delivered_elsewhere(&request).await;

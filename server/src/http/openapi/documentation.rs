@@ -164,11 +164,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
         let (of, description, example) = match name {
-            "user" => (
-                "SourceId",
-                "The user; where only reading is done, a tag, a topic or the replies of a post as well.",
-                json!("ann"),
-            ),
+            "user" => ("SourceId", "The user; where only reading is done, any other source as well.", json!("ann")),
             "source" => (
                 "SourceId",
                 "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",

@@ -16,6 +16,9 @@ const BY_LIST: &str = "3";
 const BY_ANN: &str = "4";
 /// One that nothing brings.
 const UNBROUGHT: &str = "5";
+/// One of eve, and bob's reply to it, which nothing brings either.
+const OF_EVE: &str = "100";
+const REPLY: &str = "101";
 /// One that never was.
 const UNKNOWN: &str = "6";
 const ALL: [&str; 6] = [BY_TAG, BY_CAS, BY_LIST, BY_ANN, UNBROUGHT, UNKNOWN];
@@ -37,6 +40,8 @@ impl World {
         ] {
             world.publish(&json!({"author": "bob", "id": id, "body": 1, "tags": tags}));
         }
+        world.publish(&json!({"author": "eve", "id": OF_EVE, "body": 0}));
+        world.publish(&json!({"author": "bob", "id": REPLY, "body": 0, "reply_to": OF_EVE}));
         world.publish(&json!({"author": "cas", "id": "22", "body": 0, "repost_of": BY_CAS}));
         world.publish(&json!({"author": "ann", "id": "44", "body": 0, "repost_of": BY_ANN}));
         world
@@ -94,6 +99,7 @@ struct Row {
     list: &'static [&'static str],
     own_page: &'static [&'static str],
     own_page_by_server: &'static [&'static str],
+    replies: &'static [&'static str],
     explained: [&'static str; 6],
     explained_to_server: [&'static str; 6],
     by_id_to_server: usize,
@@ -109,6 +115,7 @@ const ROWS: &[Row] = &[
         list: LISTED,
         own_page: &[BY_ANN],
         own_page_by_server: &[BY_ANN],
+        replies: &[REPLY],
         explained: ["shown", "shown", "unknown", "shown", "unknown", "unknown"],
         explained_to_server: ["shown", "shown", "nothing", "shown", "nothing", "unknown"],
         by_id_to_server: 5,
@@ -120,6 +127,7 @@ const ROWS: &[Row] = &[
         list: &[],
         own_page: &[BY_ANN],
         own_page_by_server: &[BY_ANN],
+        replies: &[],
         explained: ["muted", "muted", "unknown", "muted", "unknown", "unknown"],
         explained_to_server: ["muted", "muted", "muted", "muted", "muted", "unknown"],
         by_id_to_server: 5,
@@ -131,6 +139,7 @@ const ROWS: &[Row] = &[
         list: &[],
         own_page: &[],
         own_page_by_server: &[BY_ANN],
+        replies: &[],
         explained: ["blocked", "blocked", "unknown", "blocked", "unknown", "unknown"],
         explained_to_server: ["blocked", "blocked", "blocked", "blocked", "blocked", "unknown"],
         by_id_to_server: 5,
@@ -142,6 +151,7 @@ const ROWS: &[Row] = &[
         list: &[],
         own_page: &[],
         own_page_by_server: &[BY_ANN],
+        replies: &[],
         explained: ["unknown"; 6],
         explained_to_server: ["blocked_by", "blocked_by", "blocked_by", "blocked_by", "blocked_by", "unknown"],
         by_id_to_server: 5,
@@ -153,6 +163,7 @@ const ROWS: &[Row] = &[
         list: LISTED,
         own_page: &[BY_ANN],
         own_page_by_server: &[BY_ANN],
+        replies: &[REPLY],
         explained: ["shown", "shown", "unknown", "shown", "unknown", "unknown"],
         explained_to_server: ["shown", "shown", "nothing", "shown", "nothing", "unknown"],
         by_id_to_server: 5,
@@ -164,6 +175,7 @@ const ROWS: &[Row] = &[
         list: &[],
         own_page: &[],
         own_page_by_server: &[],
+        replies: &[],
         explained: ["unknown"; 6],
         explained_to_server: ["deleted", "deleted", "deleted", "deleted", "deleted", "unknown"],
         by_id_to_server: 0,
@@ -175,6 +187,7 @@ const ROWS: &[Row] = &[
         list: LISTED,
         own_page: &[BY_ANN],
         own_page_by_server: &[BY_ANN],
+        replies: &[REPLY],
         explained: ["shown", "unknown", "unknown", "shown", "unknown", "unknown"],
         explained_to_server: ["shown", "nothing", "nothing", "shown", "nothing", "unknown"],
         by_id_to_server: 5,
@@ -198,6 +211,13 @@ fn who_sees_what_by_which_way_is_as_the_table_has_it() {
             row.own_page_by_server,
             "{name}: own page, in public"
         );
+        let replies = format!("/v1/posts/{OF_EVE}/replies");
+        assert_eq!(world.shown(&ann, &replies), row.replies, "{name}: replies to a post");
+        assert_eq!(
+            world.shown(SERVER_KEY, &format!("{replies}?reader=ann")),
+            row.replies,
+            "{name}: asked for by the server"
+        );
         assert_eq!(world.explained(&ann), row.explained, "{name}: explained");
         assert_eq!(world.explained(SERVER_KEY), row.explained_to_server, "{name}: explained to the server");
         assert_eq!((world.by_id(&ann), world.by_id(SERVER_KEY)), (0, row.by_id_to_server), "{name}: by id");
@@ -207,12 +227,13 @@ fn who_sees_what_by_which_way_is_as_the_table_has_it() {
 #[test]
 fn what_is_hidden_or_deleted_is_to_a_user_as_if_it_never_was() {
     let (world, ann) = (World::new(), tokens::token("ann"));
-    for id in &ALL[..5] {
+    for id in ALL[..5].iter().chain([&REPLY]) {
         world.by_server("PATCH", &format!("/v1/posts/{id}"), Some(&json!({"hidden": true})));
     }
     world.by_server("DELETE", &format!("/v1/posts/{BY_CAS}"), None);
-    for path in ["feed", "lists/pals/feed", "posts"] {
-        assert_eq!(world.shown(&ann, &format!("/v1/users/ann/{path}")), Vec::<String>::new(), "{path}");
+    let replies = format!("/v1/posts/{OF_EVE}/replies");
+    for path in ["/v1/users/ann/feed", "/v1/users/ann/lists/pals/feed", "/v1/users/ann/posts", &replies] {
+        assert_eq!(world.shown(&ann, path), Vec::<String>::new(), "{path}");
     }
     assert_eq!(world.explained(&ann), ["unknown"; 6]);
     assert_eq!(world.explained(SERVER_KEY), ["hidden", "deleted", "hidden", "hidden", "hidden", "unknown"]);

@@ -178,8 +178,8 @@ fn read_fanout() -> Documentation {
     documented("Read how a post reached its readers")
         .description(format!(
             "Kept for the last {FANOUT_RECORDS_MAX} posts since the start: `state` is `queued`, `delivering`, `delivered`, `pulled` if no source \
-             pushes the post, or `gone` if the post is older than those, and then all figures are null. `sources` are the author, tags and \
-             the topic with their followers when the post was accepted, and whether the post is pushed to them or they pull it, and what \
+             pushes the post, or `gone` if the post is older than those, and then all figures are null. `sources` are the author, tags, \
+             the topic and the replies to what it answers, with their followers when the post was accepted, and whether the post is pushed to them or they pull it, and what \
              decided that. `awake` is how many followers of pushing sources had an inbox; the others are `asleep`, and fill theirs when they \
              read; in a cluster they may be awake on other nodes. `pushed` is the number of inboxes that got the post, `already_there` the \
              times that it was there before, by another of its sources, or is older than a full inbox. These four are null until all is \

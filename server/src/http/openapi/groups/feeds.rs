@@ -82,7 +82,7 @@ fn replies() -> Documentation {
         )
         .query(
             "reader",
-            "For whom the page is. By a token it is the user of the token, and nobody else; by the server key nobody, unless it is given.",
+            "For whom the page is. By a token it is the user of the token, and nobody else. Otherwise, without it, the page is as everybody sees it.",
             schema("SourceId"),
         )
         .paged()

@@ -28,7 +28,7 @@ fn publish() -> Documentation {
              the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters; \
              names in an object differ. It is served byte for byte as it came, without the white space around it. \
              With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
-             {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
+             {minutes} minutes ahead. A tag or topic collects the posts that name it, and `replies:ID` those that answer a post. Of a repost of a repost, `repost_of` comes to \
              be the original, unless the repost that it names is hidden or there is a block between the authors: then it \
              stays as it is, as with an unknown id. \
              By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."

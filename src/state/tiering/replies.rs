@@ -1,0 +1,131 @@
+//! How replies leave memory: with their authors.
+//!
+//! Most posts have few replies. Their outboxes never have too many posts, so a reply would stay in memory until all posts take too many bytes.
+
+use std::mem;
+
+use super::Tiering;
+use crate::feed::position::Position;
+use crate::id::SourceSlot;
+use crate::state::world::Writer;
+
+impl Writer {
+    /// Adds the entries of posts among the replies to others, if those of their authors were collected, and the entries that were left behind
+    /// before.
+    pub(super) fn collect_replies(&mut self, tiering: &mut Tiering) {
+        let left_behind = mem::take(&mut self.backlog.left_behind);
+        tiering.posts.extend(left_behind.iter().filter_map(|(_, position)| self.world().posts.get(position.id)));
+        let with_author = tiering.entries.iter().filter_map(|(slot, position, _)| {
+            let post = self.world().posts.get(position.id).filter(|post| post.author().slot == *slot)?;
+            Some((post.replies()?.slot, *position))
+        });
+        let is_held_back = |slot: &SourceSlot| self.world().held_back.contains(*slot);
+        let entries = with_author.chain(left_behind).filter(|(slot, _)| !is_held_back(slot));
+        let entry = |(slot, position): (SourceSlot, Position)| {
+            // The post may have been deleted, and the entry may be in the archive.
+            let route = self.world().sources.at(slot).outbox().route(position)?;
+            Some((slot, position, route))
+        };
+        let mut entries: Vec<_> = entries.filter_map(entry).collect();
+        tiering.entries.append(&mut entries);
+        // A reply may be collected with its author as well as with the post that it answers.
+        tiering.entries.sort_unstable_by_key(|(slot, position, _)| (*slot, *position));
+        tiering.entries.dedup();
+    }
+
+    /// Notes an entry that remains in memory, if nothing else would collect it again.
+    pub(super) fn leave_behind(&mut self, slot: SourceSlot, position: Position) {
+        if self.world().sources.at(slot).id.replied_post().is_some() {
+            self.backlog.left_behind.push((slot, position));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::feed::celebrity::CelebrityPolicy;
+    use crate::feed::event::Event;
+    use crate::feed::followers::Sharding;
+    use crate::feed::position::at;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::{PostId, SourceId};
+    use crate::state::tiering::TieringLimits;
+    use crate::state::world::World;
+    use crate::storage::archive::faulty::{FaultyArchive, Plan};
+    use crate::storage::archive::{Archive, MemoryArchive};
+    use crate::storage::journal::Sequence;
+
+    fn world() -> (Arc<World>, Writer) {
+        let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+        let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
+        World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)))
+    }
+
+    /// Ann replies to posts 100 and 101 in turn.
+    fn reply(writer: &mut Writer, ids: std::ops::RangeInclusive<u64>) {
+        for id in ids {
+            let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new("1").unwrap());
+            let draft = Draft { reply_to: Some(PostId(100 + id % 2)), ..draft };
+            let position = at(id as i64, id);
+            writer.apply(&Event::Published { position, draft, accepted_at: position.published_at });
+        }
+    }
+
+    fn in_memory(world: &World) -> Vec<u64> {
+        (1..=30).filter(|id| world.posts.get(PostId(*id)).is_some()).collect()
+    }
+
+    #[test]
+    fn a_reply_leaves_memory_with_its_author_although_few_answer_the_same_post() {
+        let (world, mut writer) = world();
+        // Each of the two posts has so many replies that its outbox archives the oldest ones by itself too.
+        reply(&mut writer, 1..=11);
+        let round = writer.collect_tiering(Sequence(1));
+        let mut placed = round.batch(&world).placed;
+        let collected = placed.len();
+        placed.dedup();
+        assert_eq!((collected, placed.len()), (18, 18), "nine posts, each of its author and of what it answers, once");
+        writer.finish_tiering(round);
+        assert_eq!(in_memory(&world), [10, 11]);
+    }
+
+    #[test]
+    fn a_reply_whose_author_alone_was_archived_leaves_memory_in_the_next_round() {
+        let (world, mut writer) = world();
+        reply(&mut writer, 1..=5);
+        let mut round = writer.collect_tiering(Sequence(1));
+        let ann = world.sources.get(&SourceId::new("ann").unwrap()).unwrap().slot;
+        let mut failed = Tiering { as_of: round.as_of, posts: round.posts.clone(), ..Tiering::default() };
+        failed.entries = round.entries.extract_if(.., |(slot, ..)| *slot != ann).collect();
+        assert_eq!((round.entries.len(), failed.entries.len()), (3, 3));
+        writer.finish_tiering(round);
+        writer.give_up_tiering(failed);
+        assert_eq!(in_memory(&world), [1, 2, 3, 4, 5]);
+        assert!(writer.is_tiering_due());
+        let round = writer.collect_tiering(Sequence(1));
+        assert_eq!(round.batch(&world).placed.len(), 3);
+        writer.finish_tiering(round);
+        assert_eq!(in_memory(&world), [4, 5]);
+        assert!(!writer.is_tiering_due() && writer.collect_tiering(Sequence(1)).is_empty());
+    }
+
+    #[test]
+    fn replies_on_a_page_that_cannot_be_written_do_not_disturb_further_rounds() {
+        let (world, mut writer) = world();
+        let damaged = vec![SourceId::replies_to(PostId(100))];
+        let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
+        reply(&mut writer, 1..=5);
+        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
+        writer.finish_round(written).unwrap();
+        assert_eq!((in_memory(&world), world.held_back.sources()), (vec![2, 4, 5], 1));
+        let writes = archive.counts().writes;
+        reply(&mut writer, 6..=9);
+        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
+        writer.finish_round(written).unwrap();
+        assert_eq!(archive.counts().writes, writes + 1, "in one write");
+        assert_eq!(in_memory(&world), [2, 4, 6, 8, 9]);
+    }
+}
