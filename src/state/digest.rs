@@ -246,14 +246,17 @@ impl Sum<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::feed::celebrity::CelebrityPolicy;
     use crate::feed::event::{Event, MuteOrBlock, NewEdge};
     use crate::feed::followers::Sharding;
     use crate::feed::position::at;
-    use crate::feed::post::{Body, Draft};
+    use crate::feed::post::{Body, Draft, Membership};
     use crate::feed::rules::Rules;
     use crate::id::SourceId;
+    use crate::state::records::record;
 
     fn id(text: &str) -> SourceId {
         SourceId::new(text).unwrap()
@@ -320,5 +323,23 @@ mod tests {
             assert_eq!(other.digest(), world.digest(), "after {event:?}");
             assert_ne!(world.digest(), before, "{event:?} does not show");
         }
+    }
+
+    #[test]
+    fn who_belongs_to_the_replies_to_a_post_is_in_no_digest_since_earlier_versions_had_no_such_sources() {
+        let draft = Draft::new(id("ann"), Body::new("{}").unwrap());
+        let draft = Draft { reply_to: Some(PostId(7)), ..draft };
+        let (joined, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+        writer.apply(&Event::Published { position: at(1, 1), draft, accepted_at: UnixMicros(1) });
+        let post = joined.posts.get(PostId(1)).unwrap();
+        let mut record = record(&joined, &post, |source| source.slot.0);
+        record.sources.truncate(1);
+
+        let (alone, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+        let author = Membership { slot: writer.intern(&id("ann")).slot, id: id("ann") };
+        let post = Post::restored(&record, Box::new([author]), None);
+        writer.restore_placed(&Arc::new(post), |nth| record.route(nth));
+        assert_eq!((joined.sources.len(), alone.sources.len()), (2, 1));
+        assert_eq!(joined.digest(), alone.digest());
     }
 }

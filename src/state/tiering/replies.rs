@@ -52,10 +52,11 @@ mod tests {
     use crate::feed::position::at;
     use crate::feed::post::{Body, Draft};
     use crate::id::{PostId, SourceId};
+    use crate::state::records::{SourceRecord, record};
     use crate::state::tiering::TieringLimits;
     use crate::state::world::World;
     use crate::storage::archive::faulty::{FaultyArchive, Plan};
-    use crate::storage::archive::{Archive, MemoryArchive};
+    use crate::storage::archive::{Archive, ArchiveBehindLog, MemoryArchive};
     use crate::storage::journal::Sequence;
 
     fn world() -> (Arc<World>, Writer) {
@@ -127,5 +128,24 @@ mod tests {
         writer.finish_round(written).unwrap();
         assert_eq!(archive.counts().writes, writes + 1, "in one write");
         assert_eq!(in_memory(&world), [2, 4, 6, 8, 9]);
+    }
+
+    #[test]
+    fn a_node_does_not_show_replies_of_an_earlier_version_that_the_archive_has_without_the_post_that_they_answer() {
+        let restored = |archive: Arc<dyn Archive>| {
+            let (earlier, mut writer) = world();
+            reply(&mut writer, 1..=1);
+            let post = earlier.posts.get(PostId(1)).unwrap();
+            let mut record = record(&earlier, &post, |source| source.slot.0);
+            record.sources.truncate(1);
+            let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
+            let (world, mut writer) =
+                World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
+            writer.restore_source(&SourceRecord::new(SourceId::new("ann").unwrap())).unwrap();
+            writer.restore_post(&record).unwrap();
+            world.sources.get(&SourceId::replies_to(PostId(101))).is_some()
+        };
+        assert!(restored(Arc::new(MemoryArchive::default())));
+        assert!(!restored(Arc::new(ArchiveBehindLog::new(Arc::new(MemoryArchive::ordered())).unwrap())));
     }
 }
