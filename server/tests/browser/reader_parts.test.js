@@ -144,7 +144,7 @@ test('lists are made, filled and deleted', async () => {
 test('rules show what the server has, and the last choice is saved', async () => {
   await server.follow('rod', 'bob');
   await openPart('rod', 'rules');
-  const [reposts, replies] = [page.getByLabel('show reposts'), page.getByLabel('Replies')];
+  const [reposts, replies] = [page.getByLabel('show reposts'), page.getByRole('combobox', { name: /^Replies/ })];
   await page.route('**/v1/users/rod/rules', (route) =>
     route.request().method() === 'PATCH' ? route.fulfill({ status: 507, json: { code: 'disk_full', detail: 'no room' } }) : route.continue(),
   );

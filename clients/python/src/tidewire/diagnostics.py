@@ -186,7 +186,7 @@ class History(Model):
 
 @dataclass(frozen=True)
 class FoundSource(Model):
-    """A source: a user, a tag, a topic or the replies to a post. `active`: the reader is awake. `celebrity`: its posts are pulled, not pushed."""
+    """A source. `active`: the reader is awake. `celebrity`: its posts are pulled, not pushed."""
 
     id: str
     kind: SourceKind
