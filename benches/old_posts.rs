@@ -3,19 +3,15 @@
 //! `scripts/cassandra.sh install`, then `cargo bench --features cassandra --bench old_posts -- POSTS SOURCES NODES`: each node has a copy
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
-#[path = "../tests/support/cassandra_node.rs"]
-mod cassandra_node;
 mod common;
-#[path = "../tests/support/test_servers.rs"]
-mod test_servers;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cassandra_node::Nodes;
 use common::{id, size};
 use hdrhistogram::Histogram;
+use testkit::cassandra::Nodes;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::outbox::{OutboxQuery, Part, Route};
 use tidewire::feed::position::{Direction, Position, Span};

@@ -4,10 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
-#[path = "../tests/support/kafka_broker.rs"]
-mod kafka_broker;
-#[path = "../tests/support/test_servers.rs"]
-mod test_servers;
 
 use std::collections::VecDeque;
 use std::thread;
@@ -15,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::size;
 use hdrhistogram::Histogram;
-use kafka_broker::Brokers;
+use testkit::kafka::Brokers;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
 use tidewire::storage::log::{LogError, LogWriter, ReadLog, SharedLog};

@@ -9,10 +9,5 @@ pub mod identity;
 pub mod journal;
 pub mod lock;
 pub mod log;
-
 pub mod segment;
 pub mod snapshot;
-
-#[cfg(all(test, any(feature = "cassandra", feature = "kafka")))]
-#[path = "../../tests/support/test_servers.rs"]
-mod test_servers;

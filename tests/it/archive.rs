@@ -1,8 +1,8 @@
 //! Posts too old for memory: scrolled to, edited, deleted, and there after a restart.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -17,8 +17,8 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::Files as _;
 use tidewire::storage::files::memory::MemoryFiles;
 
-use crate::oracle::{NaivePost, Oracle};
-use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};
+use testkit::oracle::{NaivePost, Oracle};
+use testkit::world::{above, draft, edge, entries, id, insist, some, whole_feed, whole_feed_upward};
 
 struct Archived {
     files: MemoryFiles,
@@ -54,13 +54,7 @@ impl Archived {
     /// Publishes it, again and again while there is no room.
     async fn publish_draft(&mut self, author: &str, body: String, draft: Draft) {
         let sources = draft.sources().map(|source| source.to_string()).collect();
-        let post = loop {
-            match self.engine.publish(draft.clone(), true).await {
-                Ok(published) => break published.post,
-                Err(full) => assert_eq!(full.code(), "overloaded"),
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
+        let post = insist(async || self.engine.publish(draft.clone(), true).await).await.unwrap().post;
         self.oracle.posts.push(NaivePost {
             id: post.id().0,
             published_at: post.position.published_at.0,
@@ -89,11 +83,7 @@ impl Archived {
             let sources = self.engine.shared().world.sources.iter();
             sources.map(|source| source.outbox().in_memory()).max().unwrap_or(0)
         };
-        let began = Instant::now();
-        while in_memory() > most {
-            assert!(began.elapsed() < Duration::from_secs(60), "{} posts of one source in memory", in_memory());
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually_async("old posts leave memory", async || in_memory() <= most).await;
     }
 
     async fn check(&self) {
@@ -204,11 +194,10 @@ impl Archived {
             self.publish_draft("bob", "9".to_owned(), Draft { id: Some(PostId(id)), ..draft("bob", "9") }).await;
         }
         self.settled().await;
-        let began = Instant::now();
-        while !self.engine.shared().world.may_have_archived(PostId(9_999)) {
-            assert!(began.elapsed() < Duration::from_secs(60), "the archive has few posts");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually_async("the archive has many posts", async || {
+            self.engine.shared().world.may_have_archived(PostId(9_999))
+        })
+        .await;
     }
 }
 

@@ -1,8 +1,9 @@
 //! Archives that fail: what could not be written is written later, what cannot be read is missed and nothing else.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -17,8 +18,8 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Sequence};
 
-use crate::kept::{open_before, storage};
-use crate::world::{above, draft, edge, id, some, whole_feed};
+use testkit::histories::{open_before, storage};
+use testkit::world::{above, draft, edge, id, some, whole_feed};
 
 /// Ann follows bob, most of whose posts are in an archive that fails on demand.
 struct Failing {
@@ -51,7 +52,7 @@ impl Failing {
     }
 
     async fn settle(&self) {
-        until(|| self.in_memory() <= 8).await;
+        eventually_async("old posts leave memory", async || self.in_memory() <= 8).await;
     }
 
     /// Goes on with what is left when the process is killed.
@@ -80,14 +81,6 @@ impl Failing {
     }
 }
 
-async fn until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 fn open(files: &MemoryFiles, archive: &Arc<FaultyArchive<MemoryArchive>>) -> Engine {
     try_open(files, archive, false).unwrap().0
 }
@@ -109,7 +102,7 @@ async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
     let mut failing = Failing::new().await;
     failing.archive.set_plan(Plan { fail_writes: 1..3, ..Plan::default() });
     failing.publish(50).await;
-    until(|| failing.archive.counts().writes == 1).await;
+    eventually_async("a batch is written", async || failing.archive.counts().writes == 1).await;
     failing.all_are_read().await;
     assert!(failing.in_memory() > 8);
     // Nobody writes anything that would remind it.
@@ -130,7 +123,7 @@ async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_faile
     let edited = failing.posts[0];
     failing.engine.edit(edited, Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
     failing.publish(20).await;
-    until(|| failing.archive.counts().writes == 1).await;
+    eventually_async("a batch is written", async || failing.archive.counts().writes == 1).await;
     // It ends before that round does, and the one of its own has nothing of it.
     assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
     failing.kill();
@@ -252,7 +245,8 @@ async fn a_reply_that_came_before_its_parent_can_be_read_if_the_parent_is_damage
         let id = if post.reply_to.is_some() { reply } else { parent };
         failing.engine.publish(Draft { id: Some(id), ..post }, true).await.unwrap();
         failing.publish(20).await;
-        until(|| failing.engine.shared().world.posts.get(id).is_none()).await;
+        eventually_async("the post leaves memory", async || failing.engine.shared().world.posts.get(id).is_none())
+            .await;
     }
     failing.damage(parent);
     assert!(failing.engine.post(parent).await.is_err());

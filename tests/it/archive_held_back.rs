@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -16,8 +16,8 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, RedbArchive};
 use tidewire::storage::journal::Durability;
 
-use crate::kept::storage;
-use crate::world::{above, draft, id, some};
+use testkit::histories::storage;
+use testkit::world::{above, draft, id, some};
 
 const AUTHORS: [&str; 2] = ["bob", "carl"];
 const PAGE_BYTES: usize = 4_096;
@@ -40,14 +40,6 @@ fn in_memory(engine: &Engine, author: &str) -> usize {
 async fn publish(engine: &Engine, author: &str, count: usize) {
     for _ in 0..count {
         engine.publish(draft(author, &format!("\"of {author}\"")), false).await.unwrap();
-    }
-}
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -106,7 +98,7 @@ async fn a_damaged_page_holds_back_the_sources_on_it_and_no_others_and_snapshots
     // Entries sort by the length of the id, then by the id: those of zoe keep the other two on pages of their own.
     for author in ["bob", "zoe", "carl"] {
         publish(&engine, author, count).await;
-        until("it is archived", || in_memory(&engine, author) <= 8).await;
+        eventually_async("it is archived", async || in_memory(&engine, author) <= 8).await;
     }
     engine.snapshot().await.unwrap();
     engine.shutdown();
@@ -118,7 +110,7 @@ async fn a_damaged_page_holds_back_the_sources_on_it_and_no_others_and_snapshots
             publish(&engine, author, 200).await;
         }
         count += 200;
-        until("carl's posts go to the archive", || in_memory(&engine, "carl") <= 8).await;
+        eventually_async("carl's posts go to the archive", async || in_memory(&engine, "carl") <= 8).await;
         assert_eq!((in_memory(&engine, "bob") / 200, held_back(&engine)), (round, 1), "bob's new posts stay in memory");
         engine.snapshot().await.unwrap();
         let (of_bob, is_partial) = served(&engine, "bob").await;
@@ -132,7 +124,7 @@ async fn a_damaged_page_holds_back_the_sources_on_it_and_no_others_and_snapshots
     }
     let engine = open_or_repair(place.path(), true);
     publish(&engine, "bob", 200).await;
-    until("bob's posts go to the new archive", || in_memory(&engine, "bob") <= 8).await;
+    eventually_async("bob's posts go to the new archive", async || in_memory(&engine, "bob") <= 8).await;
     assert_eq!((served(&engine, "bob").await.0 / 200, held_back(&engine)), (4, 0));
     engine.shutdown();
 }

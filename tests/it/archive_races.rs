@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::error::Error;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
@@ -17,7 +15,7 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::world::{above, draft, id, some, whole_feed};
+use testkit::world::{above, draft, id, insist, some, whole_feed};
 
 /// Each changes posts of its own, one command after the other, so that all its answers are known.
 const WRITERS: u64 = 12;
@@ -38,16 +36,6 @@ fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>) -> Engine {
     Engine::open_on(config, files, Some(archive), None, &storage, Arc::new(SystemClock), &RecoveryProgress::default())
         .unwrap()
         .0
-}
-
-/// Asks again while there is no room.
-async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
-    loop {
-        match ask().await {
-            Err(full) if full.code() == "overloaded" => tokio::time::sleep(Duration::from_millis(1)).await,
-            answer => return answer,
-        }
-    }
 }
 
 fn body(text: &str) -> Body {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -17,8 +17,8 @@ use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
-use crate::observed_archive::{ObservedArchive, Read};
-use crate::world::{above, draft, id, some, whole_feed};
+use testkit::observed_archive::{ObservedArchive, Read};
+use testkit::world::{above, draft, id, insist, some, whole_feed};
 
 /// What was read of an archive.
 #[derive(Default)]
@@ -80,12 +80,8 @@ impl Observed {
     }
 
     async fn settle(&self) {
-        let began = Instant::now();
         let in_memory = || self.engine.shared().world.sources.iter().map(|source| source.outbox().in_memory()).max();
-        while in_memory() > Some(8) {
-            assert!(began.elapsed() < Duration::from_secs(60));
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually_async("old posts leave memory", async || in_memory() <= Some(8)).await;
     }
 
     fn by_scribe(&self) -> u64 {
@@ -219,13 +215,7 @@ async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
             seen.reopen();
         }
         clock.set(UnixMicros(start + after));
-        let published = loop {
-            match seen.engine.publish(draft("cas", "1"), false).await {
-                Ok(published) => break published,
-                Err(unknown) => assert_eq!(unknown.code(), "overloaded"),
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
+        let published = insist(async || seen.engine.publish(draft("cas", "1"), false).await).await.unwrap();
         assert!(published.created && !given.contains(&published.post.id().0), "{after}");
     }
     assert_eq!(seen.by_scribe(), 0);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -17,10 +17,10 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Sequence};
 
-use crate::kept::{open_before, storage};
-use crate::observed_archive::{ObservedArchive, Read};
-use crate::oracle::Expected;
-use crate::world::{above, draft, edge, id, some, whole_feed};
+use testkit::histories::{open_before, storage};
+use testkit::observed_archive::{ObservedArchive, Read};
+use testkit::oracle::Expected;
+use testkit::world::{above, draft, edge, id, insist, some, whole_feed};
 
 type Remote = FaultyArchive<MemoryArchive>;
 
@@ -55,14 +55,6 @@ fn open_with(
     (engine, report.events)
 }
 
-async fn until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 impl Town {
     async fn new(durability: Durability) -> Self {
         let (files, archive) =
@@ -93,7 +85,7 @@ impl Town {
     }
 
     async fn settle(&self) {
-        until(|| self.in_memory() <= 8).await;
+        eventually_async("old posts leave memory", async || self.in_memory() <= 8).await;
     }
 
     async fn feed(&self) -> Vec<Expected> {
@@ -145,7 +137,7 @@ async fn a_store_that_does_not_answer_writes_loses_nothing_and_is_tried_again() 
             ..temporary()
         });
         town.publish(20).await;
-        until(|| town.archive.counts().writes > 0).await;
+        eventually_async("a batch is written", async || town.archive.counts().writes > 0).await;
         assert_eq!(town.feed().await.len(), 120);
         let refused = town.engine.snapshot().await.unwrap_err();
         assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true));
@@ -234,16 +226,8 @@ async fn a_store_that_takes_nothing_leads_to_refusals_at_the_limit_of_bytes_and_
     archive.set_plan(Plan::default());
     // Nobody has to do anything: publishing goes on once old posts have left memory.
     for _ in 0..500 {
-        let began = Instant::now();
-        loop {
-            match engine.publish(draft("bob", &body), false).await {
-                Ok(published) => break acknowledged.push(published.post.id()),
-                Err(refused) => {
-                    assert!(refused.is_temporary() && began.elapsed() < Duration::from_secs(60), "{refused}");
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let published = insist(async || engine.publish(draft("bob", &body), false).await).await.unwrap();
+        acknowledged.push(published.post.id());
     }
     all_are_there(&engine, &acknowledged).await;
     engine.shutdown();
@@ -356,7 +340,10 @@ async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_n
     for nth in 0..50 {
         engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
     }
-    until(|| engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory() <= 8).await;
+    eventually_async("old posts leave memory", async || {
+        engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory() <= 8
+    })
+    .await;
     engine.snapshot().await.unwrap();
     engine.shutdown();
     // The contents of the one archive are copied into the other.

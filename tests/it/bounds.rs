@@ -24,7 +24,7 @@ use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
 use tidewire::storage::journal::MemoryJournal;
 
-use crate::world::{NEWEST, config, draft, edge, id};
+use testkit::world::{NEWEST, config, draft, edge, id};
 
 async fn follow(engine: &Engine, follower: &str, sources: impl IntoIterator<Item = String>) {
     let edges = sources.into_iter().map(|source| edge(follower, &source)).collect();

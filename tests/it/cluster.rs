@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use testkit::eventually_async;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::cluster::followed::{Followed, first_after};
 use tidewire::cluster::journal::{ClusterJournal, JoinError, NodeOptions, found};
@@ -33,7 +34,7 @@ use tidewire::storage::journal::{ReadBack, Sequence, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
 
-use crate::world::{draft, edge, id, ids};
+use testkit::world::{draft, edge, id, ids};
 
 const SESSION: Duration = Duration::from_secs(1);
 
@@ -76,19 +77,10 @@ fn post(author: &str, number: u64) -> Draft {
     Draft { id: Some(PostId(number)), published_at, ..draft(author, "{}") }
 }
 
-/// Waits until something holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until a node holds something, and returns the node. On a busy machine a node may have no lease for a moment.
 async fn one_of<'n>(nodes: &'n [Node], what: &str, holds: impl Fn(&Node) -> bool) -> &'n Node {
     let mut found = None;
-    until(what, || {
+    eventually_async(what, async || {
         found = nodes.iter().find(|node| holds(node));
         found.is_some()
     })
@@ -108,9 +100,9 @@ async fn owner<'n>(nodes: &'n [Node], reader: &SourceId) -> &'n Node {
 async fn in_step(nodes: &[Node]) {
     // The answer to a write may come before the batch of records that it is in is applied as a whole.
     let applied = nodes.iter().map(|node| node.view.applied().max(node.view.last_event())).max().unwrap();
-    until("all nodes apply the log", || nodes.iter().all(|node| node.view.applied() >= applied)).await;
+    eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.view.applied() >= applied)).await;
     let mut worlds = BTreeSet::new();
-    until("all nodes have applied the same events", || {
+    eventually_async("all nodes have applied the same events", async || {
         // A write that was delayed may still come, and be applied by some nodes first.
         let computed: Option<Vec<_>> = nodes.iter().map(|node| node.engine.digest(&*node.view)).collect();
         let computed = computed.unwrap_or_default();
@@ -125,7 +117,10 @@ async fn in_step(nodes: &[Node]) {
 #[tokio::test]
 async fn what_one_node_accepts_is_in_the_feeds_of_all() {
     let (_, nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let first = sequencer(&nodes).await;
     let (ann, bob) = (id("ann"), id("bob"));
     first.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -165,7 +160,10 @@ async fn the_answer_to_a_write_comes_after_its_sequence_is_shown() {
 #[tokio::test]
 async fn another_node_takes_writes_when_the_sequencer_has_left() {
     let (log, mut nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     for number in 1..=3 {
         let first = sequencer(&nodes).await;
         let name = first.view.me().clone();
@@ -174,7 +172,7 @@ async fn another_node_takes_writes_when_the_sequencer_has_left() {
         nodes.retain(|node| *node.view.me() != name);
         nodes.push(join(&log, &format!("new-{number}")).unwrap());
         let all = |node: &Node| node.view.membership().members().count() == 3;
-        until("the members have changed", || nodes.iter().all(all)).await;
+        eventually_async("the members have changed", async || nodes.iter().all(all)).await;
     }
     let last = sequencer(&nodes).await;
     last.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -188,7 +186,10 @@ async fn another_node_takes_writes_when_the_sequencer_has_left() {
 #[tokio::test]
 async fn a_reader_who_moves_to_another_node_ends_its_live_connections_and_no_others() {
     let (log, mut nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let readers: Vec<SourceId> = (0..20).map(|nth| id(&format!("reader-{nth}"))).collect();
     let mut watchers = Vec::new();
     for reader in &readers {
@@ -196,7 +197,10 @@ async fn a_reader_who_moves_to_another_node_ends_its_live_connections_and_no_oth
         watchers.push((reader, owner.view.me().clone(), owner.engine.watch(reader, None).await.unwrap()));
     }
     nodes.push(join(&log, "d").unwrap());
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 4)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 4)
+    })
+    .await;
     nodes.iter().for_each(|node| node.engine.end_live_elsewhere(&node.view));
     let (mut moved, mut stayed) = (0, 0);
     for (reader, before, mut watcher) in watchers {
@@ -223,9 +227,15 @@ async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
     assert!(found(&foreign, 16, ClusterId(1)).unwrap_err().to_string().contains("has records"));
     found(&empty, 16, ClusterId(1)).unwrap();
     let (log, nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let namesake = join(&log, "a").unwrap();
-    until("the second process of a name gives up", || !namesake.view.is_ready() && !namesake.view.is_leased()).await;
+    eventually_async("the second process of a name gives up", async || {
+        !namesake.view.is_ready() && !namesake.view.is_leased()
+    })
+    .await;
     tokio::time::sleep(2 * SESSION).await;
     assert!(!namesake.view.is_leased() && nodes.iter().all(|node| node.view.is_leased() && node.view.is_ready()));
     let refused = namesake.engine.publish(post("bob", 1), false).await.unwrap_err();
@@ -236,7 +246,10 @@ async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between() {
     let (log, mut nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let first = sequencer(&nodes).await;
     let (name, zoe) = (first.view.me().clone(), id("zoe"));
     first.engine.follow(vec![edge("ann", "zoe"), edge("ann", "bob"), edge("zoe", "bob")]).await.unwrap();
@@ -268,8 +281,10 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
     for node in &nodes[..2] {
         assert_eq!(node.feed(&id("ann")).await, [PostId(1)], "nothing of zoe is shown on {}", node.view.me());
     }
-    until("the erasure ends", || nodes.iter().all(|node| node.view.is_ready() && node.engine.erasures().count == 0))
-        .await;
+    eventually_async("the erasure ends", async || {
+        nodes.iter().all(|node| node.view.is_ready() && node.engine.erasures().count == 0)
+    })
+    .await;
     in_step(&nodes).await;
     for node in &nodes {
         assert_eq!(node.feed(&id("ann")).await, [PostId(1)]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use testkit::eventually_async;
 use tidewire::clock::{Clock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
@@ -16,7 +17,7 @@ use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
 use tidewire::storage::journal::MemoryJournal;
 use tidewire::{PageRequest, Position};
 
-use crate::world::{NEWEST, config, draft, edge, id, ids, some, whole_feed};
+use testkit::world::{NEWEST, config, draft, edge, id, ids, insist, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waking_while_others_publish_loses_nothing() {
@@ -167,13 +168,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
         note(publish.await);
     }
     assert_eq!(taken.len() + refused, 4 * SCRIBE_QUEUE_MAX);
-    loop {
-        match engine.publish(draft("bob", "2"), true).await {
-            Ok(_) => break,
-            Err(busy) => assert!(busy.is_temporary()),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    insist(async || engine.publish(draft("bob", "2"), true).await).await.unwrap();
     let page = engine.own_page(&id("bob"), NEWEST).await.unwrap();
     taken.sort_unstable();
     assert_eq!(ids(&page)[1..], taken.iter().rev().take(19).copied().collect::<Vec<_>>());
@@ -210,9 +205,7 @@ pub(crate) async fn hold(engine: &Engine, clock: &HoldingClock) -> tokio::task::
     clock.holding.store(true, Ordering::SeqCst);
     let engine = engine.clone();
     let held = tokio::spawn(async move { engine.feed(&id("ann"), request).await });
-    while !clock.held.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually_async("the shard hangs", async || clock.held.load(Ordering::SeqCst)).await;
     held
 }
 
@@ -235,15 +228,11 @@ async fn a_post_is_in_the_backlog_with_its_deliveries_until_they_are_done() {
         let engine = engine.clone();
         async move { engine.publish(Draft { id: Some(PostId(7)), ..draft("bob", "1") }, true).await }
     });
-    while backlog() < 4 {
-        tokio::task::yield_now().await;
-    }
+    eventually_async("the post waits again", async || backlog() >= 4).await;
     clock.holding.store(false, Ordering::SeqCst);
     assert!(!again.await.unwrap().unwrap().created);
     held.await.unwrap().unwrap();
-    while backlog() > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually_async("all is delivered", async || backlog() == 0).await;
     engine.shutdown();
 }
 
@@ -356,9 +345,7 @@ async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothin
     let queue = || engine.queues().into_iter().find(|queue| queue.name == "fanout_deliveries").unwrap();
     assert_eq!(queue().limit, 1_000);
     // Once all is delivered there is room again.
-    while queue().depth > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually_async("all is delivered", async || queue().depth == 0).await;
     engine.publish(draft("a", "2"), true).await.unwrap();
     for reader in ["r0", "r239"] {
         assert_eq!(whole_feed(&engine, reader, 100).await.len(), taken + 1, "{reader}");

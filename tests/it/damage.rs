@@ -1,8 +1,8 @@
 //! Damaged, missing and doubled files: noticed, named, and gone on without only where that loses nothing or was asked for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::engine::StorageConfig;
 use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
@@ -12,8 +12,8 @@ use tidewire::storage::frame::{self, FRAME_HEADER_BYTES, FrameKind};
 use tidewire::storage::journal::{Durability, Journal, Sequence};
 use tidewire::storage::segment::{self, Segment};
 
-use crate::kept::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
-use crate::world::draft;
+use testkit::histories::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
+use testkit::world::draft;
 
 const LARGE: u64 = 1 << 20;
 
@@ -120,16 +120,12 @@ async fn an_engine_that_is_idle_leaves_word_of_what_it_synced() {
     let files = MemoryFiles::default();
     let engine = open(files.clone(), &storage(Durability::Always, LARGE)).unwrap().0;
     engine.publish(draft("bob", "1"), true).await.unwrap();
-    let began = Instant::now();
-    let left = loop {
+    let left = eventually_async("the journal ends with a mark", async || {
         let left = files.forked();
-        let name = &names(&left, "journal-")[0];
-        if left.content(name).ends_with(frame::MARK) {
-            break left;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "it says nothing");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+        let is_marked = left.content(&names(&left, "journal-")[0]).ends_with(frame::MARK);
+        is_marked.then_some(left)
+    })
+    .await;
     let name = &names(&left, "journal-")[0];
     let last = *offsets(&left, name).last().unwrap();
     assert!(matches!(recover(&flipped(&left, name, last + 33, 4), false), Err(StorageError::Damaged { .. })));

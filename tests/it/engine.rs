@@ -13,7 +13,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{ListName, PostId, SourceId};
 use tidewire::storage::journal::MemoryJournal;
 
-use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, some};
+use testkit::world::{NEWEST, above, all_asleep, config, draft, edge, id, some};
 
 fn bodies(page: &FeedPage) -> Vec<&str> {
     page.page.items.iter().map(|(_, entry)| entry.post.body()).collect()

@@ -22,9 +22,9 @@ use tidewire::storage::journal::{Journal as _, Sequence};
 use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
-use crate::fixture_files::{at, events, folder_of, full};
-use crate::kept::{recover, state};
-use crate::world::id;
+use testkit::fixture_files::{at, events, folder_of, full};
+use testkit::histories::{recover, state};
+use testkit::world::id;
 
 /// The same content in each.
 const VERSIONS: [&str; 2] = ["v1", "v2"];

@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -20,7 +20,7 @@ use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal
 use tokio::task::JoinHandle;
 
 use crate::concurrency::{HoldingClock, hold};
-use crate::world::{config, draft, edge, id};
+use testkit::world::{config, draft, edge, id};
 
 /// Commands of one case, queued together.
 const COMMANDS: usize = 300;
@@ -105,7 +105,7 @@ impl Held {
         self.before = self.gate.commits() + 1;
         let engine = self.engine.clone();
         tokio::spawn(async move { engine.publish(draft("plug", "0"), false).await });
-        until(|| self.gate.commits() == self.before).await;
+        eventually_async("a commit begins", async || self.gate.commits() == self.before).await;
         self.queued = 0;
     }
 
@@ -113,7 +113,7 @@ impl Held {
     async fn queue<T: Send + 'static>(&mut self, command: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let handle = tokio::spawn(command);
         self.queued += 1;
-        until(|| self.engine.queues()[0].depth == self.queued).await;
+        eventually_async("all commands wait", async || self.engine.queues()[0].depth == self.queued).await;
         handle
     }
 
@@ -142,14 +142,6 @@ impl Held {
         let (commits, answers) = self.release(answers).await;
         answers.into_iter().for_each(|answer| assert!(answer.unwrap().created));
         commits
-    }
-}
-
-async fn until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        tokio::task::yield_now().await;
     }
 }
 

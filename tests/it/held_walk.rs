@@ -3,9 +3,9 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -16,11 +16,8 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::files::{AppendFile, Files};
 use tidewire::storage::journal::Durability;
 
-use crate::kept::{open_before, storage};
-use crate::world::{above, draft, edge, id, some, whole_feed};
-
-/// How long anything may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+use testkit::histories::{open_before, storage};
+use testkit::world::{above, draft, edge, id, some, whole_feed};
 
 /// Lets through so many writes to snapshots, and holds the next.
 #[derive(Default)]
@@ -176,20 +173,12 @@ impl Full {
             self.posts.push((post.id(), is_tagged));
             assert!(self.bytes() <= STORE_BYTES_MAX + 2 * BODY_BYTES);
             // Slower than the archive: what is refused is not for haste.
-            let began = Instant::now();
-            while self.bytes() > STORE_BYTES_MAX / 8 * 7 {
-                assert!(began.elapsed() < PATIENCE, "nothing leaves memory, of which {} bytes are taken", self.bytes());
-                tokio::task::yield_now().await;
-            }
+            eventually_async("old posts leave memory", async || self.bytes() <= STORE_BYTES_MAX / 8 * 7).await;
         }
     }
 
     async fn until_held(&self) {
-        let began = Instant::now();
-        while !self.files.gate.is_held() {
-            assert!(began.elapsed() < PATIENCE, "the snapshot is not written");
-            tokio::task::yield_now().await;
-        }
+        eventually_async("the snapshot is written", async || self.files.gate.is_held()).await;
     }
 
     /// What a crash would leave now, some of what was not synced gone with the power.

@@ -20,8 +20,8 @@ use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
 
-use crate::kept::{History, Store, journal, model, names, open, recover, recovered, seeds, state, storage};
-use crate::world::{NEWEST, draft, edge, id};
+use testkit::histories::{History, Store, journal, model, names, open, recover, recovered, seeds, state, storage};
+use testkit::world::{NEWEST, draft, edge, id};
 
 /// A journal of one segment with these payloads, each in a frame of its own.
 fn journal_of(payloads: &[Vec<u8>]) -> MemoryFiles {

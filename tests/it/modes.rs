@@ -5,8 +5,8 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 
-use crate::oracle::{NaivePost, Oracle};
-use crate::world::{NEWEST, above, config, draft, edge, flapping, id, some, whole_feed};
+use testkit::oracle::{NaivePost, Oracle};
+use testkit::world::{NEWEST, above, config, draft, edge, flapping, id, some, whole_feed};
 
 const USERS: usize = 200;
 const POSTS: usize = 1_200;

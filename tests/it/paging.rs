@@ -13,7 +13,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
 
-use crate::world::{NEWEST, above, config, draft, edge, flapping, id, ids, some, whole_feed};
+use testkit::world::{NEWEST, above, config, draft, edge, flapping, id, ids, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use testkit::eventually_async;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -21,8 +22,8 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
 
-use crate::kept::{open_with, storage};
-use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, ids, some};
+use testkit::histories::{open_with, storage};
+use testkit::world::{NEWEST, above, all_asleep, config, draft, edge, id, ids, some};
 
 /// A client of ann's feed, and what it was given.
 struct Client {
@@ -139,9 +140,7 @@ const OVERTAKEN_MIN: usize = 3;
 const BURSTS_MAX: usize = 300;
 
 async fn delivered(engine: &Engine) {
-    while !engine.shared().open_fanouts.is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually_async("all is delivered", async || engine.shared().open_fanouts.is_empty()).await;
 }
 
 #[tokio::test]

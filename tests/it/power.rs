@@ -12,8 +12,8 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::segment;
 
-use crate::kept::{History, Store, journal, model, names, recovered, seeds, state, written};
-use crate::world::{config, edge, id};
+use testkit::histories::{History, Store, journal, model, names, recovered, seeds, state, written};
+use testkit::world::{config, edge, id};
 
 /// One disk through several lives, each ended by what the seed decides.
 struct Lives {

@@ -11,8 +11,8 @@ use tidewire::feed::outbox::Route;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
 
-use crate::kept::{open_with, storage};
-use crate::world::{NEWEST, config, draft, edge, flapping, id, ids};
+use testkit::histories::{open_with, storage};
+use testkit::world::{NEWEST, config, draft, edge, flapping, id, ids};
 
 const START: UnixMicros = UnixMicros(1_795_168_800_000_000);
 
@@ -130,7 +130,7 @@ async fn a_source_keeps_its_route_over_a_restart_that_forgets_the_rates() {
 /// Half of the posts are pushed, half are pulled, and the sources are listed for pages and let go of again.
 #[tokio::test]
 async fn a_feed_is_complete_however_often_its_sources_change_sides() {
-    let engine = Engine::start(EngineConfig { inbox_posts: crate::world::some(30), ..config(1, flapping()) });
+    let engine = Engine::start(EngineConfig { inbox_posts: testkit::world::some(30), ..config(1, flapping()) });
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let (mut newest, mut sides) = (Vec::new(), Vec::new());
     for nth in 0..200 {

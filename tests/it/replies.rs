@@ -11,8 +11,8 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::state::records::{SourceRecord, record};
 use tidewire::state::world::{World, Writer};
 
-use crate::fixture_files::at;
-use crate::world::{draft, id};
+use testkit::fixture_files::at;
+use testkit::world::{draft, id};
 
 fn create() -> (std::sync::Arc<World>, Writer) {
     World::create(CelebrityPolicy::PushAll, Sharding::new(1))

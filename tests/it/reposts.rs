@@ -18,7 +18,7 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
-use crate::world::{NEWEST, above, config, draft, edge, id, some};
+use testkit::world::{NEWEST, above, config, draft, edge, id, some};
 
 const AUTHORS: [&str; 6] = ["bob", "cas", "dan", "eve", "fay", "gus"];
 const STRANGERS: [&str; 2] = ["sue", "tom"];

@@ -18,8 +18,8 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
-use crate::kept::{open_with, storage};
-use crate::world::{NEWEST, above, config, draft, edge, id};
+use testkit::histories::{open_with, storage};
+use testkit::world::{NEWEST, above, config, draft, edge, id};
 
 /// A client of a reader's feed, and the posts whose entries it was given.
 struct Client {

@@ -33,7 +33,7 @@ fn code(text: &str) -> &str {
 
 #[test]
 fn files_are_short_and_say_what_they_are_for() {
-    for folder in ["src", "tests", "benches", "server/src", "server/tests", "load", "fuzz/fuzz_targets"] {
+    for folder in ["src", "tests", "benches", "server/src", "server/tests", "load", "testkit", "fuzz/fuzz_targets"] {
         for (path, text) in rust_files(folder) {
             assert!(text.lines().count() <= LINES_MAX, "{} has over {LINES_MAX} lines", path.display());
             assert!(text.starts_with("//!"), "{} does not say what it is for", path.display());

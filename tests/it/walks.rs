@@ -25,8 +25,8 @@ use tidewire::storage::journal::writer::SegmentJournal;
 use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::snapshot::{Section, SnapshotHeader, SnapshotWriter};
 
-use crate::kept::{History, START, journal, reposts, seeds};
-use crate::world::above;
+use testkit::histories::{History, START, journal, reposts, seeds};
+use testkit::world::above;
 
 /// What a crash leaves.
 struct Left {

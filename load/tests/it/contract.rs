@@ -1,6 +1,7 @@
 //! Tests that every design answers like the naive model: random histories on the real servers.
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::eventually;
 use tidewire_load::check::{History, USERS};
 use tidewire_load::mint::Ids;
 use tidewire_load::operation::Operation;
@@ -77,9 +78,7 @@ fn stop(server: Pid) {
             .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
         stats.all(is_stopped)
     };
-    while !all_are() {
-        std::thread::yield_now();
-    }
+    eventually("the server has stopped", all_are);
 }
 
 /// The paused clock of the runtime advances when all tasks wait, so the timeout of half a minute takes no real time.

@@ -8,5 +8,3 @@ mod mariadb;
 mod redis;
 mod run;
 mod servers;
-#[path = "../../../tests/support/test_servers.rs"]
-mod test_servers;

@@ -5,7 +5,7 @@ use std::path::Path;
 use tidewire_load::live::compare::Design;
 use tidewire_load::target::process::{find_program, set_harness};
 
-use crate::test_servers::can_run;
+use testkit::test_servers::can_run;
 
 /// Sets the program that starts servers, as `tidewire-load` itself does.
 pub fn harnessed() {

@@ -8,7 +8,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
 use crate::server::Server;
-use crate::world::some;
+use testkit::world::some;
 
 /// What an index has of each post.
 type Index = BTreeMap<u64, (String, bool)>;

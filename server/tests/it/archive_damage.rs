@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -18,8 +19,8 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, RedbArchive};
 use tidewire::storage::journal::{Durability, Sequence};
 
-use crate::kept::storage;
-use crate::world::{above, draft, edge, id, some};
+use testkit::histories::storage;
+use testkit::world::{above, draft, edge, id, some};
 
 const CACHE_BYTES: usize = 1 << 20;
 
@@ -144,11 +145,7 @@ async fn directory(place: &Path) -> usize {
         engine.publish(draft("bob", &format!("\"{}{nth}\"", "x".repeat(120))), false).await.unwrap();
     }
     let outbox = || engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory();
-    let began = std::time::Instant::now();
-    while outbox() > 8 {
-        assert!(began.elapsed() < std::time::Duration::from_secs(60));
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    eventually_async("old posts leave memory", async || outbox() <= 8).await;
     engine.snapshot().await.unwrap();
     engine.snapshot().await.unwrap();
     engine.shutdown();

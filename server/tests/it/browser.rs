@@ -9,7 +9,7 @@ use tidewire::config::EngineConfig;
 use tidewire_server::console::ASSETS;
 
 use crate::server::Server;
-use crate::test_servers::can_run;
+use testkit::test_servers::can_run;
 
 const LINES_MAX: usize = 500;
 

@@ -10,7 +10,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::lock::DirectoryLock;
 
-use crate::test_servers::has_program;
+use testkit::test_servers::has_program;
 
 fn serve_on(directory: &std::path::Path) -> Output {
     let mut serve = Command::new(env!("CARGO_BIN_EXE_tidewire"));

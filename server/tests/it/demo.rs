@@ -3,14 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::eventually;
 use tidewire_server::http::auth::keys::KeyScope;
 use tidewire_server::http::auth::mint;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Demo {
     child: Child,
@@ -62,42 +60,33 @@ impl Drop for Demo {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test's own thread may sleep")]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 #[test]
 fn in_the_demo_every_figure_moves_that_one_looks_at() {
     let demo = Demo::start(&[], None);
     let (first, mut last) = (demo.stats(), Value::Null);
     let number = |stats: &Value, path: &str| stats.pointer(path).and_then(Value::as_u64).unwrap();
     for path in ["/posts", "/published", "/deliveries", "/pages", "/wakes", "/live/messages"] {
-        wait_until(path, || {
+        eventually(path, || {
             last = demo.stats();
             number(&last, path) > number(&first, path)
         });
     }
-    wait_until("live connections", || number(&demo.stats(), "/live/connections") > 3);
-    wait_until("a latency of fan-outs", || demo.stats()["fanout_latency"][0]["p50_us"].as_u64().is_some());
+    eventually("live connections", || number(&demo.stats(), "/live/connections") > 3);
+    eventually("a latency of fan-outs", || demo.stats()["fanout_latency"][0]["p50_us"].as_u64().is_some());
     // Those who never read.
-    wait_until("many are awake", || number(&demo.stats(), "/active") > 100);
+    eventually("many are awake", || number(&demo.stats(), "/active") > 100);
     assert!(number(&demo.stats(), "/active") < 201);
     for operation in ["read_feed", "publish", "follow", "mute", "mark", "stream_events"] {
         let is_counted = || demo.get("/metrics").contains(&format!("operation=\"{operation}\",status=\"2xx\""));
-        wait_until(operation, is_counted);
+        eventually(operation, is_counted);
     }
     let celebrity: Value = serde_json::from_str(&demo.get("/v1/users/ada.ash")).unwrap();
     assert_eq!(celebrity["celebrity"], true, "{celebrity}");
-    wait_until("the slow client watches", || {
+    eventually("the slow client watches", || {
         let user: Value = serde_json::from_str(&demo.get("/v1/users/tess.oak")).unwrap();
         user["active"] == true && user["following"].as_u64() > Some(299)
     });
-    wait_until("a storm of reposts", || {
+    eventually("a storm of reposts", || {
         let page: Value = serde_json::from_str(&demo.get("/v1/users/hugo.ash/feed")).unwrap();
         let reposts = page["items"].as_array().unwrap().iter().map(|item| item["reposts"].as_array().unwrap().len());
         reposts.max() > Some(1)
@@ -111,16 +100,16 @@ fn the_demo_goes_on_where_there_are_keys_and_when_these_change() {
     let file = directory.path().join("access.toml");
     write_keys(&file, &[("one", &key)]);
     let mut demo = Demo::start(&["--access", file.to_str().unwrap()], Some(&key));
-    wait_until("pages", || demo.stats()["pages"].as_u64() > Some(20));
+    eventually("pages", || demo.stats()["pages"].as_u64() > Some(20));
     write_keys(&file, &[("two", &other)]);
     demo.key = Some(other);
     let is_known = || {
         let url = format!("{}/v1/stats", demo.origin);
         ureq::get(url).header("authorization", format!("Bearer {}", demo.key.as_ref().unwrap())).call().is_ok()
     };
-    wait_until("the other key", is_known);
+    eventually("the other key", is_known);
     let pages = demo.stats()["pages"].as_u64().unwrap();
-    wait_until("more pages", || demo.stats()["pages"].as_u64() > Some(pages + 40));
+    eventually("more pages", || demo.stats()["pages"].as_u64() > Some(pages + 40));
 }
 
 fn write_keys(file: &Path, keys: &[(&str, &String)]) {

@@ -2,10 +2,10 @@
 //! requests, and the use of keys.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::limits::{FANOUT_RECORDS_MAX, REPOSTS_LISTED_MAX};
@@ -17,22 +17,10 @@ use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, METRICS_KEY, SERVER_KEY, bearer};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// How long tests wait for what comes sooner on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Asks until there is an answer.
-fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::park_timeout(Duration::from_millis(10));
-    }
-}
 
 /// A server whose history has a sample for each `period`.
 fn with_history(period: Duration) -> Server {
@@ -122,7 +110,7 @@ fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_n
     let last = |part: &str| all["memory_bytes"][part].as_array().unwrap().last().unwrap().clone();
     assert!(is_positive(&last("resident")) && is_positive(&last("posts")) && is_positive(&last("sources")), "{all}");
     // Nothing happens any more: no percentile is left over from before.
-    until("a time without pages has no percentiles", || {
+    eventually("a time without pages has no percentiles", || {
         let newest = server.get("/v1/stats/history").json();
         let last = |column: &str| newest[column].as_array().unwrap().last().unwrap().clone();
         (last("pages_per_second") == json!(0.0) && last("page_p99_us").is_null() && last("fanout_p50_us").is_null())
@@ -133,12 +121,12 @@ fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_n
 #[test]
 fn the_history_has_an_hour_and_says_when_it_begins_anew() {
     let server = with_history(Duration::from_millis(1));
-    let early = until("a first sample", || {
+    let early = eventually("a first sample", || {
         let answer = server.get("/v1/stats/history").json();
         (samples(&answer) > 0).then(|| answer["next"].as_str().unwrap().to_owned())
     });
     let taken = |next: &str| next.split_once('-').unwrap().1.parse::<usize>().unwrap();
-    let full = until("more samples than are kept", || {
+    let full = eventually("more samples than are kept", || {
         let answer = server.get("/v1/stats/history").json();
         (taken(answer["next"].as_str().unwrap()) > 720 + taken(&early)).then_some(answer)
     });
@@ -159,7 +147,7 @@ fn the_history_has_an_hour_and_says_when_it_begins_anew() {
 fn a_day_has_a_sample_for_every_24_of_the_hour_and_begins_anew_apart_from_it() {
     let server = with_history(Duration::from_millis(2));
     let ask = |query: &str| server.get(&format!("/v1/stats/history{query}")).json();
-    let day = until("two samples of the day", || {
+    let day = eventually("two samples of the day", || {
         let day = ask("?span=day");
         (samples(&day) >= 2).then_some(day)
     });
@@ -349,7 +337,7 @@ fn reposts_of_a_post_are_listed_newest_first_and_only_as_many_as_a_page_shows() 
     assert_eq!((&items[0]["hidden"], &items[1]["hidden"]), (&json!(true), &json!(false)));
     assert_eq!(items[0]["user"], json!(format!("u{}", count - 1)));
     assert_eq!(server.send("DELETE", &format!("/v1/users/u{}", count - 1), None, "").status, 202);
-    until("who is erased is not named", || {
+    eventually("who is erased is not named", || {
         (listed()["items"][0]["user"] == json!(format!("u{}", count - 2))).then_some(())
     });
 }

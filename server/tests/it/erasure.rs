@@ -7,8 +7,8 @@ mod snapshots;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
@@ -20,8 +20,8 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 
-use crate::oracle::{NaivePost, Of, Oracle};
-use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};
+use testkit::oracle::{NaivePost, Of, Oracle};
+use testkit::world::{above, draft, edge, entries, id, insist, some, whole_feed, whole_feed_upward};
 
 /// Who is erased: a name that nothing else holds.
 pub const ZOE: &str = "zoe-4f1c9a77";
@@ -58,13 +58,7 @@ impl Town {
         let whose = if author == ZOE { MARKER } else { "of others" };
         let body = format!("\"{whose} {}\"", self.oracle.posts.len());
         let draft = change(draft(author, &body));
-        let post = loop {
-            match self.engine.publish(draft.clone(), true).await {
-                Ok(published) => break published.post,
-                Err(full) => assert_eq!(full.code(), "overloaded"),
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
+        let post = insist(async || self.engine.publish(draft.clone(), true).await).await.unwrap().post;
         let of = |id: Option<PostId>| id.and_then(|id| self.oracle.post(id.0));
         let repost_of = of(draft.repost_of).and_then(|post| post.repost_of).or(draft.repost_of.map(|id| id.0));
         let answered = of(draft.reply_to).map(|post| post.author.clone());
@@ -141,11 +135,7 @@ impl Town {
 
     /// Waits until all erasures have ended.
     pub async fn ended(&self) {
-        let began = Instant::now();
-        while self.engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(60), "the erasure ends");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually_async("the erasure ends", async || self.engine.erasures().count == 0).await;
     }
 
     /// What everybody sees is what the oracle says.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -13,9 +13,9 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 
-use crate::oracle::Expected;
 use crate::tools::{content, fails, run};
-use crate::world::{draft, edge, id, some, whole_feed};
+use testkit::oracle::Expected;
+use testkit::world::{draft, edge, id, some, whole_feed};
 
 pub fn open(directory: &Path) -> Engine {
     open_with(directory, EngineConfig::default())
@@ -33,11 +33,7 @@ fn open_small(directory: &Path) -> Engine {
 
 /// Waits until the archive has what does not fit into memory.
 async fn shelved(engine: &Engine, posts_in_memory: usize) {
-    let began = Instant::now();
-    while engine.shared().world.posts.len() > posts_in_memory {
-        assert!(began.elapsed() < Duration::from_secs(60), "{} posts in memory", engine.shared().world.posts.len());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= posts_in_memory).await;
 }
 
 /// Posts of every kind of fate, and edges.

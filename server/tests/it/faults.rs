@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::ResponseError;
 use serde_json::json;
+use testkit::{eventually, eventually_async};
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::post::Body;
@@ -18,9 +19,9 @@ use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::snapshot::UNFINISHED;
 use tidewire_server::http::problem::Problem;
 
-use crate::kept::{History, Store, journal, model, open, recovered, state, storage};
 use crate::server::Server;
-use crate::world::{NEWEST, draft, edge, id, whole_feed};
+use testkit::histories::{History, Store, journal, model, open, recovered, state, storage};
+use testkit::world::{NEWEST, draft, edge, id, whole_feed};
 
 const SEGMENT_BYTES: u64 = 700;
 const STEPS: usize = 40;
@@ -156,11 +157,7 @@ async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
         let Ok((engine, _)) = open(faulty, &storage(Durability::EverySecond, 1 << 20)) else { continue };
         engine.publish(draft("ann", "1"), false).await.unwrap();
         let journal = engine.journal().unwrap();
-        let began = std::time::Instant::now();
-        while journal.failure().is_none() {
-            assert!(began.elapsed() < Duration::from_secs(60), "no sync in the background has failed");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually_async("a sync in the background fails", async || journal.failure().is_some()).await;
         let written = journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(engine.publish(draft("ann", "2"), false).await.unwrap_err().code(), "journal_failed");
         assert_eq!(journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed), written);
@@ -268,15 +265,6 @@ async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_th
     }
 }
 
-/// Waits until something holds that nobody does by a request.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Why a server says that it refuses writes, in all the places that say so.
 fn refused_by(server: &Server) -> Option<String> {
     let ready = server.get("/readyz");
@@ -309,7 +297,7 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
         if reason == "disk_full" {
             disk.limit(Some(disk.bytes() + 9));
             let free = || server.get("/metrics").text.contains("tidewire_disk_free_bytes 9\n");
-            until("the space that is left is shown", free);
+            eventually("the space that is left is shown", free);
             let stats = server.get("/v1/stats").json();
             assert_eq!(stats["disk_free_bytes"], 9);
             let kinds = ["journal", "snapshots", "archive", "other"];
@@ -327,7 +315,7 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
             assert_eq!(server.get("/v1/users/ann/feed").json()["items"].as_array().unwrap().len(), 1);
             disk.limit(None);
         }
-        until("a probe finds out, without a write", || refused_by(&server).is_none());
+        eventually("a probe finds out, without a write", || refused_by(&server).is_none());
         assert_eq!(server.get("/readyz?for=writes").status, 200);
         assert!(shown(0, reason));
         assert_eq!(disk.list().unwrap().iter().filter(|name| name.contains("probe")).count(), 0);

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
+use testkit::eventually;
 
 use serde_json::{Value, json};
 
@@ -123,14 +124,8 @@ fn a_server_with_a_certificate_of_another_name_is_healthy() {
     fs::write(&settings, text).unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     let mut server = program.args(["serve", "--config"]).arg(&settings).spawn().unwrap();
-    let began = std::time::Instant::now();
-    let answer = loop {
-        let answer = health(&settings, &[]);
-        if answer.status.success() || began.elapsed().as_secs() > 60 {
-            break answer;
-        }
-        thread::yield_now();
-    };
+    let answer =
+        eventually("the server is healthy", || Some(health(&settings, &[])).filter(|answer| answer.status.success()));
     // By its URL the certificate counts, and nobody has signed this one.
     let by_url = run(&["health", "--server", &format!("https://127.0.0.1:{port}")]);
     let named = format!("https://localhost:{port}");

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use testkit::eventually_async;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -16,9 +16,9 @@ use tidewire::storage::identity;
 use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::segment;
 
-use crate::fixture_files::folder_of;
-use crate::kept::storage;
-use crate::world::{above, draft, id, some, whole_feed};
+use testkit::fixture_files::folder_of;
+use testkit::histories::storage;
+use testkit::world::{above, draft, id, some, whole_feed};
 
 fn open(place: &Path, segment_bytes: u64) -> Result<Engine, String> {
     open_or_repair(place, segment_bytes, false)
@@ -39,11 +39,10 @@ async fn fill(place: &Path, author: &str) {
     for _ in 0..50 {
         publish().await;
     }
-    let began = Instant::now();
-    while engine.shared().world.sources.get(&id(author)).unwrap().outbox().in_memory() > 8 {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually_async("old posts leave memory", async || {
+        engine.shared().world.sources.get(&id(author)).unwrap().outbox().in_memory() <= 8
+    })
+    .await;
     engine.snapshot().await.unwrap();
     publish().await;
     engine.shutdown();
@@ -72,7 +71,7 @@ async fn files_of_two_directories_are_refused_and_both_are_named() {
             Err(refused) => refused,
             Ok(engine) => {
                 let served =
-                    engine.own_page(&id("bob"), crate::world::NEWEST).await.map_or(0, |page| page.page.items.len());
+                    engine.own_page(&id("bob"), testkit::world::NEWEST).await.map_or(0, |page| page.page.items.len());
                 engine.shutdown();
                 panic!("{foreign}: it started, and serves {served} posts of another directory");
             }
@@ -109,7 +108,7 @@ async fn a_directory_without_its_identity_file_takes_it_from_the_other_files() {
     let line = fs::read(&file).unwrap();
     fs::remove_file(&file).unwrap();
     let engine = open(place.path(), 1 << 20).unwrap();
-    assert_eq!(engine.own_page(&id("ann"), crate::world::NEWEST).await.unwrap().page.items.len(), 20);
+    assert_eq!(engine.own_page(&id("ann"), testkit::world::NEWEST).await.unwrap().page.items.len(), 20);
     engine.shutdown();
     assert_eq!(fs::read(&file).unwrap(), line);
 }

@@ -10,7 +10,7 @@ use tidewire::id::PostId;
 
 use crate::export::open;
 use crate::tools::{Ran, run};
-use crate::world::id;
+use testkit::world::id;
 
 /// Imports a file of this text into the directory `data`.
 fn import(directory: &Path, what: &str, text: &str) -> Ran {

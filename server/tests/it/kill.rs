@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use testkit::eventually;
 
 use serde_json::{Value, json};
 
@@ -128,14 +129,7 @@ impl Program {
 
     /// Waits until it has ended by itself, and returns how, and what it had said.
     pub fn ended(mut self) -> (ExitStatus, String) {
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "the server ends");
-            thread::sleep(Duration::from_millis(20));
-        };
+        let status = eventually("the server ends", || self.child.try_wait().unwrap());
         (status, self.whole_log())
     }
 

@@ -11,9 +11,6 @@ mod bad_input;
 mod browser;
 mod bulk;
 mod caching;
-#[cfg(feature = "cassandra")]
-#[path = "../../../tests/support/cassandra_node.rs"]
-pub mod cassandra_node;
 mod changes;
 mod cli;
 #[cfg(feature = "cluster")]
@@ -29,15 +26,9 @@ mod export;
 mod failed_start;
 mod faults;
 mod first_configuration;
-#[path = "../../../tests/it/fixture_files.rs"]
-#[allow(dead_code, reason = "the tests of the engine use the rest")]
-mod fixture_files;
 mod identity;
 mod idle;
 mod import_files;
-#[path = "../../../tests/it/kept.rs"]
-#[allow(dead_code, reason = "the tests of the engine use the rest")]
-mod kept;
 mod kill;
 mod live;
 mod many_feeds;
@@ -45,14 +36,8 @@ mod metrics;
 mod migrate;
 #[cfg(feature = "cluster")]
 mod nodes;
-#[path = "../../../tests/it/observed_archive.rs"]
-#[allow(dead_code, reason = "the tests of the engine use the rest")]
-mod observed_archive;
 mod operations;
 mod ops;
-#[path = "../../../tests/it/oracle.rs"]
-#[allow(dead_code, reason = "the tests of the engine use the rest")]
-mod oracle;
 mod overload;
 mod oversized;
 mod personal;
@@ -64,12 +49,7 @@ mod server;
 mod signals;
 mod slow_log;
 mod strangers;
-#[path = "../../../tests/support/test_servers.rs"]
-pub mod test_servers;
 #[cfg(feature = "cluster")]
 mod three_nodes;
 mod tls;
 mod tools;
-#[path = "../../../tests/it/world.rs"]
-#[allow(dead_code, reason = "the tests of the engine use the rest")]
-mod world;

@@ -1,10 +1,9 @@
 //! Metrics over HTTP.
 
 use std::collections::BTreeSet;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 
 use crate::server::Server;
@@ -82,11 +81,7 @@ fn memory_is_told_by_what_takes_it() {
     }
     let counted = server.get("/v1/stats?inboxes=count").json()["inboxes"]["bytes"].as_f64().unwrap();
     let told = || value(&server.get("/metrics").text, "tidewire_inboxes_bytes").unwrap();
-    let began = Instant::now();
-    while told() < counted * 0.9 {
-        assert!(began.elapsed() < Duration::from_secs(60), "inboxes take {counted} bytes, and {} are told", told());
-        thread::yield_now();
-    }
+    eventually(&format!("of inboxes of {counted} bytes nine tenths are told"), || told() >= counted * 0.9);
     let told = told();
     assert!(told < counted * 2.0, "inboxes take {counted} bytes, and {told} are told");
     let reposts = value(&server.get("/metrics").text, "tidewire_reposts_bytes").unwrap();

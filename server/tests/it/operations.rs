@@ -13,11 +13,11 @@ use tidewire::recovery::RecoveryProgress;
 
 use crate::kill::Program;
 use crate::server::Server;
-use crate::world::{NEWEST, config, draft, edge, id, ids};
+use testkit::world::{NEWEST, config, draft, edge, id, ids};
 
 #[tokio::test]
 async fn an_inbox_is_verified_against_one_built_anew() {
-    let engine = Engine::start(config(2, crate::world::above(100)));
+    let engine = Engine::start(config(2, testkit::world::above(100)));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     for nth in 0..10 {
         engine.publish(draft(if nth % 2 == 0 { "bob" } else { "cas" }, "1"), true).await.unwrap();
@@ -39,7 +39,7 @@ async fn an_inbox_is_verified_against_one_built_anew() {
 
 #[tokio::test]
 async fn no_alarm_is_raised_for_posts_that_come_meanwhile() {
-    let engine = Engine::start(config(2, crate::world::above(100)));
+    let engine = Engine::start(config(2, testkit::world::above(100)));
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
     let publishing = engine.clone();
     let publisher = tokio::spawn(async move {
@@ -176,7 +176,7 @@ async fn a_snapshot_is_taken_on_demand() {
 
 #[test]
 fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
-    let server = Server::start(EngineConfig { celebrity: crate::world::above(20), ..EngineConfig::default() });
+    let server = Server::start(EngineConfig { celebrity: testkit::world::above(20), ..EngineConfig::default() });
     let latency = || server.get("/v1/stats").json()["fanout_latency"].clone();
     let began = Instant::now();
     let edges = |source: &'static str, count: usize| {

@@ -13,7 +13,7 @@ use tidewire_server::http::state::HttpState;
 
 use crate::export;
 use crate::server::Server;
-use crate::test_servers::has_program;
+use testkit::test_servers::has_program;
 
 /// The names of metrics that a text mentions.
 fn mentioned(text: &str) -> BTreeSet<String> {

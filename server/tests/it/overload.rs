@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use socket2::SockRef;
+use testkit::{eventually, eventually_async, reached};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -63,11 +64,7 @@ pub fn under_way(server: &Server, gate: &str) -> u64 {
 
 /// Waits until so much is under way.
 pub fn wait_for(server: &Server, gate: &str, expected: u64) {
-    let began = Instant::now();
-    while under_way(server, gate) != expected {
-        assert!(began.elapsed() < PATIENCE, "{gate}: {} under way, not {expected}", under_way(server, gate));
-        std::thread::yield_now();
-    }
+    eventually(&format!("requests under way at {gate}"), || reached(&under_way(server, gate), &expected));
 }
 
 pub fn is_refused(answer: &Answer) -> bool {
@@ -269,11 +266,7 @@ async fn what_clients_leave_behind_for_the_scribe_is_bounded_in_bytes() {
     let answer = server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(60_000)}));
     assert!(is_refused(&answer), "{answer:?}");
     drop(let_go);
-    let began = Instant::now();
-    while bytes().depth > 0 {
-        assert!(began.elapsed() < PATIENCE);
-        tokio::task::yield_now().await;
-    }
+    eventually_async("no bytes are taken", async || bytes().depth == 0).await;
     engine.publish(draft, false).await.unwrap();
 }
 

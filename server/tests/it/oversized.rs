@@ -17,7 +17,7 @@ use tidewire::storage::journal::Sequence;
 use tidewire::storage::segment::{self, End, Segment};
 use tidewire::storage::snapshot::{self, SnapshotHeader, SnapshotWriter};
 
-use crate::kept::recover;
+use testkit::histories::recover;
 
 const HUGE_BYTES: u64 = 200 << 30;
 

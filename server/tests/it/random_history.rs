@@ -1,8 +1,7 @@
 //! The server against the naive oracle, by random histories over HTTP: all feeds are what a naive computation says.
 #![allow(clippy::print_stdout, reason = "the seed of a failed run")]
 
-use std::thread;
-use std::time::{Duration, Instant};
+use testkit::eventually;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -10,9 +9,9 @@ use tidewire::clock::UnixMicros;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
-use crate::oracle::{NaivePost, Oracle};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::oracle::{NaivePost, Oracle};
+use testkit::world::{above, config};
 
 const PEOPLE: [&str; 6] = ["ann", "bob", "cas", "dan", "eve", "fay"];
 
@@ -22,8 +21,6 @@ const CHANGES_BETWEEN_CHECKS: usize = 20;
 
 /// The first publish time, in microseconds. Posts are published at random times after it, so many are late.
 const FIRST: u64 = 1_700_000_000_000_000;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct History {
     server: Server,
@@ -158,12 +155,10 @@ impl History {
 
     /// Erases a user, and waits until that has ended.
     fn erase(&mut self) {
-        let (user, began) = (self.any(&PEOPLE), Instant::now());
+        let user = self.any(&PEOPLE);
         self.oracle.erase(user);
-        while self.server.send("DELETE", &format!("/v1/users/{user}"), None, "").status != 204 {
-            assert!(began.elapsed() < PATIENCE, "the erasure of {user} ends");
-            thread::yield_now();
-        }
+        let erase = || self.server.send("DELETE", &format!("/v1/users/{user}"), None, "").status == 204;
+        eventually("the erasure ends", erase);
     }
 
     fn feed(&self, reader: &str) -> Vec<(u64, String)> {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use testkit::{eventually, eventually_async};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -21,8 +22,8 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::lock::DirectoryLock;
 
-use crate::kept::{START, clock, names, open, open_with, recover, recovered, state, storage};
-use crate::world::{NEWEST, config, draft, edge, entries, id, whole_feed};
+use testkit::histories::{START, clock, names, open, open_with, recover, recovered, state, storage};
+use testkit::world::{NEWEST, config, draft, edge, entries, id, whole_feed};
 
 const LARGE: u64 = 1 << 20;
 
@@ -226,11 +227,10 @@ async fn a_process_that_is_often_restarted_takes_snapshots_as_often_as_one_that_
     }
     settings.snapshots.journal_bytes = 3_000;
     let engine = open(files.clone(), &settings).unwrap().0;
-    let began = Instant::now();
-    while engine.snapshots().is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing was written since the start, but before it");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually_async("a snapshot is taken, since something was written before the start", async || {
+        !engine.snapshots().is_empty()
+    })
+    .await;
     engine.shutdown();
 }
 
@@ -317,11 +317,9 @@ fn a_process_that_was_killed_gives_up_the_directory() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     server.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.path());
     let mut running = server.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    let began = Instant::now();
-    while !std::fs::read_to_string(directory.path().join("LOCK")).is_ok_and(|process| process.ends_with('\n')) {
-        assert!(began.elapsed() < Duration::from_secs(60), "the server takes the lock");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    eventually("the server takes the lock", || {
+        std::fs::read_to_string(directory.path().join("LOCK")).is_ok_and(|process| process.ends_with('\n'))
+    });
     let process = running.id().to_string();
     assert!(refusal(directory.path()).contains(&process));
     running.kill().unwrap();

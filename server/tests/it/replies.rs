@@ -8,7 +8,7 @@ use tidewire::engine::Engine;
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
-use crate::world::some;
+use testkit::world::some;
 
 fn publish(server: &Server, post: &Value) {
     let answer = server.post("/v1/posts?wait=delivered", post);

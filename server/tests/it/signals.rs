@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill::{self, Program};
 use crate::live::client::{Client, Next};
+use testkit::eventually;
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
 
@@ -30,15 +31,6 @@ const WRITES_MIN: u64 = 20;
 /// The post that comes in two halves, one before the signal and one after it. Large, so that it has time to come.
 const HELD: &str = "9000000";
 const HELD_BYTES: usize = 60_000;
-
-/// Waits until something is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::park_timeout(Duration::from_millis(10));
-    }
-}
 
 /// Ends the program if the test fails, so that those end as well who publish until it is gone.
 struct EndsOnFailure<'a>(&'a Program);
@@ -66,7 +58,7 @@ impl Held {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
         write!(socket, "{head}\r\nContent-Length: {}\r\n\r\n{first}", body.len()).unwrap();
-        until("a request is under way", || {
+        eventually("a request is under way", || {
             let bytes = &stats(program)["admission"]["write_bytes"]["under_way"];
             bytes.as_u64() >= Some(HELD_BYTES as u64)
         });
@@ -112,7 +104,7 @@ fn stop_under_load(program: &Program, signal: &str, next: &[AtomicU64]) -> Vec<u
         let publish = |(client, next)| scope.spawn(move || kill::publish_until_refused(program, client, next));
         let publishers: Vec<_> = (0..).zip(next).map(publish).collect();
         let written = || next.iter().map(|next| next.load(Ordering::Relaxed)).sum::<u64>();
-        until("posts are acknowledged", || written() >= WRITES_MIN);
+        eventually("posts are acknowledged", || written() >= WRITES_MIN);
         let live = scope.spawn(move || close_code(program.address, &connected));
         is_connected.recv_timeout(PATIENCE).expect("somebody watches");
         let held = Held::begin(program);
@@ -219,7 +211,7 @@ fn a_hangup_changes_the_log_level_to_that_of_the_settings_file() {
     let program = Program::start(&directory.path().join("data"), &["--config", file.to_str().unwrap()]);
     let hangup = |expected: &str, times: usize| {
         program.signal("HUP");
-        until(expected, || program.said(expected) == times);
+        eventually(expected, || program.said(expected) == times);
     };
     choose("loud");
     hangup("the log level stays as it is", 1);
@@ -243,7 +235,7 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     let no_key = format!("[[server-key]]\nname = \"nobody\"\nsha256 = \"{}\"\n", "0".repeat(64));
     fs::write(&file, no_key).unwrap();
     let program = Program::start(&data, &["--access", file.to_str().unwrap()]);
-    let said = |text: &'static str, times| until(text, || program.said(text) == times);
+    let said = |text: &'static str, times| eventually(text, || program.said(text) == times);
     // The file is as it was.
     program.signal("HUP");
     said("SIGHUP: loading the access file again", 1);
@@ -254,7 +246,7 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     };
     assert_eq!(status_with_key(), 401);
     fs::write(&file, tokens::file()).unwrap();
-    until("the new key is accepted", || status_with_key() == 200);
+    eventually("the new key is accepted", || status_with_key() == 200);
     // What cannot be used changes nothing, and is reported each time.
     fs::write(&file, "no keys").unwrap();
     for nth in 0..2 {
@@ -262,14 +254,14 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
         said("SIGHUP: loading the access file again", 2 + nth);
         assert_eq!(status_with_key(), 200);
     }
-    until("the wrong file is reported", || program.said("the previous keys remain valid") >= 2);
+    eventually("the wrong file is reported", || program.said("the previous keys remain valid") >= 2);
     program.signal("TERM");
     let (status, log) = program.ended();
     assert_eq!(status.code(), Some(0), "{log}");
 
     let program = Program::start(directory.path().join("other").as_path(), &[]);
     program.signal("HUP");
-    until("it says so", || program.said("SIGHUP: nothing to load again") == 1);
+    eventually("it says so", || program.said("SIGHUP: nothing to load again") == 1);
     assert_eq!(program.get("/healthz").unwrap().0, 200);
     program.signal("TERM");
     let (status, log) = program.ended();
@@ -316,7 +308,7 @@ fn a_service_manager_that_reads_nothing_keeps_the_server_from_neither_starting_n
     while others.send_to(b"STATUS=of another", &path).is_ok() {}
 
     let program = Program::spawn_with(&directory.path().join("data"), ("NOTIFY_SOCKET", &path));
-    until("it is ready", || program.get("/readyz").is_some_and(|(status, _)| status == 200));
+    eventually("it is ready", || program.get("/readyz").is_some_and(|(status, _)| status == 200));
     program.signal("TERM");
     assert!(program.ended().0.success());
 }

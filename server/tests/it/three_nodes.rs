@@ -25,8 +25,8 @@ use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire_server::http::serve;
 use tidewire_server::http::state::HttpState;
 
-use crate::nodes::kafka_broker::Brokers;
 use crate::server::{Answer, Server};
+use testkit::kafka::Brokers;
 
 /// Tests that look into one process, by the beginning of their names, with the reason.
 const ALONE: &[(&str, &str)] = &[

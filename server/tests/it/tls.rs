@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::middleware::pace::Pace;
@@ -268,30 +269,18 @@ fn the_program_shows_a_certificate_that_replaced_its_own_while_it_runs() {
     let first = issue(directory.path());
     let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name).display().to_string());
     let program = Program::spawn(&directory.path().join("data"), &["--tls-cert", &cert, "--tls-key", &key]);
-    wait_for(|| TcpStream::connect(program.address).map_err(|cause| cause.to_string()));
+    eventually("the server listens", || TcpStream::connect(program.address));
     let lives = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut before = wait_for(|| connect(program.address, &first));
+    let mut before = eventually("the first certificate is served", || connect(program.address, &first));
     assert!(ask(&mut before, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "));
 
     let second = issue(directory.path());
-    let mut after = wait_for(|| connect(program.address, &second));
+    let mut after = eventually("the second certificate is served", || connect(program.address, &second));
     assert!(connect(program.address, &first).unwrap_err().contains("certificate"));
     for stream in [&mut before, &mut after] {
         assert!(ask(stream, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "), "who is connected stays so");
     }
     program.kill();
-}
-
-/// What is there sooner or later.
-fn wait_for<T>(try_it: impl Fn() -> Result<T, String>) -> T {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        match try_it() {
-            Ok(there) => return there,
-            Err(cause) => assert!(Instant::now() < until, "{cause}"),
-        }
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
 }
 
 /// Files that have changed are read once they are as they were at the look before.
@@ -345,11 +334,9 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
     }
     ask(&mut stream, "GET /v1/users/ann/posts?limit=50 HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 ");
     let under_way = || format!("{admission:?}");
-    let began = Instant::now();
-    while !under_way().contains("name: \"response_bytes\", limit: 268435456, taken: 0") {
-        assert!(began.elapsed() < Duration::from_secs(60), "{}", under_way());
-        std::thread::yield_now();
-    }
+    eventually("no bytes of responses are taken", || {
+        under_way().contains("name: \"response_bytes\", limit: 268435456, taken: 0")
+    });
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.len() < 3_000_000, "{} bytes came", rest.len());

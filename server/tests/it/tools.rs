@@ -20,8 +20,8 @@ use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
 
 use crate::export::{open, populate};
-use crate::fixture_files::{events, folder_of};
-use crate::world::id;
+use testkit::fixture_files::{events, folder_of};
+use testkit::world::id;
 
 const JOURNAL: &str = "journal-00000000000000000001.log";
 const SNAPSHOT: &str = "snapshot-00000000000000000009.tide";

@@ -11,6 +11,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
+use testkit::eventually_async;
 use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::{OutboxQuery, Part};
@@ -25,7 +26,6 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::identity::Identity;
 
 use super::*;
-use crate::world::{above, some};
 use damage::a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other;
 use door::{Answers, Door};
 use refused::{
@@ -33,6 +33,7 @@ use refused::{
     a_log_that_ends_before_what_the_archive_has_is_refused, the_archive_of_another_cluster_is_refused,
 };
 use stores::{Store, on_each_store};
+use testkit::world::{above, insist, some};
 use told::{
     edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
@@ -133,7 +134,7 @@ impl Town {
     async fn all_are_members(&self) {
         let count = self.members.len();
         let sees_all = |member: &Member| member.node.view.membership().members().count() == count;
-        until("all are members", || self.members.iter().all(sees_all)).await;
+        eventually_async("all are members", async || self.members.iter().all(sees_all)).await;
     }
 
     fn sequencer_index(&self) -> Option<usize> {
@@ -141,22 +142,14 @@ impl Town {
     }
 
     async fn sequencer(&self) -> &Member {
-        until("a node is the sequencer", || self.sequencer_index().is_some()).await;
+        eventually_async("a node is the sequencer", async || self.sequencer_index().is_some()).await;
         let first = self.sequencer_index().unwrap_or_default();
         &self.members[first]
     }
 
     /// Does something on the sequencer, until it is done.
     async fn done<T>(&self, what: impl AsyncFn(&Engine) -> Result<T, Error>) {
-        let began = Instant::now();
-        loop {
-            let node = self.sequencer().await;
-            match what(&node.node.engine).await {
-                Ok(_) => return,
-                Err(cause) => assert!(cause.is_temporary() && began.elapsed() < PATIENCE, "{cause:?}"),
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        insist(async || what(&self.sequencer().await.node.engine).await).await.unwrap();
     }
 
     async fn publish(&mut self, number: u64) {
@@ -195,9 +188,9 @@ impl Town {
     async fn in_step(&self) {
         let applied = self.log.range().unwrap().last;
         let is_there = |member: &Member| member.node.view.applied() >= applied;
-        until("all nodes apply the log", || self.members.iter().all(is_there)).await;
+        eventually_async("all nodes apply the log", async || self.members.iter().all(is_there)).await;
         let is_delivered = |member: &Member| member.node.engine.shared().open_fanouts.is_empty();
-        until("all posts are delivered", || self.members.iter().all(is_delivered)).await;
+        eventually_async("all posts are delivered", async || self.members.iter().all(is_delivered)).await;
     }
 
     fn in_memory(&self) -> usize {
@@ -210,7 +203,7 @@ impl Town {
     /// Waits until old posts have left memory everywhere.
     async fn settle(&self) {
         self.in_step().await;
-        until("old posts leave memory", || self.in_memory() <= 8).await;
+        eventually_async("old posts leave memory", async || self.in_memory() <= 8).await;
     }
 
     fn live(&self) -> Vec<(u64, &str)> {
@@ -237,7 +230,7 @@ impl Town {
     /// Waits until the archive has everything, and compares all of it with what follows from the log.
     async fn check_archive(&self) {
         let last = self.log.range().unwrap().last;
-        until("the archive catches up", || self.archive.through().unwrap() >= last).await;
+        eventually_async("the archive catches up", async || self.archive.through().unwrap() >= last).await;
         self.archive.forget_all();
         self.archive.learn_ids().unwrap();
         for (number, body) in &self.expected {
@@ -336,13 +329,13 @@ async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_d
         tokio::time::sleep(SESSION / 4).await;
         town.members[first].node.engine.leave();
         let is_deposed = || !town.members[first].node.is_sequencer() && town.sequencer_index().is_some();
-        until("another node is the sequencer", is_deposed).await;
+        eventually_async("another node is the sequencer", async || is_deposed()).await;
         town.edit(round, &format!("[{round}]")).await;
         town.delete(30 * round + 1).await;
         town.delete(30 * round + 30).await;
         town.publish_up_to(30 + 30 * round + 5).await;
         let last = town.log.range().unwrap().last;
-        until("the archive goes on", || town.archive.through().unwrap() >= last).await;
+        eventually_async("the archive goes on", async || town.archive.through().unwrap() >= last).await;
         town.members[first].door.set(Answers::Always);
         town.restart(first);
         town.all_are_members().await;
@@ -400,7 +393,7 @@ async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
     let erased = id(&author(1));
     town.done(async |engine| engine.erase(erased.clone()).await).await;
     let is_done = |member: &Member| member.node.engine.erasures().count == 0;
-    until("the erasure ends", || town.members.iter().all(is_done)).await;
+    eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
     town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
     // Somebody else may have the name now.

@@ -11,7 +11,7 @@ use tidewire::feed::resume::Resume;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::id::{ListName, PostId, SourceId};
 
-use crate::world::{draft, id};
+use testkit::world::{draft, id};
 
 const FANS: u64 = 12;
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use testkit::eventually_async;
 use tidewire::clock::Clock;
 use tidewire::feed::position::Position;
 use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
@@ -47,7 +48,10 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
     found(&log, 16, ClusterId(5)).unwrap();
     let mut nodes: Vec<Node> =
         [("a", HOUR), ("b", 0), ("c", -HOUR)].iter().map(|(name, by)| join_at(&log, name, *by)).collect();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let mut published = Vec::new();
     while let [_, ..] = &nodes[..] {
         let first = sequencer(&nodes).await;
@@ -69,7 +73,7 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
     published.sort();
     // The next life of the cluster, with the right time only.
     let again = join_at(&log, "d", 0);
-    until("a node is the sequencer", || again.is_sequencer()).await;
+    eventually_async("a node is the sequencer", async || again.is_sequencer()).await;
     let newest = again.feed(&id("ann")).await;
     let expected: Vec<PostId> = published.iter().rev().map(|position| position.id).collect();
     assert_eq!(newest, expected);
@@ -79,7 +83,10 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
 #[tokio::test]
 async fn ten_thousand_follows_of_the_longest_names_are_one_event_for_all_nodes() {
     let (_, nodes) = cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let name = |nth: usize| format!("{nth:0>128}");
     let edges: Vec<_> = (0..FOLLOWS_PER_REQUEST_MAX).map(|nth| edge(&name(nth), "bob")).collect();
     let first = sequencer(&nodes).await;
@@ -199,7 +206,10 @@ async fn a_log_that_is_always_slow_makes_writes_slow_and_moves_nothing() {
     found(&log, 16, ClusterId(5)).unwrap();
     let faulty = FaultyLog::new(&log);
     let nodes = [join(&faulty, "a").unwrap(), join(&faulty, "b").unwrap()];
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 2)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 2)
+    })
+    .await;
     faulty.set(Cut::Slow);
     let began = Instant::now();
     for number in 1..=10 {

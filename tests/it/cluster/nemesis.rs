@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::changes::change;
 use super::faulty_log::{Cut, FaultyLog};
 use super::*;
+use testkit::eventually_async;
 
 const AUTHORS: u64 = 5;
 const READERS: usize = 8;
@@ -76,7 +77,10 @@ fn faulty_cluster() -> (Vec<FaultyLog>, Vec<Node>) {
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_is_cut_off() {
     let (logs, mut nodes) = faulty_cluster();
-    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     let edges = |reader: usize| (0..=reader as u64 % AUTHORS).map(move |author| (reader, author));
     for (reader, author) in (0..READERS).flat_map(edges) {
         let edge = edge(&format!("reader-{reader}"), &format!("author-{author}"));
@@ -106,14 +110,20 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
-        until("a sequencer is there again", || nodes.iter().filter(|node| node.is_sequencer()).count() == 1).await;
+        eventually_async("a sequencer is there again", async || {
+            nodes.iter().filter(|node| node.is_sequencer()).count() == 1
+        })
+        .await;
         let (more, kind) = (
             fates.acknowledged.len() - written.min(fates.acknowledged.len()),
             if is_sequencer { "sequencer" } else { "node" },
         );
         println!("fault {round}: {kind} {victim} {cut:?}, {more} acknowledged");
     }
-    until("all are members again", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    eventually_async("all are members again", async || {
+        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+    })
+    .await;
     fates.publish(sequencer(&nodes).await, number + 1, &[]).await;
     assert!(fates.acknowledged.contains(&(number + 1)), "the cluster takes writes after all faults");
     in_step(&nodes).await;
@@ -128,7 +138,10 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
 async fn a_log_that_was_gone_for_long_takes_writes_again() {
     let (logs, nodes) = faulty_cluster();
     for cut in [Cut::Lost, Cut::Refused, Cut::Delayed] {
-        until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+        eventually_async("all are members", async || {
+            nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        })
+        .await;
         logs.iter().for_each(|log| log.set(cut));
         // Longer than the beats that a node remembers.
         tokio::time::sleep(8 * SESSION).await;

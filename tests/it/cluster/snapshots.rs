@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use testkit::eventually_async;
 use tidewire::cluster::followed::Followed;
 use tidewire::engine::{Joining, Listed, NodeStorage, SnapshotOptions, StorageConfig};
 use tidewire::recovery::node::{NoPeers, NoSnapshot, SnapshotPeers};
@@ -18,8 +19,8 @@ use tidewire::storage::log::{LogRange, ReadLog as _};
 use tidewire::storage::snapshot::SnapshotReader;
 
 use super::*;
-use crate::oracle::Expected;
-use crate::world::whole_feed;
+use testkit::oracle::Expected;
+use testkit::world::whole_feed;
 
 const AUTHORS: u64 = 4;
 const READERS: u64 = 6;
@@ -91,7 +92,7 @@ async fn seen(node: &Node) -> Seen {
 /// Waits until a node has applied what is in the log now.
 pub(super) async fn caught_up(node: &Node, log: &MemoryLog) {
     let last = log.range().unwrap().last;
-    until("a node catches up", || node.view.applied() >= last && node.view.is_ready()).await;
+    eventually_async("a node catches up", async || node.view.applied() >= last && node.view.is_ready()).await;
 }
 
 /// Makes random changes on the sequencer. Posts have the numbers from `first` on.
@@ -157,7 +158,10 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
     let start_all = |(name, files)| start(&log, name, Some(files), &NoPeers).unwrap().0;
     let mut nodes: Vec<Node> = names.into_iter().zip(&files).map(start_all).collect();
     for round in 0..6 {
-        until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+        eventually_async("all are members", async || {
+            nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        })
+        .await;
         let (taker, victim) = (random.usize(..3), random.usize(..3));
         write(&nodes, &mut random, 1 + round * 100, 50).await;
         // The snapshot is taken while writes go on.
@@ -176,7 +180,8 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
         assert!(report.snapshot >= Some(taken.sequence), "seed {seed}, round {round}: {report:?}");
         nodes.insert(victim, again);
         let expected = log.range().unwrap().last;
-        until("all nodes apply the log", || nodes.iter().all(|node| node.view.applied() >= expected)).await;
+        eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.view.applied() >= expected))
+            .await;
         let [one, other] = [seen(&nodes[victim]).await, seen(&nodes[(victim + 1) % 3]).await];
         assert_eq!(one, other, "seed {seed}, round {round}");
         assert!(one.feeds.iter().any(|feed| !feed.is_empty()), "an empty world proves nothing");

@@ -12,10 +12,10 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::state::explain::{Bar, Explanation, Reason};
 use tidewire::state::reader::PageRequest;
 
-use crate::oracle::{Asked, At, ExpectedPage, Explained, Of};
 use crate::properties::Run;
 use crate::properties::ops::{LISTS, PEOPLE, REPLIED, SOURCES, source_name};
-use crate::world::{entries, id};
+use testkit::oracle::{Asked, At, ExpectedPage, Explained, Of};
+use testkit::world::{entries, id};
 
 pub fn position((time, id): At) -> Position {
     Position { published_at: UnixMicros(time), id: PostId(id) }
@@ -100,8 +100,16 @@ impl Run {
             return;
         }
         let all = self.oracle.entries(of);
-        let is_capped = of.rules_cap(self);
+        let is_capped = self.is_capped(of);
         assert!(is_capped || met.len() == all.len(), "every entry is met");
+    }
+
+    /// Whether pages pass over entries.
+    fn is_capped(&self, of: Of<'_>) -> bool {
+        match of {
+            Of::Home(reader) | Of::List(reader, _) => self.oracle.rules_of(reader).per_source_max.is_some(),
+            Of::Page(_) | Of::Mine(_) | Of::Replies(..) => false,
+        }
     }
 
     pub async fn explain(&self, reader: &str, post: u64) {
@@ -197,16 +205,6 @@ impl Run {
         }
         for (post, reader) in REPLIED.iter().zip(PEOPLE) {
             self.whole(Of::Replies(&format!("replies:{post}"), reader), 3, false).await;
-        }
-    }
-}
-
-impl Of<'_> {
-    /// Whether pages pass over entries.
-    fn rules_cap(self, run: &Run) -> bool {
-        match self {
-            Self::Home(reader) | Self::List(reader, _) => run.oracle.rules_of(reader).per_source_max.is_some(),
-            Self::Page(_) | Self::Mine(_) | Self::Replies(..) => false,
         }
     }
 }

@@ -13,9 +13,9 @@ use tidewire::live::subscriber_queue::Closing;
 use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
 
-use crate::oracle::{Expected, Oracle};
 use crate::properties::ops::PEOPLE;
-use crate::world::{expected, id};
+use testkit::oracle::{Expected, Oracle};
+use testkit::world::{expected, id};
 
 /// What is told takes microseconds; a machine that is busy otherwise may need longer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,9 +8,10 @@ mod posts;
 mod regressions;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
+use testkit::eventually_async;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
@@ -23,15 +24,15 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
-use crate::kept::{open_before, state, storage};
-use crate::oracle::{Asked, NaivePost, Of, Oracle};
 use crate::properties::check::position;
 use crate::properties::live::{LiveClient, clients};
 use crate::properties::ops::{
     Feed, LISTS, Op, PEOPLE, REPLIED, Restart, SOURCES, Settings, Target, op, policy, source_name,
 };
 use crate::properties::poll::{Poller, pollers};
-use crate::world::{all_asleep, edge, id, some};
+use testkit::histories::{open_before, state, storage};
+use testkit::oracle::{Asked, NaivePost, Of, Oracle};
+use testkit::world::{all_asleep, edge, id, some};
 
 const START: i64 = 1_000_000_000;
 const WINDOW: Duration = Duration::from_millis(80);
@@ -197,9 +198,7 @@ impl Run {
 
     /// Waits until what was acknowledged is delivered: only clients that poll are compared before.
     async fn delivered(&self) {
-        while !self.engine.shared().open_fanouts.is_empty() {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("all is delivered", async || self.engine.shared().open_fanouts.is_empty()).await;
     }
 
     async fn check_clients(&mut self) {
@@ -330,11 +329,7 @@ impl Run {
             self.choose_side(&source);
             self.check_side(&source);
         }
-        let began = Instant::now();
-        while self.engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(60), "the erasure of {user} ends");
-            tokio::time::sleep(Duration::from_micros(200)).await;
-        }
+        eventually_async(&format!("the erasure of {user} ends"), async || self.engine.erasures().count == 0).await;
     }
 
     /// The threshold with its hysteresis, as requirements state it.

@@ -8,7 +8,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
 use crate::properties::live::LiveOp;
-use crate::world::{above, flapping};
+use testkit::world::{above, flapping};
 
 pub const PEOPLE: [&str; 7] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus"];
 pub const TAGS: [&str; 2] = ["rust", "tea"];

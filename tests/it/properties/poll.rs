@@ -8,8 +8,8 @@ use tidewire::feed::resume::Resume;
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
 
-use crate::oracle::{Of, Oracle};
-use crate::world::id;
+use testkit::oracle::{Of, Oracle};
+use testkit::world::id;
 
 /// A client that polls one feed.
 #[derive(Debug)]

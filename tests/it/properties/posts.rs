@@ -6,10 +6,10 @@ use tidewire::clock::UnixMicros;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 
-use crate::oracle::NaivePost;
 use crate::properties::ops::{PEOPLE, Published, TAGS};
 use crate::properties::{Run, START};
-use crate::world::id;
+use testkit::oracle::NaivePost;
+use testkit::world::id;
 
 impl Run {
     fn draft(&self, post: &Published, body: &str) -> Draft {

@@ -1,17 +1,15 @@
 //! What random histories once found, as plain ones.
 
-use std::time::Duration;
-
+use testkit::eventually_async;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
 use tidewire::id::PostId;
-use tokio::time::timeout;
 
 use crate::properties::Run;
 use crate::properties::ops::{Op, Published, Restart, Settings, Target};
-use crate::world::{above, edge, id, some};
+use testkit::world::{above, edge, id, some};
 
 const LIVE: StreamLimits = StreamLimits { window_entries: 3, history_changes: 3 };
 
@@ -178,12 +176,8 @@ async fn with_archived_reply() -> Run {
 }
 
 async fn until_archived(run: &Run, post: PostId) {
-    let archived = async {
-        while run.engine.shared().world.posts.stored(post).is_some() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(60), archived).await.expect("the post is in the archive alone");
+    let is_archived = async || run.engine.shared().world.posts.stored(post).is_none();
+    eventually_async("the post is in the archive alone", is_archived).await;
 }
 
 #[tokio::test]

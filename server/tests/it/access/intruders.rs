@@ -18,9 +18,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
-use crate::kept;
 use crate::live::client::{Client, Next};
 use crate::server::{Answer, Server};
+use testkit::histories;
 
 fn server() -> Server {
     Server::guarded(EngineConfig::default(), access())
@@ -87,8 +87,10 @@ async fn broken() -> Server {
     // The first sync that does not keep it from starting is one of a write.
     for nth in 1.. {
         let files = FaultyFiles::new(MemoryFiles::default(), Plan { fail_sync: Some(nth), ..Plan::default() });
-        let Ok((engine, _)) = kept::open(files, &kept::storage(Durability::Always, 1 << 20)) else { continue };
-        assert!(engine.publish(crate::world::draft("ann", "1"), false).await.is_err());
+        let Ok((engine, _)) = histories::open(files, &histories::storage(Durability::Always, 1 << 20)) else {
+            continue;
+        };
+        assert!(engine.publish(testkit::world::draft("ann", "1"), false).await.is_err());
         return Server::guarding(engine, access());
     }
     unreachable!("it starts at last");

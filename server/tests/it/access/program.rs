@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill::Program;
+use testkit::eventually;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments).output().unwrap()
@@ -61,11 +62,7 @@ fn status(program: &Program, credential: &str) -> u16 {
 }
 
 fn wait_for(program: &Program, credential: &str, expected: u16) {
-    let began = Instant::now();
-    while status(program, credential) != expected {
-        assert!(began.elapsed() < Duration::from_secs(60), "{expected} for {credential}");
-        thread::sleep(Duration::from_millis(50));
-    }
+    eventually(&format!("{expected} for {credential}"), || status(program, credential) == expected);
 }
 
 #[test]

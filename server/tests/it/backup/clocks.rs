@@ -1,11 +1,12 @@
 //! Backups of a cluster whose nodes have different clocks.
 
+use testkit::eventually_async;
 use tidewire::clock::{Clock, UnixMicros};
 use tidewire::recovery::node::NoPeers;
 
-use super::of_cluster::{founded, loaded, start_with, until};
+use super::of_cluster::{founded, loaded, start_with};
 use super::*;
-use crate::world::{draft, id};
+use testkit::world::{draft, id};
 
 /// A clock that is an hour fast.
 struct Fast;
@@ -37,7 +38,7 @@ fn the_newest_backup_is_the_one_with_the_last_record_although_an_earlier_node_ha
         // The end of an erasure is a reason to begin another backup.
         b.retried(|| b.engine.publish(draft("zoe", "{}"), false)).await;
         b.retried(|| b.engine.erase(id("zoe"))).await;
-        until("the erasure ends", || b.engine.erasures().count == 0).await;
+        eventually_async("the erasure ends", async || b.engine.erasures().count == 0).await;
         b.state().await;
         back_up(&mut of_b).unwrap();
         assert_eq!(place.objects("backups").len(), 3, "it continues that of the first node, and begins another");

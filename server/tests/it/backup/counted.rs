@@ -14,7 +14,7 @@ use tidewire_server::backup::store::Store;
 
 use super::of_cluster::{founded, loaded, start_with};
 use super::*;
-use crate::world::id;
+use testkit::world::id;
 
 #[test]
 fn events_that_a_replaced_node_has_written_too_late_are_no_events_of_a_backup() {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use testkit::eventually_async;
 
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
@@ -26,8 +27,8 @@ use tidewire_server::backup::run::Backups;
 use tidewire_server::backup::{BackupError, BackupOptions};
 
 use crate::erasure::{MARKER, OTHERS, Town, ZOE, holding, open, run, small};
-use crate::oracle::Oracle;
 use crate::tools::{self, Ran};
+use testkit::oracle::Oracle;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -109,12 +110,13 @@ impl Moment {
 /// Erases a user, with runs of backups when the erasure waits for one.
 async fn erase(town: &mut Town, backups: &mut Backups) {
     town.erase().await;
-    while town.engine.erasures().count > 0 {
+    eventually_async("the erasure ends", async || {
         if town.engine.wants_backup() {
             back_up(backups).unwrap();
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+        town.engine.erasures().count == 0
+    })
+    .await;
 }
 
 /// Posts, an edit and a delete, of which some are of posts that are in the archive.

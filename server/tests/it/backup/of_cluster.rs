@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
+use testkit::eventually_async;
 use tidewire::clock::{Clock, UnixMicros};
 use tidewire::cluster::followed::Followed;
 use tidewire::cluster::journal::{JoinError, NodeOptions, append_first, first_record, found};
@@ -29,7 +29,7 @@ use tidewire_server::backup::cluster::{ClusterSource, newest_snapshot};
 use tidewire_server::backup::store::Store;
 
 use super::*;
-use crate::world::{draft, edge, id};
+use testkit::world::{draft, edge, id};
 
 const SESSION: Duration = Duration::from_secs(1);
 
@@ -63,23 +63,18 @@ pub(super) fn start_with(
     Ok(Node { engine, view: joined })
 }
 
-pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 impl Node {
     async fn takes_writes(&self) {
-        until("the node takes writes", || self.view.sequencer() == Placed::Here && self.view.is_leased()).await;
+        eventually_async("the node takes writes", async || {
+            self.view.sequencer() == Placed::Here && self.view.is_leased()
+        })
+        .await;
     }
 
     /// Returns the last event, and the digest of the state after it. A backup has this event from then on.
     pub(super) async fn state(&self) -> (u64, String) {
         let mut state = None;
-        until("a digest is computed", || {
+        eventually_async("a digest is computed", async || {
             state = self.engine.digest(&*self.view);
             state.is_some_and(|(event, _)| self.view.applied() >= event)
         })
@@ -431,7 +426,7 @@ fn a_backup_is_begun_after_an_erasure_and_a_restore_to_a_record_before_names_the
         node.write(100).await;
         let before = node.state().await;
         node.retried(|| node.engine.erase(id("zoe-the-erased"))).await;
-        until("the erasure ends", || node.engine.erasures().count == 0).await;
+        eventually_async("the erasure ends", async || node.engine.erasures().count == 0).await;
         node.state().await;
         back_up(&mut backups).unwrap();
         assert_eq!(place.objects("backups").len(), 2, "the first one has the user");

@@ -3,14 +3,14 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::Place;
 use crate::kill::Program;
-use crate::test_servers::has_program;
+use testkit::test_servers::has_program;
+use testkit::{eventually, reached};
 
 fn publish(program: &Program, nth: usize) {
     let post = json!({"author": "bob", "body": nth});
@@ -37,21 +37,16 @@ fn last_run(program: &Program) -> Value {
 
 /// Waits until a metric has this value.
 fn wait_for_metric(program: &Program, name: &str, value: f64) {
-    let began = Instant::now();
-    while metric(program, name) != Some(value) {
-        assert!(began.elapsed() < Duration::from_secs(60), "{name} is {:?}, not {value}", metric(program, name));
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually(&format!("{name} is {value}"), || reached(&metric(program, name), &Some(value)));
 }
 
 /// Waits until everything that was written is in the store.
 fn wait_for_backup(program: &Program) {
     let began = Instant::now();
     // The age is in whole seconds. What was sent may be of a run that began before.
-    while metric(program, "tidewire_backup_age_seconds").unwrap() + 1.0 > began.elapsed().as_secs_f64() {
-        assert!(began.elapsed() < Duration::from_secs(60), "the backup has the new posts");
-        thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the backup has the new posts", || {
+        metric(program, "tidewire_backup_age_seconds").unwrap() + 1.0 <= began.elapsed().as_secs_f64()
+    });
 }
 
 #[test]
@@ -172,11 +167,7 @@ impl S3 {
         command.args(["-H", "127.0.0.1", "-p"]).arg(port.to_string());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let server = Self { child, endpoint: format!("http://127.0.0.1:{port}") };
-        let began = Instant::now();
-        while ureq::put(format!("{}/bucket", server.endpoint)).send_empty().is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the S3 server starts");
-            thread::sleep(Duration::from_millis(50));
-        }
+        eventually("the S3 server starts", || ureq::put(format!("{}/bucket", server.endpoint)).send_empty());
         Some(server)
     }
 

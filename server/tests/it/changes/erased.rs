@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::clock::{Clock as _, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -13,7 +14,7 @@ use tidewire::limits::CHANGE_READERS_RETURN_MAX;
 use tidewire::recovery::RecoveryProgress;
 
 use super::consumer::Consumer;
-use super::{PATIENCE, published};
+use super::published;
 use crate::erasure::holding;
 use crate::kill::Program;
 use crate::server::Server;
@@ -21,14 +22,6 @@ use crate::server::Server;
 const ZOE: &str = "zoe-4f1c9a77";
 const MARKER: &str = "words-of-zoe-8812";
 const GRACE: Duration = Duration::from_secs(3_600);
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
 
 fn segments(directory: &Path) -> usize {
     let names = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name());
@@ -68,7 +61,7 @@ fn a_consumer_that_is_a_little_behind_goes_on_across_an_erasure_and_learns_of_it
     // It breaks off, and all that follows is accepted without it.
     drop(consumer);
     assert_eq!(server.ask("DELETE", &format!("/v1/users/{ZOE}"), &[], "").status, 202);
-    wait_until("the erasure comes to its new segment", || segments(directory.path()) > 1);
+    eventually("the erasure comes to its new segment", || segments(directory.path()) > 1);
     let events = read_on(&server, &place);
     assert_eq!(of_type(&events, "published").len(), 1, "{events:?}");
     assert_eq!(of_type(&events, "erased")[0]["user"], ZOE, "{events:?}");
@@ -76,7 +69,7 @@ fn a_consumer_that_is_a_little_behind_goes_on_across_an_erasure_and_learns_of_it
     let place = events.last().unwrap()["sequence"].to_string();
     published(&server, "ann", &json!("meanwhile"));
     assert_eq!(server.engine.erasures().count, 1);
-    wait_until("the erasure ends", || {
+    eventually("the erasure ends", || {
         clock.advance(GRACE);
         server.engine.erasures().count == 0
     });
@@ -96,13 +89,13 @@ fn an_erasure_soon_after_a_start_expects_consumers_back_and_waits_no_more_where_
     published(&server, ZOE, &json!(MARKER));
     let before = segments(directory.path());
     assert_eq!(server.ask("DELETE", &format!("/v1/users/{ZOE}"), &[], "").status, 202);
-    wait_until("the erasure comes to its new segment", || segments(directory.path()) > before);
+    eventually("the erasure comes to its new segment", || segments(directory.path()) > before);
     clock.advance(CHANGE_READERS_RETURN_MAX - Duration::from_millis(1));
     // One that does not wait ends within this time.
     thread::sleep(Duration::from_millis(200));
     assert_eq!(server.engine.erasures().count, 1, "consumers may still come back");
     clock.advance(Duration::from_millis(1));
-    wait_until("the erasure ends", || server.engine.erasures().count == 0);
+    eventually("the erasure ends", || server.engine.erasures().count == 0);
     assert_eq!(holding(directory.path(), &[ZOE, MARKER]), [""; 0]);
 }
 
@@ -113,13 +106,13 @@ fn an_erasure_that_waits_for_consumers_does_not_hold_up_the_end_of_the_server() 
     published(&server, ZOE, &json!(MARKER));
     read_on(&server, "0");
     assert_eq!(server.ask("DELETE", &format!("/v1/users/{ZOE}"), &[], "").status, 202);
-    wait_until("the erasure comes to its new segment", || segments(directory.path()) > 1);
+    eventually("the erasure comes to its new segment", || segments(directory.path()) > 1);
     // Snapshots meanwhile remove nothing that the consumer needs, nor what the next start needs to go on with the erasure.
     assert_eq!(server.post("/v1/snapshots", &json!({})).status, 201);
     assert_eq!(read_on(&server, "0").len(), 4, "published, erased, deleted, reached");
     drop(server);
     let (server, _clock) = with_grace(directory.path(), Duration::ZERO);
-    wait_until("the erasure ends", || server.engine.erasures().count == 0);
+    eventually("the erasure ends", || server.engine.erasures().count == 0);
     assert_eq!(holding(directory.path(), &[ZOE, MARKER]), [""; 0]);
 }
 
@@ -141,7 +134,7 @@ fn a_consumer_goes_on_though_the_server_is_killed_while_an_erasure_waits_for_it(
         program.agent.delete(format!("{}/v1/users/{ZOE}", program.url)).call().unwrap().status().as_u16()
     };
     assert_eq!(erase(&program), 202);
-    wait_until("the erasure comes to its new segment", || segments(directory.path()) > 1);
+    eventually("the erasure comes to its new segment", || segments(directory.path()) > 1);
     program.kill();
     program = start("1h");
     // It comes back late: while the erasure that continues waits for those who were cut off.
@@ -159,6 +152,6 @@ fn a_consumer_goes_on_though_the_server_is_killed_while_an_erasure_waits_for_it(
     // The next process continues with the erasure, and waits for nobody.
     program.kill();
     program = start("0s");
-    wait_until("the erasure ends", || erase(&program) == 204);
+    eventually("the erasure ends", || erase(&program) == 204);
     assert_eq!(holding(directory.path(), &[ZOE, MARKER]), [""; 0]);
 }

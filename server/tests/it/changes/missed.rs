@@ -8,14 +8,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 
 use super::PATIENCE;
 use super::consumer::Consumer;
 use super::{lines, on_directory, published, server, with};
 use crate::server::Server;
-use crate::test_servers::has_program;
-use crate::world::above;
+use testkit::test_servers::has_program;
+use testkit::world::above;
 
 fn follow(server: &Server, reader: &str, source: &str) {
     assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/{source}"), &json!({})).status, 201);
@@ -257,10 +258,7 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
     }
     let last = server.get("/v1/changes").text;
     let last = serde_json::from_str::<Value>(&last).unwrap()["sequence"].to_string();
-    while std::fs::read_to_string(&place).unwrap() != last {
-        assert!(began.elapsed() < PATIENCE, "the sender writes down its place");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    eventually("the sender writes down its place", || std::fs::read_to_string(&place).unwrap() == last);
     sender.kill().unwrap();
     sender.wait().unwrap();
 }
@@ -281,11 +279,7 @@ fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time
     let seen = published(&server, "bob", &json!("seen"));
     assert_eq!(watching.next()["item"]["post"]["id"], seen.as_str());
     drop(watching);
-    let began = std::time::Instant::now();
-    while is_awake() {
-        assert!(began.elapsed() < PATIENCE, "ann goes to sleep");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("ann goes to sleep", || !is_awake());
     let unseen = published(&server, "bob", &json!("unseen"));
     assert_eq!(missed(&server, 0), [has_missed("ann", &unseen, &["bob"])].into());
 }

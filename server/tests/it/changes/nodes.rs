@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::cluster::placement::{Place, Placement as _};
 use tidewire::config::EngineConfig;
 use tidewire::id::SourceId;
 use tidewire_server::http::auth::Access;
 
-use super::PATIENCE;
 use super::lines;
 use crate::server::Server;
 use crate::three_nodes;
@@ -37,11 +36,7 @@ fn every_node_has_the_same_changes_and_names_those_of_its_own_readers_who_have_m
     let batch = servers[0].post("/v1/posts/batch", &json!({"posts": batch}));
     assert_eq!(batch.status, 200, "{}", batch.text);
     let sequence: u64 = batch.header("tidewire-sequence").parse().unwrap();
-    let began = Instant::now();
-    while views.iter().any(|view| view.applied().0 < sequence) {
-        assert!(began.elapsed() < PATIENCE, "all nodes apply the batch");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    eventually("all nodes apply the batch", || views.iter().all(|view| view.applied().0 >= sequence));
     let all = lines(&servers[0], 0, 1_000, "");
     let count = |kind: &str| all.iter().filter(|event| event["type"] == kind).count();
     assert_eq!([count("followed"), count("rules_changed"), count("published")], [30, 30, 20]);

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::{program, ran};
-use crate::test_servers::has_program;
+use testkit::test_servers::has_program;
 
 const COMMANDS: [&str; 9] = ["serve", "feed", "publish", "follow", "unfollow", "explain", "watch", "stats", "config"];
 

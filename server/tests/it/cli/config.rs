@@ -17,8 +17,8 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
 
 use super::{lines, program, ran};
-use crate::test_servers::can_run;
 use crate::tools::Ran;
+use testkit::test_servers::can_run;
 
 /// A user who owns nothing.
 const NOBODY: u32 = 65_534;

@@ -9,6 +9,7 @@ use super::{program, ran};
 use crate::access::tokens::{SERVER_KEY, access, token};
 use crate::kill::Program;
 use crate::server::Server;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 
 /// An import that reads from its standard input.
@@ -45,11 +46,7 @@ fn stop(server: Program) {
 }
 
 fn wait_for(server: &Program, count: usize) {
-    let began = std::time::Instant::now();
-    while posts(server).len() < count {
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{count} posts are imported");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    eventually(&format!("{count} posts are imported"), || posts(server).len() >= count);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use tidewire_server::http::tls::Certificate;
 
 use super::{program, ran};
 use crate::server::Server;
-use crate::test_servers::has_program;
 use crate::tools::Ran;
+use testkit::test_servers::has_program;
 
 /// Makes the same without `openssl`, which expires in this year.
 pub fn issue_of_authority(directory: &Path, name: &str, year: i32) {

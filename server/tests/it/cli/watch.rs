@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::serve;
@@ -45,14 +46,7 @@ impl Watching {
     }
 
     fn ended(mut self) -> Option<i32> {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(began.elapsed() < PATIENCE, "it ends");
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("it ends", || self.child.try_wait().unwrap()).code()
     }
 }
 
@@ -89,11 +83,7 @@ fn people_see_entries_and_it_ends_after_as_many_as_were_wanted() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     let watching = Watching::start(&server, &["ann", "--count", "2"]);
-    let began = Instant::now();
-    while server.engine.shared().watchers.connections() == 0 {
-        assert!(began.elapsed() < PATIENCE, "it connects");
-        thread::sleep(Duration::from_millis(10));
-    }
+    eventually("it connects", || server.engine.shared().watchers.connections() > 0);
     good(&server, &["publish", "bob", "hello", "--id", "7"]);
     let head = watching.next();
     // Between them is the age, which depends on the machine.

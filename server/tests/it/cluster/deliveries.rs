@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use testkit::{eventually, reached};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
@@ -14,8 +15,6 @@ use crate::requirements::delivery::{crowded_engine, while_held};
 
 /// More than a node takes of other nodes at once.
 const PUBLISHERS: usize = 100;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Node `b` owns everybody and has not applied what `c` has just accepted, so it has not delivered it.
 fn held() -> Nodes {
@@ -42,12 +41,8 @@ fn publishers_wait_until_the_last_node_has_delivered_however_many_they_are() {
                 status
             };
             let asked: Vec<_> = (1..=publishers).map(|id| scope.spawn(move || one(id))).collect();
-            let began = Instant::now();
             let published = || nodes.c().get("/v1/stats").json()["published"].as_u64().unwrap() as usize;
-            while published() < publishers {
-                assert!(began.elapsed() < PATIENCE, "{} of {publishers} are published", published());
-                thread::yield_now();
-            }
+            eventually("all are published", || reached(&published(), &publishers));
             assert_eq!(answered.load(Ordering::SeqCst), 0, "none of {publishers} is answered before it is delivered");
             nodes.roles.apply(1, 7);
             let statuses: Vec<u16> = asked.into_iter().map(|asked| asked.join().unwrap()).collect();

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
+use testkit::eventually;
 
 use serde_json::json;
 use socket2::SockRef;
@@ -223,9 +224,7 @@ fn a_client_that_resets_its_connection_takes_its_request_back() {
     nodes.roles.move_to(1, peer.url.clone());
     let mut stream = TcpStream::connect(nodes.a().address()).unwrap();
     write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    while peer.requests() == 0 {
-        thread::yield_now();
-    }
+    eventually("the request is passed on", || peer.requests() > 0);
     // Without this, the system says only that nothing more is sent.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(stream);

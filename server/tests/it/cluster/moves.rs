@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+use testkit::eventually;
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::{NodeOptions, found};
 use tidewire::cluster::placement::{Place, Placement as _};
@@ -24,9 +25,6 @@ use crate::cluster::nodes::KEY;
 use crate::server::{Answer, Server};
 
 const SESSION: Duration = Duration::from_secs(4);
-
-/// The time for which a test waits for something that takes a few sessions at most.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Node {
     server: Server,
@@ -50,17 +48,9 @@ impl Node {
 
 type Nodes = RwLock<Vec<Arc<Node>>>;
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
-        thread::yield_now();
-    }
-}
-
 fn join(log: &MemoryLog, nodes: &Nodes, name: &str) {
     let node = Arc::new(Node::join(log, name));
-    until("the node is ready", || node.server.get("/readyz").status == 200);
+    eventually("the node is ready", || node.server.get("/readyz").status == 200);
     nodes.write().unwrap().push(node);
 }
 
@@ -120,7 +110,7 @@ fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
         let loads: Vec<_> = (0..2).map(|_| scope.spawn(|| load(&nodes, &ends, &answered))).collect();
         let goes_on = |what: &str| {
             let before = answered.load(Ordering::Relaxed);
-            until(what, || {
+            eventually(what, || {
                 answered.load(Ordering::Relaxed) > before + 100 || loads.iter().any(|load| load.is_finished())
             });
         };
@@ -131,7 +121,7 @@ fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
             // The sequencer each time, and so another one takes over each time.
             let sequencer =
                 |nodes: &Nodes| nodes.read().unwrap().iter().position(|node| node.view.sequencer() == Place::Here);
-            until("a node is the sequencer", || sequencer(&nodes).is_some());
+            eventually("a node is the sequencer", || sequencer(&nodes).is_some());
             leave(&nodes, sequencer(&nodes).unwrap());
         }
         goes_on("requests are answered after all moves");

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use testkit::{eventually, reached};
 use tidewire_server::http::admission::AdmissionLimits;
 
 use crate::cluster::nodes::{KEY, Nodes};
@@ -63,11 +64,8 @@ fn requests_that_wait_for_a_record_leave_the_permits_to_others_on_both_nodes() {
 
 /// Waits until so much of other nodes is in progress.
 fn wait_for_inside(node: &Server, gate: &str, expected: u64) {
-    let (began, line) = (Instant::now(), format!("tidewire_inside_under_way{{gate=\"{gate}\"}} {expected}\n"));
-    while !node.get("/metrics").text.contains(&line) {
-        assert!(began.elapsed() < PATIENCE, "{line}");
-        thread::yield_now();
-    }
+    let line = format!("tidewire_inside_under_way{{gate=\"{gate}\"}} {expected}\n");
+    eventually(&line, || node.get("/metrics").text.contains(&line));
 }
 
 #[test]
@@ -79,11 +77,7 @@ fn a_node_that_hangs_leaves_the_permits_of_the_one_that_asks_it_to_others() {
         read(nodes.a(), "ann", &[]);
     };
     while_asked(WAITING, hang, || {
-        let began = Instant::now();
-        while peer.requests() < WAITING as usize {
-            assert!(began.elapsed() < PATIENCE, "{} of {WAITING} reads have been passed on", peer.requests());
-            thread::yield_now();
-        }
+        eventually("all reads are passed on", || reached(&peer.requests(), &(WAITING as usize)));
         assert_eq!(read(nodes.a(), "cas", &[]), 200);
         nodes.roles.own_all(Some(0));
     });

@@ -1,7 +1,8 @@
 //! Erasures that are cut short, wherever that is, and go on by themselves.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::eventually_async;
 
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
@@ -13,7 +14,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
 use crate::erasure::{MARKER, Town, ZOE, run, small};
-use crate::kept::{open_before, seeds, storage};
+use testkit::histories::{open_before, seeds, storage};
 
 /// A disk with an archive beside it.
 #[derive(Clone)]
@@ -122,8 +123,8 @@ fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
 async fn operations_of_an_erasure(disk: &Disk) -> u64 {
     let disk = disk.survived(None);
     let files = FaultyFiles::new(disk.files.clone(), Plan::default());
-    let town = Town { engine: disk.open(files.clone()), oracle: crate::oracle::Oracle::default() };
-    town.engine.erase(crate::world::id(ZOE)).await.unwrap();
+    let town = Town { engine: disk.open(files.clone()), oracle: testkit::oracle::Oracle::default() };
+    town.engine.erase(testkit::world::id(ZOE)).await.unwrap();
     town.ended().await;
     let operations = files.operations();
     town.engine.shutdown();
@@ -141,12 +142,9 @@ async fn die_at(disk: &Disk, at: u64) -> bool {
     let Ok((engine, _)) = open_before(config, files.clone(), archive.as_ref(), &storage, Arc::new(SystemClock)) else {
         return false;
     };
-    let began = engine.erase(crate::world::id(ZOE)).await.is_ok();
-    let waits = Instant::now();
-    while began && engine.erasures().count > 0 && files.operations() < at {
-        assert!(waits.elapsed() < Duration::from_secs(60));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let began = engine.erase(testkit::world::id(ZOE)).await.is_ok();
+    let is_over = async || !began || engine.erasures().count == 0 || files.operations() >= at;
+    eventually_async("the erasure ends, or the process would", is_over).await;
     engine.shutdown();
     began
 }

@@ -1,9 +1,10 @@
 //! What can be asked for while an erasure is under way, and after it has ended.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+use testkit::{eventually, eventually_async};
 use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig, Watcher};
@@ -20,9 +21,9 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Sequence;
 
 use crate::erasure::{Town, ZOE, run, small};
-use crate::kept::open_before;
 use crate::server::{Answer, Server};
-use crate::world::{NEWEST, draft, edge, id, ids, whole_feed};
+use testkit::histories::open_before;
+use testkit::world::{NEWEST, draft, edge, id, ids, whole_feed};
 
 type Faulty = Arc<FaultyArchive<MemoryArchive>>;
 
@@ -134,13 +135,8 @@ fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
                 matches!(told, EventKind::Stale(_)) || matches!(told, EventKind::Remove(removed) if removed == post);
             assert!(is_told, "it is gone, or the feed is to be read again: {told:?}");
         }
-        let began = Instant::now();
-        while next(&mut own).await.is_ok() {
-            assert!(began.elapsed() < Duration::from_secs(60));
-        }
-        while engine.erasures().count > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        while next(&mut own).await.is_ok() {}
+        eventually_async("the erasure ends", async || engine.erasures().count == 0).await;
         engine.shutdown();
     });
 }
@@ -160,11 +156,7 @@ fn there_may_be_so_many_erasures_and_one_pass_over_the_archive_ends_all() {
         let shed: Vec<_> = engine.shared().counters.shed.by_queue().filter(|(_, count)| *count > 0).collect();
         assert_eq!(shed, [("erasures", 1)]);
         archive.set_plan(Plan::default());
-        let began = Instant::now();
-        while engine.erasures().count > 0 {
-            assert!(began.elapsed() < Duration::from_secs(60));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually_async("the erasure ends", async || engine.erasures().count == 0).await;
         // One may have been under way with only some of them.
         assert!(archive.counts().rewrites <= 2, "{:?}", archive.counts());
         assert_eq!(engine.erase(id(&format!("u{ERASURES_MAX}"))).await, Ok(Erasing::UnderWay));
@@ -205,24 +197,11 @@ fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
     }
     assert_eq!(delete(&server, "/v1/users/tag:tea").json()["code"], json!("not_a_user"));
     archive.set_plan(Plan::default());
-    let began = Instant::now();
-    while delete(&server, &user).status != 204 {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the erasure ends", || delete(&server, &user).status == 204);
     let erasures = json!({"under_way": 0, "oldest_seconds": null});
     assert_eq!(server.get("/v1/stats").json()["erasures"], erasures);
     assert_eq!(server.post("/v1/posts", &post).status, 409, "the id of a post is taken for good");
     assert_eq!(server.post("/v1/posts", &json!({"author": ZOE, "body": "x"})).status, 201);
-}
-
-async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[test]
@@ -239,22 +218,22 @@ fn an_erasure_that_fails_after_its_grace_time_is_tried_again_without_another_one
         let segments = || files.list().unwrap().iter().filter(|name| name.starts_with("journal-")).count();
         let (before, _reader) = (segments(), engine.changes(Sequence(0)).unwrap());
         engine.erase(id(ZOE)).await.unwrap();
-        wait_until("the erasure comes to its new segment", || segments() > before).await;
+        eventually_async("the erasure comes to its new segment", async || segments() > before).await;
         engine.erase(id("ann")).await.unwrap();
         // The grace time passes, and the snapshot after it fails.
         archive.set_plan(Plan { fail_persists: 1..3, ..Plan::default() });
-        wait_until("the snapshot fails", || {
+        eventually_async("the snapshot fails", async || {
             let has_failed = archive.counts().persists > 0;
             clock.advance(if has_failed { Duration::ZERO } else { GRACE });
             has_failed
         })
         .await;
         // From here on the clock stands. What was requested meanwhile has its own grace time, for which the first one does not wait.
-        wait_until("the first erasure ends", || engine.erasures().count == 1).await;
+        eventually_async("the first erasure ends", async || engine.erasures().count == 1).await;
         assert!(archive.counts().persists > 2, "{:?}", archive.counts());
         assert_eq!(engine.erase(id(ZOE)).await, Ok(Erasing::Unknown));
         assert_eq!(engine.erase(id("ann")).await, Ok(Erasing::UnderWay));
-        wait_until("the second erasure ends", || {
+        eventually_async("the second erasure ends", async || {
             clock.advance(GRACE);
             engine.erasures().count == 0
         })

@@ -3,8 +3,9 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use testkit::{eventually, eventually_async};
 use tidewire::clock::SystemClock;
 use tidewire::engine::StorageConfig;
 use tidewire::state::world::World;
@@ -14,7 +15,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::files::{AppendFile, Files};
 
 use crate::erasure::{Town, run, small};
-use crate::kept::open_before;
+use testkit::histories::open_before;
 
 /// What was known of erasures when snapshots began and ended.
 #[derive(Default)]
@@ -39,12 +40,8 @@ impl Observed {
             return;
         }
         self.is_waiting.store(true, Ordering::Release);
-        let began = Instant::now();
         let is_rewritten = || self.archive.get().is_some_and(|archive| archive.counts().rewrites > 0);
-        while !is_rewritten() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the archive is rewritten while a snapshot is taken");
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually("the archive is rewritten while a snapshot is taken", is_rewritten);
         // The next that the erasure does is to be noted as scrubbed.
         for _ in 0..100 {
             if self.any_scrubbed() {
@@ -122,11 +119,7 @@ fn an_erasure_is_not_scrubbed_while_a_snapshot_is_taken_and_goes_on_after_it() {
         observed.waits.store(true, Ordering::Release);
         let engine = town.engine.clone();
         let (taken, ()) = tokio::join!(engine.snapshot(), async {
-            let began = Instant::now();
-            while !observed.is_waiting.load(Ordering::Acquire) {
-                assert!(began.elapsed() < Duration::from_secs(60), "the snapshot begins");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            eventually_async("the snapshot begins", async || observed.is_waiting.load(Ordering::Acquire)).await;
             town.erase().await;
         });
         taken.unwrap();

@@ -2,7 +2,8 @@
 //! delivered before.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use testkit::eventually_async;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -18,8 +19,8 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::live::client::PATIENCE;
-use crate::observed_archive::{ObservedArchive, Read};
-use crate::world::{draft, edge, id, some};
+use testkit::observed_archive::{ObservedArchive, Read};
+use testkit::world::{draft, edge, id, some};
 
 /// Stops one read of the archive until the test lets it go on.
 #[derive(Default)]
@@ -84,10 +85,8 @@ async fn move_to_archive(engine: &Engine, authors: &[&str], posts: &[PostId]) {
         }
     }
     // With more a round of tiering is under way.
-    while world.sources.iter().any(|source| source.outbox().in_memory() > 2) {
-        assert!(began.elapsed() < PATIENCE, "the archive comes to rest");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let is_at_rest = async || world.sources.iter().all(|source| source.outbox().in_memory() <= 2);
+    eventually_async("the archive comes to rest", is_at_rest).await;
 }
 
 async fn watch(engine: &Engine, reader: &str) -> Watcher {

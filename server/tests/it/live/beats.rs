@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use testkit::eventually_async;
 
 use serde_json::json;
 use tidewire::config::EngineConfig;
@@ -12,7 +13,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::live::client::{Client, PATIENCE};
 use crate::server::Server;
-use crate::world::{above, config, draft, edge, id};
+use testkit::world::{above, config, draft, edge, id};
 
 fn beating() -> Server {
     Server::start(EngineConfig { live_heartbeat: Duration::from_millis(250), ..config(1, above(5)) })
@@ -79,9 +80,7 @@ async fn what_waits_for_clients_to_take_it_is_told_in_bytes() {
     assert_eq!(bytes(), 0);
     let body = "x".repeat(10_000);
     engine.publish(draft("bob", &format!("\"{body}\"")), true).await.unwrap();
-    while bytes() < 2 * body.len() {
-        tokio::task::yield_now().await;
-    }
+    eventually_async("both messages wait", async || bytes() >= 2 * body.len()).await;
     let [mut ann, cas] = watchers;
     next_item(&mut ann).await;
     assert!((body.len()..2 * body.len()).contains(&bytes()), "one of two has taken it");

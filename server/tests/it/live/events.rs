@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::live::client::PATIENCE;
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// An event as a browser takes it in.
 #[derive(Debug, Default, PartialEq)]

@@ -8,7 +8,7 @@ use tidewire::limits::LIVE_NOTICES_MAX;
 use crate::live::client::{Client, Next, PATIENCE};
 use crate::live::feed_client::FeedClient;
 use crate::server::Server;
-use crate::world::{above, config, draft, edge};
+use testkit::world::{above, config, draft, edge};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_looks_at_many_changes_at_once_has_what_pages_show_in_the_end() {

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use crate::live::client::{Client, Next, open};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {

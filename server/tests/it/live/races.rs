@@ -20,10 +20,10 @@ use tidewire::id::PostId;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::state::reader::PageRequest;
 
-use crate::kept::seeds;
 use crate::live::client::PATIENCE;
-use crate::oracle::Expected;
-use crate::world::{above, draft, edge, expected, id, some, whole_feed};
+use testkit::histories::seeds;
+use testkit::oracle::Expected;
+use testkit::world::{above, draft, edge, expected, id, some, whole_feed};
 
 const PEOPLE: [&str; 8] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus", "hal"];
 const TAGS: [&str; 2] = ["tag:rust", "tag:tea"];
@@ -422,7 +422,7 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
     let config = EngineConfig {
         active_window: Duration::from_millis(10),
         live_linger: Duration::ZERO,
-        ..crate::world::config(2, above(5))
+        ..testkit::world::config(2, above(5))
     };
     let engine = Engine::start(config);
     let coming = (0..40).map(|nth| {
@@ -448,7 +448,7 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
 /// still pushed; where bob has as many, ann is one too many, and he is pulled.
 async fn come_and_go(of_many: &[&str]) {
     const FOLLOWERS: usize = 2_000;
-    let scene = Scene::with(0, crate::world::config(2, above(FOLLOWERS as u64)));
+    let scene = Scene::with(0, testkit::world::config(2, above(FOLLOWERS as u64)));
     let engine = &scene.engine;
     for source in of_many {
         engine.follow((0..FOLLOWERS).map(|nth| edge(&format!("r{nth}"), source)).collect()).await.unwrap();

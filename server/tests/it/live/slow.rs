@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::live::client::{Client, Next, PATIENCE};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// A body of some 60 KB.
 fn large() -> Value {

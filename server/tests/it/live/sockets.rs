@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::{eventually, reached};
 use tokio::io::AsyncWriteExt;
 
 use crate::live::client::{Client, Next};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// What is done without waiting for anything; much shorter than the time between two beats.
 const PROMPTLY: Duration = Duration::from_secs(3);
@@ -47,11 +48,7 @@ fn live(server: &Server, what: &str) -> Value {
 }
 
 fn nobody_is_connected_soon(server: &Server) {
-    let began = Instant::now();
-    while live(server, "connections") != 0 {
-        assert!(began.elapsed() < PROMPTLY, "{} are not noticed to be gone", live(server, "connections"));
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+    eventually("all are noticed to be gone", || reached(&live(server, "connections"), &json!(0)));
 }
 
 #[test]

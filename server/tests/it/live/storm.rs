@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use crate::live::client::PATIENCE;
 use crate::live::feed_client::{FeedClient, Session};
 use crate::server::Server;
-use crate::world::{above, draft, edge};
+use testkit::world::{above, draft, edge};
 
 /// Whom readers follow: all of them the first, who has too many followers to push to, and some of the others.
 const AUTHORS: [&str; 6] = ["star", "bob", "cas", "dan", "eve", "fay"];
@@ -38,7 +38,7 @@ fn config() -> EngineConfig {
         // As many as come: while those before have not been noticed to be gone, some are refused.
         live_max: clients(),
         pull_budget: PATIENCE,
-        ..crate::world::config(2, above(clients() as u64 / 3))
+        ..testkit::world::config(2, above(clients() as u64 / 3))
     }
 }
 

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::live::client::{Client, Next};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::eventually_async;
+use testkit::world::{above, config};
 
 /// Ann follows bob, who published posts 1 to `posts`.
 fn ann_and_bob(posts: u64) -> Server {
@@ -185,11 +186,7 @@ async fn a_stream_is_forgotten_some_time_after_the_last_client_has_gone() {
     assert_eq!((&live()["connections"], &live()["readers"]), (&json!(1), &json!(1)));
     let epoch = client.hello["epoch"].clone();
     drop(client);
-    let began = std::time::Instant::now();
-    while live()["readers"] != 0 {
-        assert!(began.elapsed() < crate::live::client::PATIENCE);
-        tokio::time::sleep(linger).await;
-    }
+    eventually_async("the stream is forgotten", async || live()["readers"] == 0).await;
     assert_eq!(live()["connections"], 0);
     assert_eq!(Client::resume(server.address(), "ann", &epoch, 0).await.hello["recovered"], false);
 }

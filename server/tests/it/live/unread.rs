@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::live::client::Client;
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// Waits until the client is told this number, and returns how many messages of the kind came until then.
 async fn told(client: &mut Client, unread: u64) -> usize {

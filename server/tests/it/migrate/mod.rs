@@ -7,17 +7,13 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidewire::config::EngineConfig;
 
 use crate::access::tokens::access;
 use crate::server::Server;
-use crate::test_servers::can_run;
-
-/// Time after which a condition will not come true any more.
-const PATIENCE: Duration = Duration::from_secs(60);
+use testkit::test_servers::can_run;
 
 /// Returns the paths of programs, if the calling test can use them.
 fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
@@ -38,16 +34,6 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-    }
-}
-
-/// Waits until a command succeeds.
-#[expect(clippy::disallowed_methods, reason = "a test's own thread may sleep")]
-fn wait_until(mut is_there: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_there() {
-        assert!(began.elapsed() < PATIENCE, "the database does not answer");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

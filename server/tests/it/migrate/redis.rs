@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 
-use super::{Database, Script, ask, feed, programs, wait_until};
+use super::{Database, Script, ask, feed, programs};
 use crate::server::Server;
 
 /// The time of the first post, in milliseconds, as scores have it.
@@ -38,7 +39,9 @@ impl Redis {
             database: Database { child, _directory: directory },
             client: format!("{} -s {}", client.display(), socket.display()),
         };
-        wait_until(|| redis.command().arg("PING").output().is_ok_and(|said| said.stdout.starts_with(b"PONG")));
+        eventually("the server answers", || {
+            redis.command().arg("PING").output().is_ok_and(|said| said.stdout.starts_with(b"PONG"))
+        });
         Some(redis)
     }
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 
-use super::{Database, Script, ask, feed, programs, wait_until};
+use super::{Database, Script, ask, feed, programs};
 use crate::server::Server;
 
 /// The tables for which the queries of the script are written, as the guide has them.
@@ -83,7 +84,9 @@ impl MariaDb {
             .unwrap();
         let client = format!("{} --no-defaults --user=root --socket={}", client.display(), socket.display());
         let mut database = Self { database: Database { child, _directory: directory }, client, directory: path };
-        wait_until(|| database.command().arg("--execute=SELECT 1").output().is_ok_and(|said| said.status.success()));
+        eventually("the server answers", || {
+            database.command().arg("--execute=SELECT 1").output().is_ok_and(|said| said.status.success())
+        });
         database.ask("CREATE DATABASE shop CHARACTER SET utf8mb4;");
         database.client += " shop";
         Some(database)

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::client::{Done, Outcome};
-use super::{Nodes, command, free_address, until};
-use crate::cassandra_node;
+use super::{Nodes, command, free_address};
+use testkit::cassandra;
+use testkit::eventually;
 
 const AUTHORS: u64 = 3;
 
@@ -101,7 +102,7 @@ impl Nodes {
     }
 
     fn old_posts_leave_memory(&self) {
-        until("old posts leave the memory of all nodes", || {
+        eventually("old posts leave the memory of all nodes", || {
             self.running().all(|node| self.posts_in_memory(node) <= POSTS_LEFT_MAX)
         });
         let in_memory: Vec<u64> = self.running().map(|node| self.posts_in_memory(node)).collect();
@@ -111,7 +112,7 @@ impl Nodes {
 
 #[test]
 fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_the_node_that_writes_is_killed() {
-    let Some(store) = cassandra_node::Nodes::start(1) else { return };
+    let Some(store) = cassandra::Nodes::start(1) else { return };
     let url = store.url("feeds");
     let of_node = ["--archive", &url, "--outbox-posts", "10"];
     let of_cluster = ["--archive", &url, "--archive-replicas", "1"];
@@ -159,8 +160,8 @@ fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_th
 #[test]
 fn a_node_with_an_archive_that_cannot_be_that_of_its_cluster_ends_and_says_why() {
     let Some(cluster) = Nodes::start(1) else { return };
-    let Some(store) = cassandra_node::Nodes::shared() else { return };
-    let url = store.url(&cassandra_node::Nodes::keyspace());
+    let Some(store) = cassandra::Nodes::shared() else { return };
+    let url = store.url(&cassandra::Nodes::keyspace());
     let refused = |archive: &str| {
         let mut command = command(env!("CARGO_BIN_EXE_tidewire").to_owned());
         command.args(["serve", "--listen", &free_address(), "--node", "d", "--advertise", "http://127.0.0.1:1"]);

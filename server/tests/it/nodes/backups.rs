@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
+use testkit::eventually;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::ReadLog as _;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
 
-use super::kafka_broker::Brokers;
 use super::snapshots::{Node, follow, kill, members, recovery, world, write};
-use super::{tidewire, until};
+use super::tidewire;
+use testkit::kafka::Brokers;
 
 /// The number of posts.
 const POSTS: u64 = 80;
@@ -55,7 +56,7 @@ fn init(brokers: &Brokers, more: &[&str]) -> Output {
 
 fn of(node: &Node, path: &str) -> Value {
     let mut shown = Value::Null;
-    until("a node shows its state", || {
+    eventually("a node shows its state", || {
         shown = node.get(path).filter(|(status, _)| *status == 200).map_or(Value::Null, |(_, body)| body);
         !shown.is_null()
     });
@@ -65,7 +66,7 @@ fn of(node: &Node, path: &str) -> Value {
 /// Returns the digest of the state of a node. It is left out while events are applied.
 fn digest(node: &Node) -> String {
     let mut digest = None;
-    until("a node shows its digest", || {
+    eventually("a node shows its digest", || {
         let shown = of(node, "/v1/cluster?digest=true");
         digest = shown["world"]["digest"].as_str().map(str::to_owned);
         digest.is_some()
@@ -92,8 +93,8 @@ fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_lo
     members(&[&a, &b]);
     follow(&a);
     write(&a, 1..=60);
-    until("a backup is made", || drill.copied("store") > 0);
-    until("both nodes show that there is a backup", || {
+    eventually("a backup is made", || drill.copied("store") > 0);
+    eventually("both nodes show that there is a backup", || {
         [&a, &b].into_iter().all(|node| metric(node, "tidewire_backups") == Some(1))
     });
     // Another node takes over, and continues the backups.
@@ -104,7 +105,7 @@ fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_lo
     write(&left, 61..=POSTS);
     let (expected, state, written) =
         (world(&left, POSTS), digest(&left), of(&left, "/v1/cluster")["applied"].as_u64().unwrap());
-    until("all is copied", || drill.copied("store") >= written);
+    eventually("all is copied", || drill.copied("store") >= written);
     kill(left);
 
     // All nodes are lost, and the log has lost its beginning: a restored directory, or none at all.
@@ -139,16 +140,16 @@ fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_lo
     assert_eq!((world(&first, POSTS), digest(&first)), (expected.clone(), state.clone()));
     let second = drill.start("second", &brokers, "new-store");
     members(&[&first, &second]);
-    until("the new node has all posts", || digest(&second) == state);
+    eventually("the new node has all posts", || digest(&second) == state);
     assert_eq!(world(&second, POSTS), expected);
     write(&second, POSTS + 1..=POSTS + 10);
-    until("the new cluster is copied", || drill.copied("new-store") > 1);
+    eventually("the new cluster is copied", || drill.copied("new-store") > 1);
     let state = digest(&second);
-    until("both nodes have all", || digest(&first) == state);
+    eventually("both nodes have all", || digest(&first) == state);
 
     // The log is lost again, and a node lives: its snapshot has all.
     drop(brokers);
-    until("a snapshot is taken", || matches!(second.send("POST", "/v1/snapshots", &Value::Null), Some((201, _))));
+    eventually("a snapshot is taken", || matches!(second.send("POST", "/v1/snapshots", &Value::Null), Some((201, _))));
     kill(first);
     kill(second);
     let Some(brokers) = Brokers::start(1) else { return };

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{NAMES, Nodes, PATIENCE, SESSION, signal, until};
+use super::{NAMES, Nodes, PATIENCE, SESSION, signal};
+use testkit::eventually;
 
 /// A fault, which ends when it is healed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +154,7 @@ impl Nodes {
             else {
                 continue;
             };
-            until(&format!("{fault:?} is effective"), || {
+            eventually(&format!("{fault:?} is effective"), || {
                 survivors.iter().filter_map(|node| self.known(*node)).any(|known| {
                     !known.members.iter().any(|name| name == self.slots[*victim].name)
                         && (*of == Of::Another || known.epoch > epoch_before)

@@ -15,9 +15,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-#[path = "../../../../tests/support/kafka_broker.rs"]
-pub mod kafka_broker;
-
 #[cfg(feature = "cassandra")]
 mod archive;
 #[cfg(feature = "backup")]
@@ -33,11 +30,12 @@ mod tls;
 mod watchers;
 mod writers;
 
-use crate::test_servers::{self, Ports};
 use balancer::Balancer;
 use client::{Client, Done, Outcome};
 use door::Door;
-use kafka_broker::Brokers;
+use testkit::eventually;
+use testkit::kafka::Brokers;
+use testkit::test_servers::Ports;
 
 /// The time after which a silent node counts as dead.
 const SESSION: Duration = Duration::from_secs(2);
@@ -112,14 +110,6 @@ fn free_address() -> String {
 
 fn signal(process: &Child, name: &str) {
     assert!(Command::new("kill").args([format!("-{name}"), process.id().to_string()]).status().unwrap().success());
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}: it does not come to that");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 impl Nodes {
@@ -229,7 +219,7 @@ impl Nodes {
     /// Waits until another node shows that this one is silent, or that it is no member any more.
     fn shows_silent(&self, killed: usize) {
         let (url, name) = (self.url((killed + 1) % 3, "/v1/cluster"), self.slots[killed].name);
-        until("a killed node is shown as silent", || {
+        eventually("a killed node is shown as silent", || {
             let Outcome::Done(Done { status: 200, body, .. }) = self.client.get(&url) else { return false };
             let killed = body["nodes"].as_array().unwrap().iter().find(|node| node["name"] == name);
             killed.is_none_or(|node| node["heard_ms"].as_u64() > body["beat_ms"].as_u64().map(|beat| 3 * beat))
@@ -260,7 +250,7 @@ impl Nodes {
 
     /// Repeats a write through a node until it is done.
     fn write(&self, node: usize, method: &str, path: &str, body: &Value) {
-        until(path, || match self.client.send(method, &self.url(node, path), body) {
+        eventually(path, || match self.client.send(method, &self.url(node, path), body) {
             Outcome::Done(done) => {
                 assert!(done.status < 400, "{method} {path}: {done:?}");
                 true
@@ -334,7 +324,7 @@ fn a_killed_node_loses_nothing_and_the_others_go_on() {
     for node in 0..3 {
         for reader in ["ann", "carl", "dora", "eve"] {
             let mut ids = Vec::new();
-            until("a feed has all posts", || {
+            eventually("a feed has all posts", || {
                 let url = cluster.url(node, &format!("/v1/users/{reader}/feed?limit=100"));
                 let Outcome::Done(Done { status: 200, body, .. }) = cluster.client.get(&url) else { return false };
                 let items = body["items"].as_array().unwrap();

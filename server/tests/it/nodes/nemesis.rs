@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::Nodes;
 use super::faults::{FAULTS, Fault, Place, Round, rounds};
 use super::oracle::{Sample, first_edges};
-use super::until;
 use super::watchers::Watchers;
 use super::writers::{Counts, READERS, WRITERS, Writer};
+use testkit::eventually;
 
 /// Number of writes that must be acknowledged before the faults of a round, and after they were healed: faults among none prove nothing.
 const WRITES_MIN: u64 = 30;
@@ -93,7 +93,7 @@ impl Clients {
             }
             let enough_more = || {
                 let first = acknowledged.load(Ordering::Relaxed);
-                until("writes are acknowledged", || acknowledged.load(Ordering::Relaxed) >= first + WRITES_MIN);
+                eventually("writes are acknowledged", || acknowledged.load(Ordering::Relaxed) >= first + WRITES_MIN);
             };
             enough_more();
             let began = Instant::now();
@@ -117,7 +117,7 @@ fn started() -> Option<Nodes> {
         Err(_) => Nodes::start(3),
         #[cfg(feature = "cassandra")]
         Ok("cassandra") => {
-            use crate::cassandra_node::Nodes as Store;
+            use testkit::cassandra::Nodes as Store;
             let url = Store::shared()?.url(&Store::keyspace());
             let of_node = ["--archive", &url, "--outbox-posts", "10"];
             Nodes::start_with(3, &["--archive", &url, "--archive-replicas", "1"], &of_node)

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::client::{Done, Outcome};
 use super::watchers::Watchers;
 use super::writers::{Content, DELIVERED_MAX, READERS, States, Writer, entry, time_of};
-use super::{Nodes, PATIENCE, until};
+use super::{Nodes, PATIENCE};
+use testkit::eventually;
 
 /// Number of entries that are compared of each feed.
 const ENTRIES: usize = 250;
@@ -21,7 +22,7 @@ impl Nodes {
     /// Reads what a node has after a sequence, as soon as it has applied that.
     pub fn read(&self, node: usize, after: u64, path: &str) -> Done {
         let mut read = None;
-        until(path, || match self.client.get_after(after, &self.url(node, path)) {
+        eventually(path, || match self.client.get_after(after, &self.url(node, path)) {
             // What it lacks of the archive comes later.
             Outcome::Done(done) => read.insert(done).body["partial"].as_array().is_none_or(Vec::is_empty),
             Outcome::Unreached(_) | Outcome::Refused(_) | Outcome::Open(_) => false,
@@ -34,7 +35,7 @@ impl Nodes {
         let mut last = 0;
         for node in self.running() {
             let url = self.url(node, "/v1/posts");
-            until("a write is done", || {
+            eventually("a write is done", || {
                 let post = json!({"author": "the-last", "body": {"text": "the end"}});
                 if let Outcome::Done(done) = self.client.send("POST", &url, &post) {
                     last = last.max(done.sequence);
@@ -129,7 +130,7 @@ impl Nodes {
     /// Checks that all nodes have the same state.
     pub fn check_digests(&self) {
         let mut worlds = Vec::new();
-        until("all nodes have applied the same events", || {
+        eventually("all nodes have applied the same events", || {
             let world = |node| match self.client.get(&self.url(node, "/v1/cluster?digest=true")) {
                 Outcome::Done(Done { status: 200, body, .. }) => body["world"].clone(),
                 _ => Value::Null,

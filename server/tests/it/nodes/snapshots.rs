@@ -1,5 +1,6 @@
 //! Nodes with data directories: they start from snapshots, their own and each other's, while the log loses its beginning.
 
+use testkit::eventually;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::ReadLog as _;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
@@ -10,8 +11,8 @@ use std::process::Child;
 use serde_json::{Value, json};
 
 use super::client::{Client, Done, Outcome};
-use super::kafka_broker::Brokers;
-use super::{free_address, tidewire, until};
+use super::{free_address, tidewire};
+use testkit::kafka::Brokers;
 
 /// A node that reaches the brokers directly.
 pub struct Node {
@@ -74,7 +75,7 @@ fn start(name: &str, brokers: &Brokers, directory: &Path) -> Node {
 pub fn world(node: &Node, posts: u64) -> Vec<Value> {
     let get = |path: &str| {
         let mut shown = Value::Null;
-        until("a page is shown", || {
+        eventually("a page is shown", || {
             let answer = node.get(path).filter(|(status, _)| matches!(status, 200 | 404));
             shown = answer.map_or(Value::Null, |(status, body)| json!({"status": status, "body": body}));
             !shown.is_null()
@@ -97,7 +98,7 @@ pub fn world(node: &Node, posts: u64) -> Vec<Value> {
 pub fn follow(node: &Node) {
     for (reader, author) in READERS.iter().flat_map(|reader| AUTHORS.map(|author| (reader, author))) {
         let path = format!("/v1/users/{reader}/following/{author}");
-        until("an edge is accepted", || matches!(node.send("PUT", &path, &Value::Null), Some((200..=204, _))));
+        eventually("an edge is accepted", || matches!(node.send("PUT", &path, &Value::Null), Some((200..=204, _))));
     }
 }
 
@@ -108,16 +109,18 @@ pub fn write(node: &Node, ids: std::ops::RangeInclusive<u64>) {
     for id in ids {
         let author = AUTHORS[id as usize % AUTHORS.len()];
         let post = json!({"id": id.to_string(), "author": author, "body": {"text": format!("post {id}")}});
-        until("a post is accepted", || done(node.send("POST", "/v1/posts?wait=delivered", &post)));
+        eventually("a post is accepted", || done(node.send("POST", "/v1/posts?wait=delivered", &post)));
         if id % 7 == 0 {
-            until("a post is deleted", || done(node.send("DELETE", &format!("/v1/posts/{}", id - 3), &Value::Null)));
+            eventually("a post is deleted", || {
+                done(node.send("DELETE", &format!("/v1/posts/{}", id - 3), &Value::Null))
+            });
         }
     }
 }
 
 pub fn members(nodes: &[&Node]) {
     let knows = |node: &&Node| node.members() == Some(nodes.len());
-    until("all nodes are members", || nodes.iter().all(knows));
+    eventually("all nodes are members", || nodes.iter().all(knows));
 }
 
 pub fn kill(mut node: Node) {
@@ -128,7 +131,7 @@ pub fn kill(mut node: Node) {
 /// Returns the record of the snapshot from which a node has started, and the number of events that it read after it.
 pub fn recovery(node: &Node) -> (Option<u64>, u64) {
     let mut recovery = Value::Null;
-    until("a node is ready", || {
+    eventually("a node is ready", || {
         let stats = node.get("/v1/stats").filter(|(status, _)| *status == 200);
         recovery = stats.map_or(Value::Null, |(_, stats)| stats["recovery"].clone());
         !recovery.is_null()

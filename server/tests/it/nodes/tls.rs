@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use super::kafka_broker::Brokers;
-use super::{free_address, tidewire, until};
-use crate::test_servers::can_run;
+use super::{free_address, tidewire};
 use crate::tls;
+use testkit::eventually;
+use testkit::kafka::Brokers;
+use testkit::test_servers::can_run;
 
 /// A directory with a certificate for `localhost`, which is its own authority.
 struct Place(tempfile::TempDir);
@@ -96,14 +97,14 @@ fn two_nodes_reach_kafka_and_each_other_over_tls_and_wrong_secrets_are_named() {
         shown.lines().filter(|line| line.contains("owns")).count()
     };
     // Each answers for readers of the other one, too, so that requests pass between them.
-    until("both nodes own readers", || urls.iter().all(|url| status(url) == 2));
+    eventually("both nodes own readers", || urls.iter().all(|url| status(url) == 2));
     let trusted = ureq::tls::RootCerts::new_with_certs(&[certificate(&authority)]);
     let tls = ureq::tls::TlsConfig::builder().root_certs(trusted).build();
     let agent = ureq::Agent::config_builder().tls_config(tls).build().new_agent();
     for reader in 0..8 {
         for url in &urls {
             let feed = format!("{url}/v1/users/reader-{reader}/feed");
-            until("a page is answered", || agent.get(&feed).call().is_ok_and(|answer| answer.status() == 200));
+            eventually("a page is answered", || agent.get(&feed).call().is_ok_and(|answer| answer.status() == 200));
         }
     }
 }

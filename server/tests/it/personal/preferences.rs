@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{bodies, check, follow, ids, posts, publish, server, status};
 use crate::server::Server;
-use crate::world::{config, draft};
+use testkit::world::{config, draft};
 
 #[test]
 fn mutes_are_made_listed_and_taken_back_exactly() {

@@ -11,7 +11,7 @@ use tidewire::feed::work::Work;
 use tidewire::id::{ListName, PostId, SourceId};
 
 use crate::export::open;
-use crate::world::{NEWEST, draft, edge, id};
+use testkit::world::{NEWEST, draft, edge, id};
 
 fn list(name: &str) -> ListName {
     name.parse().unwrap()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -16,11 +17,11 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::limits::SLICE_RECIPIENTS_MAX;
 use tidewire::storage::journal::MemoryJournal;
 
-use super::{all, feed, figure, follow_all, numbers, timed, until, walk};
+use super::{all, feed, figure, follow_all, numbers, timed, walk};
 use crate::kill::Program;
 use crate::personal::{bodies, follow, posts, publish};
 use crate::server::Server;
-use crate::world::{NEWEST, above, all_asleep, config, edge, id, some};
+use testkit::world::{NEWEST, above, all_asleep, config, edge, id, some};
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
 #[derive(Default)]
@@ -96,7 +97,7 @@ pub fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -
         let held = Held(clock);
         // Pages look at the clock on their shard's thread.
         let page = scope.spawn(|| server.get(&feed("f0")).status);
-        until("the shard is held up", || clock.waiting.load(Ordering::SeqCst) > 0);
+        eventually("the shard is held up", || clock.waiting.load(Ordering::SeqCst) > 0);
         let done = act();
         drop(held);
         assert_eq!(page.join().unwrap(), 200);
@@ -250,7 +251,7 @@ fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
                 publish(&server, "small", 7, &json!({}));
                 deliveries()
             });
-            until("it is accepted", || server.get("/v1/stats").json()["published"] == json!(burst + 1));
+            eventually("it is accepted", || server.get("/v1/stats").json()["published"] == json!(burst + 1));
             assert_eq!(deliveries(), 0, "all of it is still to be delivered");
             small
         });
@@ -259,7 +260,7 @@ fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
     let whole = burst * followers as u64;
     assert!(before < whole, "a small author waited for all {whole} deliveries of a huge one");
     publish(&server, "big", burst, &json!({}));
-    until("all is delivered", || deliveries() == whole + followers as u64 + 1);
+    eventually("all is delivered", || deliveries() == whole + followers as u64 + 1);
     let expected: Vec<u64> = (0..=burst).rev().collect();
     for nth in [0, 1, SLICE_RECIPIENTS_MAX, followers - 1] {
         assert_eq!(all(&server, &format!("f{nth}")), expected, "f{nth}");

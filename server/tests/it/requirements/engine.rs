@@ -14,7 +14,7 @@ use tidewire::id::{ListName, PostId, SourceId};
 use tidewire::state::explain::{Bar, Reason};
 use tidewire::state::reader::PageRequest;
 
-use crate::world::{NEWEST, above, config, draft, edge, id};
+use testkit::world::{NEWEST, above, config, draft, edge, id};
 
 /// A source with three followers is pulled.
 fn engine() -> Engine {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use testkit::eventually;
 use tidewire::clock::{Clock, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::feed::celebrity::CelebrityPolicy;
@@ -15,12 +16,12 @@ use tidewire::storage::archive::{Archive, ArchiveError, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
-use super::{all, feed, figure, follow_all, numbers, until};
-use crate::kept::{open_before, storage};
-use crate::observed_archive::{ObservedArchive, Read};
+use super::{all, feed, figure, follow_all, numbers};
 use crate::personal::publish;
 use crate::server::Server;
-use crate::world::{above, config, some};
+use testkit::histories::{open_before, storage};
+use testkit::observed_archive::{ObservedArchive, Read};
+use testkit::world::{above, config, some};
 
 /// What reading one source's archived posts meets.
 #[derive(Clone, Copy)]
@@ -124,7 +125,7 @@ impl Troubled {
         for body in 0..120 {
             publish(&server, AUTHORS[body as usize % 6], body, &json!({}));
         }
-        until("most posts are archived", || figure(&server, "posts") <= 6 * 8);
+        eventually("most posts are archived", || figure(&server, "posts") <= 6 * 8);
         met.set(troubles);
         Self { server, clock, troubles: met }
     }
@@ -246,7 +247,7 @@ fn r20_what_was_missing_comes_with_a_later_read() {
     for body in 0..60 {
         publish(&server, ["star", "bob"][body as usize % 2], body, &json!({}));
     }
-    until("most posts are archived", || figure(&server, "posts") <= 16);
+    eventually("most posts are archived", || figure(&server, "posts") <= 16);
     let fail_copies = 1..u64::MAX;
     archive.set_plan(Plan { fail_copies, ..Plan::default() });
     let lacking = server.get(&format!("{}?limit=30", feed("ann"))).json();

@@ -11,7 +11,7 @@ use super::feed;
 use crate::live::client::{Client, Next, PATIENCE};
 use crate::personal::{bodies, follow, publish};
 use crate::server::Server;
-use crate::world::config;
+use testkit::world::config;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refetch() {

@@ -14,8 +14,6 @@ mod trouble;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
@@ -25,17 +23,6 @@ use tidewire::storage::journal::MemoryJournal;
 
 use crate::personal::status;
 use crate::server::Server;
-
-/// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::yield_now();
-    }
-}
 
 /// A server whose time stands still until a test moves it on.
 fn timed(config: EngineConfig) -> (Server, Arc<ManualClock>) {

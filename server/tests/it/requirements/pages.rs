@@ -12,7 +12,7 @@ use tidewire::state::reader::PageRequest;
 use super::{all, at, feed, figure, follow_all, numbers, walk};
 use crate::personal::{bodies, follow, posts, publish, status};
 use crate::server::Server;
-use crate::world::{above, config, id, some};
+use testkit::world::{above, config, id, some};
 
 #[test]
 fn r9_posts_of_one_instant_are_paged_by_id_wherever_they_come_from() {

@@ -11,7 +11,7 @@ use tidewire::limits::LATE_POSTS_PER_SOURCE_MAX;
 use super::{all, at, feed, follow_all, numbers, unfollow};
 use crate::personal::{posts, publish};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// A client that follows the contract: it asks for what came after the `newest` it was given.
 struct Poller {

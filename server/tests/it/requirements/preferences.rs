@@ -7,7 +7,7 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use super::{all, feed, follow_all, unfollow};
 use crate::personal::{bodies, follow, ids, posts, publish, status};
 use crate::server::Server;
-use crate::world::{above, config};
+use testkit::world::{above, config};
 
 /// A source with three followers is pulled.
 fn server() -> Server {

@@ -4,17 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cassandra_node::Nodes;
 use crate::kill::Program;
-use crate::test_servers::can_run;
-
-/// Time for what takes a few seconds on a machine with nothing else to do.
-const PATIENCE: Duration = Duration::from_secs(90);
+use testkit::cassandra::Nodes;
+use testkit::eventually;
+use testkit::test_servers::can_run;
 
 const AUTHORS: [&str; 3] = ["star", "bob", "cas"];
 
@@ -80,11 +76,7 @@ impl Oracle {
 
     /// Waits until every reader sees everything.
     fn agrees(&self, program: &Program) {
-        let began = Instant::now();
-        while let Some(difference) = self.difference(program) {
-            assert!(began.elapsed() < PATIENCE, "{difference}");
-            thread::sleep(Duration::from_millis(200));
-        }
+        eventually("every reader sees everything", || self.difference(program).map_or(Ok(()), Err));
     }
 }
 
@@ -143,14 +135,6 @@ fn metric(program: &Program, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Few posts are left in memory once three outboxes have no more than their limit and its slack.
 const POSTS_LEFT_MAX: u64 = 3 * 20;
 
@@ -165,7 +149,7 @@ fn r24_the_second_level_may_be_cassandra_and_moves_there_and_back() {
         let program = Program::start(directory.path(), &["--outbox-posts", "10"]);
         follow(&program);
         oracle.publish(&program, 300);
-        until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+        eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
         oracle.delete(&program, 7);
         oracle.agrees(&program);
         program.signal("TERM");
@@ -194,7 +178,7 @@ fn r24_the_second_level_may_be_cassandra_and_moves_there_and_back() {
         oracle.agrees(&program);
         oracle.publish(&program, 300);
         oracle.delete(&program, 11);
-        until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+        eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
         oracle.agrees(&program);
         assert!(metric(&program, "tidewire_archive_statements_written_total") > 0.0);
         assert!(metric(&program, "tidewire_archive_cache_bytes") > 0.0);
@@ -226,7 +210,7 @@ fn r24_a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() 
                 follow(&program);
             }
             oracle.publish(&program, 150);
-            until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+            eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
             // Posts that were copied before, and others.
             for number in [3, 40, 150 * round + 5] {
                 oracle.edit(&program, number);
@@ -278,7 +262,7 @@ fn r24_an_import_into_a_directory_takes_old_posts_to_cassandra() {
     assert!(!directory.path().join("archive.redb").exists());
     let program = started(directory.path(), &url);
     oracle.agrees(&program);
-    until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     oracle.agrees(&program);
 }
 
@@ -291,7 +275,7 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     let program = started(directory.path(), &url);
     follow(&program);
     oracle.publish(&program, 300);
-    until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     oracle.agrees(&program);
     program.kill();
     let program = started(directory.path(), &url);
@@ -300,10 +284,10 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
 
     // Nothing was read yet that would still be in memory, and what was replayed leaves it.
     let program = started(directory.path(), &url);
-    until("what was replayed leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("what was replayed leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     assert!(metric(&program, "tidewire_archive_connections") > 0.0);
     nodes.kill(1);
-    until("the driver has noticed", || metric(&program, "tidewire_archive_connections") < 1.0);
+    eventually("the driver has noticed", || metric(&program, "tidewire_archive_connections") < 1.0);
     // Writes go on, the newest posts are shown, and what cannot be read is named.
     oracle.publish(&program, 300);
     let (status, page) = program.get(&format!("{}?limit=5", super::feed("ann"))).unwrap();
@@ -314,7 +298,7 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     assert_eq!(partial["partial"], json!(["bob"]), "{partial}");
     nodes.restore();
     oracle.agrees(&program);
-    until("what waited leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("what waited leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     oracle.agrees(&program);
 
     // The same when the store hangs, and the server is killed meanwhile.
@@ -325,7 +309,7 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     nodes.resume();
     let program = started(directory.path(), &url);
     oracle.agrees(&program);
-    until("what was replayed leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("what was replayed leaves memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     oracle.agrees(&program);
     assert!(metric(&program, "tidewire_archive_held_back") < 1.0);
 }
@@ -373,6 +357,6 @@ fn r24_cassandra_is_reached_with_a_password_and_tls() {
     let mut oracle = Oracle::default();
     follow(&program);
     oracle.publish(&program, 120);
-    until("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
+    eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
     oracle.agrees(&program);
 }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -13,12 +12,12 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::recovery::RecoveryProgress;
 use tidewire_server::http::admission::AdmissionLimits;
 
-use super::{PATIENCE, all, feed, figure, follow_all, numbers, until, walk};
+use super::{all, feed, figure, follow_all, numbers, walk};
 use crate::kill::Program;
 use crate::overload::{begun_publish, is_refused, status as answered, stuck, wait_for};
 use crate::personal::{bodies, follow, posts, publish};
 use crate::server::Server;
-use crate::world::{above, config, some};
+use testkit::world::{above, config, some};
 
 #[test]
 fn r19_push_pull_and_hybrid_are_chosen_by_configuration_and_show_the_same_feed() {
@@ -109,15 +108,9 @@ fn r22_acknowledged_posts_deletes_and_follow_edits_survive_a_crash() {
 fn kept_in(directory: &Path) -> Server {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     let small = EngineConfig { outbox_posts: some(4), inbox_posts: some(5), ..config(2, above(2)) };
-    let began = Instant::now();
-    loop {
-        match Engine::open(small.clone(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()) {
-            Ok((engine, _)) => return Server::of(engine),
-            // A process that another test is just starting has a copy of the lock until it has begun.
-            Err(locked) => assert!(began.elapsed() < PATIENCE, "{locked}"),
-        }
-        thread::yield_now();
-    }
+    // A process that another test is just starting has a copy of the lock until it has begun.
+    let open = || Engine::open(small.clone(), &storage, Arc::new(SystemClock), &RecoveryProgress::default());
+    Server::of(eventually("the directory is free", open).0)
 }
 
 #[test]
@@ -129,7 +122,7 @@ fn r24_posts_too_old_for_memory_are_read_from_a_second_level_by_the_same_api() {
     for body in 0..60 {
         published.push(publish(&server, ["star", "bob"][body as usize % 2], body, &json!({})));
     }
-    until("old posts leave memory", || figure(&server, "posts") <= 16);
+    eventually("old posts leave memory", || figure(&server, "posts") <= 16);
     let expected: Vec<u64> = (0..60).rev().collect();
     let check = |server: &Server, expected: &[u64]| {
         assert_eq!(numbers(&walk(server, &feed("ann"), 9)), expected);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use scylla::client::session_builder::SessionBuilder;
 
-use super::tests::{cassandra_node::Nodes, options};
+use super::tests::options;
 use super::{CassandraArchive, CassandraOptions, Replication};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::at;
@@ -13,6 +13,7 @@ use crate::id::PostId;
 use crate::storage::archive::contract::{all, placed, post, posts};
 use crate::storage::archive::{Archive, ArchiveError};
 use crate::storage::journal::Sequence;
+use testkit::cassandra::Nodes;
 
 /// Time for the nodes to hear of each other, and for what one datacentre has written to reach the other.
 const PATIENCE: Duration = Duration::from_secs(60);

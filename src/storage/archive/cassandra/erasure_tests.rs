@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::layout::BucketLimits;
-use super::tests::{buckets, cassandra_node::Nodes, created, entries, removal, times};
+use super::tests::{buckets, created, entries, removal, times};
 use super::write::REPLACED_FOR;
 use super::{CassandraArchive, SCAN_TIME_MAX};
 use crate::feed::outbox::Part;
 use crate::storage::archive::contract::{all, next_batch, source};
 use crate::storage::archive::{Archive, Fate, Rewrite};
+use testkit::cassandra::Nodes;
 
 /// Deletes the buckets that were replaced, as after their time.
 fn delete_replaced(archive: &CassandraArchive) {

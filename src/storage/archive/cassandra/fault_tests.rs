@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::tests::{cassandra_node::Nodes, created, run};
+use super::tests::{created, run};
 use super::{CassandraArchive, Replication, schema};
 use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Span, at};
@@ -12,6 +12,7 @@ use crate::id::PostId;
 use crate::storage::archive::contract::{all, next_batch, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Wanted};
 use crate::storage::journal::Sequence;
+use testkit::cassandra::Nodes;
 
 /// Time for the driver to find a node again, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,13 +18,9 @@ use crate::storage::archive::contract::{CACHE_BYTES, all, next_batch, placed, po
 use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, Fate, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
-use crate::storage::test_servers;
 use Route::{Pull, Push};
 
-#[path = "../../../../tests/support/cassandra_node.rs"]
-pub(super) mod cassandra_node;
-
-use cassandra_node::Nodes;
+use testkit::cassandra::Nodes;
 
 /// Buckets so small that a few entries make, split and rewrite them.
 const TINY: BucketLimits = BucketLimits { rows: 2, removed: 2 };

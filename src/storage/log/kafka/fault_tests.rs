@@ -11,9 +11,10 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::Connection;
-use crate::storage::log::kafka::tests::{alone, kafka_broker::Brokers, options};
+use crate::storage::log::kafka::tests::{alone, options};
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions};
 use crate::storage::log::{LogError, LogRecord, ReadLog, SharedLog};
+use testkit::kafka::Brokers;
 
 /// Number of records that are read back before a fault.
 const UNDISTURBED: u64 = 200;

@@ -21,12 +21,8 @@ use crate::storage::log::kafka::requests::wait_for;
 use crate::storage::log::kafka::writer::KafkaWriter;
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
 use crate::storage::log::{LogError, LogReader, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
-use crate::storage::test_servers;
 
-#[path = "../../../../tests/support/kafka_broker.rs"]
-pub(super) mod kafka_broker;
-
-use kafka_broker::Brokers;
+use testkit::kafka::Brokers;
 
 /// An error after which librdkafka refuses all further use of a producer.
 const FATAL: RDKafkaRespErr = RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use testkit::eventually_async;
 
 impl Town {
     fn in_memory_of(&self, nth: u64) -> Vec<usize> {
@@ -17,7 +18,7 @@ impl Town {
     async fn check_memory(&self, expected: usize) {
         self.in_step().await;
         let is_small = |nth: u64| self.in_memory_of(nth).into_iter().all(|count| count <= 8);
-        until("posts of others leave memory", || is_small(0) && is_small(2)).await;
+        eventually_async("posts of others leave memory", async || is_small(0) && is_small(2)).await;
         assert!(self.in_memory_of(1).into_iter().all(|count| count >= expected), "{:?}", self.in_memory_of(1));
         self.check().await;
     }
@@ -36,7 +37,7 @@ pub async fn a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all
     town.delete(41).await;
     town.delete(43).await;
     let last = town.log.range().unwrap().last;
-    until("the archive goes on without the source", || town.archive.through().unwrap() >= last).await;
+    eventually_async("the archive goes on without the source", async || town.archive.through().unwrap() >= last).await;
     assert_eq!(town.archive.held_back().unwrap(), BTreeSet::from([damaged.clone()]));
     // 31, 34 to 88, without the one that was deleted.
     town.check_memory(19).await;
@@ -51,7 +52,10 @@ pub async fn a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all
     town.sequencer().await;
     let writer = town.sequencer_index().unwrap_or_default();
     town.restart(writer);
-    until("the next writer has written what was held back", || town.archive.held_back().unwrap().is_empty()).await;
+    eventually_async("the next writer has written what was held back", async || {
+        town.archive.held_back().unwrap().is_empty()
+    })
+    .await;
     for nth in 0..3 {
         town.restart(nth);
         town.all_are_members().await;

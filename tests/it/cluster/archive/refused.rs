@@ -1,6 +1,7 @@
 //! Archives that do not fit the log, and nodes that do not fit the archive.
 
 use super::*;
+use testkit::eventually_async;
 
 /// Nodes that had edits and deletions judged without an archive lack what the others need to know of these posts.
 pub async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never(store: Store) {
@@ -12,7 +13,7 @@ pub async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_nev
     let log = MemoryLog::default();
     found(&log, 16, ClusterId(5)).unwrap();
     let first = start(&log, "a", &MemoryFiles::default(), None, CelebrityPolicy::PushAll).unwrap();
-    until("it is the sequencer", || first.is_sequencer()).await;
+    eventually_async("it is the sequencer", async || first.is_sequencer()).await;
     let later = start(&log, "b", &MemoryFiles::default(), Some(&town.door()), CelebrityPolicy::PushAll);
     let refused = later.map(|_| ()).unwrap_err();
     assert!(matches!(refused, JoinError::NewArchive { .. }), "{refused}");

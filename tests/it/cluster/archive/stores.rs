@@ -6,13 +6,6 @@ use std::sync::Arc;
 use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, READ_TIME_MAX, Replication};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 
-#[cfg(feature = "cassandra")]
-#[path = "../../../support/cassandra_node.rs"]
-mod cassandra_node;
-#[cfg(feature = "cassandra")]
-#[path = "../../../support/test_servers.rs"]
-mod test_servers;
-
 pub enum Store {
     Memory(Arc<MemoryArchive>),
     #[cfg(feature = "cassandra")]
@@ -27,7 +20,7 @@ impl Store {
     /// Creates a keyspace. Returns none, and prints a line, if Cassandra is not installed; fails where all servers are required.
     #[cfg(feature = "cassandra")]
     pub fn cassandra() -> Option<Self> {
-        use cassandra_node::Nodes;
+        use testkit::cassandra::Nodes;
         let nodes = Nodes::shared()?;
         let url = nodes.url(&Nodes::keyspace()).parse().unwrap();
         let (cache_bytes, read_time_max) = (1 << 20, READ_TIME_MAX);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use testkit::eventually_async;
 use tidewire::engine::Watcher;
 use tidewire::live::event::EventKind;
 
@@ -47,7 +48,7 @@ impl Town {
         let mut digests = BTreeSet::new();
         for Member { node, .. } in &self.members {
             let mut computed = None;
-            until("a digest is computed", || {
+            eventually_async("a digest is computed", async || {
                 computed = node.engine.digest(&*node.view);
                 computed.is_some()
             })
@@ -166,7 +167,7 @@ pub async fn who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_
     let erased = id(&author(19));
     town.done(async |engine| engine.erase(erased.clone()).await).await;
     let is_done = |member: &Member| member.node.engine.erasures().count == 0;
-    until("the erasure ends", || town.members.iter().all(is_done)).await;
+    eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
     town.follow_all().await;
     town.in_step().await;
     for Member { node, .. } in &town.members {
@@ -185,16 +186,19 @@ pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(stor
     town.done(async |engine| engine.erase(id(&author(1))).await).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
     town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
-    until("the rewrite has begun", || town.doors(|door| &door.rewrites_begun) > 0).await;
+    eventually_async("the rewrite has begun", async || town.doors(|door| &door.rewrites_begun) > 0).await;
     for number in [62, 63, 65, 66] {
         town.publish(number).await;
     }
     town.edit(20, "[20]").await;
     let last = town.log.range().unwrap().last;
-    until("the archive goes on", || town.archive.through().unwrap() >= last).await;
+    eventually_async("the archive goes on", async || town.archive.through().unwrap() >= last).await;
     assert!(town.members.iter().all(|member| member.node.engine.erasures().count == 1), "the erasure waits");
     town.members.iter().for_each(|member| member.door.set(Answers::Always));
-    until("the erasure ends", || town.members.iter().all(|member| member.node.engine.erasures().count == 0)).await;
+    eventually_async("the erasure ends", async || {
+        town.members.iter().all(|member| member.node.engine.erasures().count == 0)
+    })
+    .await;
     town.settle().await;
     town.check().await;
     town.check_archive().await;
@@ -216,18 +220,21 @@ pub async fn edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept(s
     town.done(async |engine| engine.erase(id(&author(19))).await).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
     town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
-    until("the rewrite has begun", || town.doors(|door| &door.rewrites_begun) > 0).await;
+    eventually_async("the rewrite has begun", async || town.doors(|door| &door.rewrites_begun) > 0).await;
     town.members.iter().for_each(|member| member.door.set(Answers::LateBoth));
     let before = town.doors(|door| &door.halves);
     for number in [20, 26, 29] {
         town.edit(number, &format!("[{number}]")).await;
     }
     town.delete(23).await;
-    until("a part of a batch is written", || town.doors(|door| &door.halves) > before).await;
+    eventually_async("a part of a batch is written", async || town.doors(|door| &door.halves) > before).await;
     town.members.iter().for_each(|member| member.door.set(Answers::LateBatches));
-    until("all of the archive is rewritten", || town.doors(|door| &door.rewrites) > 0).await;
+    eventually_async("all of the archive is rewritten", async || town.doors(|door| &door.rewrites) > 0).await;
     town.members.iter().for_each(|member| member.door.set(Answers::Always));
-    until("the erasure ends", || town.members.iter().all(|member| member.node.engine.erasures().count == 0)).await;
+    eventually_async("the erasure ends", async || {
+        town.members.iter().all(|member| member.node.engine.erasures().count == 0)
+    })
+    .await;
     // Pages show none of these replies: nobody follows whom they answer.
     town.check_archive().await;
     town.shutdown();

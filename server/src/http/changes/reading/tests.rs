@@ -19,11 +19,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 
 use super::*;
 
-#[path = "../../../../../tests/it/observed_archive.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests of the engine use the rest")]
-mod observed_archive;
-
-use observed_archive::{ObservedArchive, Read};
+use testkit::observed_archive::{ObservedArchive, Read};
 
 /// The time for which a test waits for something that should be soon.
 const LONG: Duration = Duration::from_secs(60);

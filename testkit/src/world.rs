@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
+use tidewire::error::Error;
 use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::page::Range;
@@ -14,6 +15,7 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
 
+use crate::eventually_async;
 use crate::oracle::Expected;
 
 pub fn id(text: &str) -> SourceId {
@@ -103,4 +105,13 @@ pub async fn all_asleep(engine: &Engine) {
         assert!(began.elapsed() < Duration::from_secs(60), "readers fall asleep after the active window");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Asks again while the engine refuses for a temporary reason.
+pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let ask = async || match ask().await {
+        Err(refused) if refused.is_temporary() => Err(refused),
+        answer => Ok(answer),
+    };
+    eventually_async("the engine refuses no more", ask).await
 }

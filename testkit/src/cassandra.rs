@@ -1,5 +1,4 @@
 //! Cassandra nodes for tests and benchmarks, on ports and in a directory of their own. They end with the process that started them.
-#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -8,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::test_servers::{ATTEMPTS, Ports, is_installed, script};
+use crate::test_servers::{ATTEMPTS, Ports, is_installed, script};
 
 const SCRIPT: &str = "cassandra.sh";
 

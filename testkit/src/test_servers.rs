@@ -1,5 +1,4 @@
 //! What servers for tests share: scripts that run them, and ports that no other test has.
-#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -15,11 +14,9 @@ const ROW: u16 = 64;
 /// Ports of rows, below those that the kernel gives to connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Returns the path of a script of the repository, for tests of any of its crates.
+/// Returns the path of a script of the repository.
 pub fn script(name: &str) -> PathBuf {
-    let of_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = of_crate.ancestors().find(|directory| directory.join("scripts/test_servers.sh").exists());
-    root.unwrap_or(of_crate).join("scripts").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name)
 }
 
 /// The variable that decides about tests that need other programs: `skip` skips them although the programs are installed, `require` fails

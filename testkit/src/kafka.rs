@@ -1,11 +1,10 @@
 //! Kafka brokers for tests and benchmarks, on ports and in a directory of their own. They end with the process that started them.
-#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub, reason = "for tests")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::test_servers::{self, ATTEMPTS, Ports};
+use crate::test_servers::{self, ATTEMPTS, Ports};
 
 /// Running brokers.
 pub struct Brokers {

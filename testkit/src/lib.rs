@@ -1,0 +1,14 @@
+//! What the tests of the engine, the server and the load tool share.
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs, reason = "tests")]
+
+pub mod cassandra;
+mod eventually;
+pub mod fixture_files;
+pub mod histories;
+pub mod kafka;
+pub mod observed_archive;
+pub mod oracle;
+pub mod test_servers;
+pub mod world;
+
+pub use eventually::{DEADLINE, eventually, eventually_async, reached};
