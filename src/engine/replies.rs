@@ -7,12 +7,11 @@ use crate::state::reader::PageRequest;
 use crate::state::viewer::Viewer;
 
 impl Engine {
-    /// Returns a page of the replies to a post, newest first. For a reader these are the ones that the mutes and blocks of the reader, and
-    /// the blocks of their authors, let through; the rules of the reader's home feed do not apply. Without a reader they are those that
-    /// everybody sees.
+    /// Returns a page of the replies to a post, newest first. With a reader, the page leaves out replies by authors whom the reader mutes or
+    /// blocks, or who block the reader; the rules of the reader's home feed do not apply. Without a reader, it has what everybody sees.
     ///
     /// # Errors
-    /// Fails if there is no such post or the reader may not see it, or if it needs the archive, and the queue for the archive is full.
+    /// Fails if there is no such post, if the reader may not see it, or if the page needs the archive and the archive's queue is full.
     pub async fn replies(
         &self,
         post: PostId,

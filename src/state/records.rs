@@ -44,7 +44,7 @@ use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 
-/// Maximum number of sources that one post can belong to: its author, its tags, its topic and the replies of another post.
+/// Maximum number of sources that one post can belong to: its author, its tags, its topic and the replies to another post.
 const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1 + 1;
 
 /// A source. Records are in the order of slots: other records name a source by its index in that order.

@@ -37,7 +37,7 @@ pub struct Viewer {
     pub rules: Rules,
     /// The mutes, blocks and lists of the reader.
     pub preferences: Arc<Preferences>,
-    /// The source whose page this is, if it is the page of one. That the reader mutes or blocks it is about other feeds.
+    /// The source, if this is a page of one source. The page ignores a mute or a block of that source, which concern other feeds.
     pub page_of: Option<SourceSlot>,
     /// [`Source::shown_by`] of the reader, read before anything else.
     pub shown_by: u32,
@@ -245,8 +245,8 @@ impl Viewer {
         (!shows).then_some(Blocker::Reply(answered))
     }
 
-    /// Returns true if the reader follows the replies to which a post belongs, and there is no block between the reader and the author whom
-    /// it answers.
+    /// Returns true if `post` is a reply, the reader follows the replies to its parent post, and neither the reader nor the author of the parent
+    /// post, `answered`, blocks the other.
     fn brings_replies(&self, world: &World, post: &Post, answered: Option<SourceSlot>) -> bool {
         let has_block = |author| self.preferences.blocks.contains(author) || self.blocked_by(world, author).is_some();
         let brings = |replies: &Membership| self.feed.brings(replies.slot, post.position).is_some();

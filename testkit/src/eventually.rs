@@ -45,7 +45,7 @@ impl<T, E: Display> Answer for Result<T, E> {
     }
 }
 
-/// Returns an error unless something has come to be what is expected.
+/// Compares a value with the one that a test waits for. The error names both.
 pub fn reached<T: Debug + PartialEq>(now: &T, expected: &T) -> Result<(), String> {
     if now == expected { Ok(()) } else { Err(format!("it is {now:?}, not {expected:?}")) }
 }
@@ -53,7 +53,7 @@ pub fn reached<T: Debug + PartialEq>(now: &T, expected: &T) -> Result<(), String
 /// Asks until the answer is true or a value, and returns that value.
 ///
 /// # Panics
-/// If it does not come in time. The message has `what` should have been so, and why it was not.
+/// Panics after [`DEADLINE`]. The message has `what` the test waited for, and the last reason why it had not come.
 pub fn eventually<A: Answer>(what: &str, mut ask: impl FnMut() -> A) -> A::Value {
     let mut wait = Wait::new(what);
     loop {
@@ -65,10 +65,10 @@ pub fn eventually<A: Answer>(what: &str, mut ask: impl FnMut() -> A) -> A::Value
     }
 }
 
-/// The same for a question that is asynchronous, or about tasks that need this thread meanwhile.
+/// Same as [`eventually`], for an asynchronous question, or if tasks of this thread have to run meanwhile.
 ///
 /// # Panics
-/// If it does not come in time. The message has `what` should have been so, and why it was not.
+/// Panics after [`DEADLINE`]. The message has `what` the test waited for, and the last reason why it had not come.
 pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() -> A) -> A::Value {
     let mut wait = Wait::new(what);
     loop {

@@ -15,7 +15,7 @@ fn publish(server: &Server, post: &Value) {
     assert_eq!(answer.status, 201, "{}", answer.text);
 }
 
-/// Publishes a post of bob, and replies to it by others, of which each has its number as body.
+/// Publishes post 100 by bob, then a reply by each of these authors with this id. The body of a reply is its id.
 fn prepare(server: &Server, replies: &[(&str, u64)]) {
     publish(server, &json!({"author": "bob", "id": "100", "body": 0}));
     for (author, id) in replies {
