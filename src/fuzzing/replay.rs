@@ -49,7 +49,6 @@ fn changed(bytes: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
 /// # Panics
 /// If any of the targets panics; the message lists the inputs.
 pub(crate) fn replay(targets: Targets<'_>) {
-    let changes = std::env::var("TIDEWIRE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(CHANGES);
     let mut failed = Vec::new();
     for (name, target) in targets {
         let corpus = corpus(name);
@@ -59,7 +58,7 @@ pub(crate) fn replay(targets: Targets<'_>) {
             if catch_unwind(|| target(bytes)).is_err() {
                 failed.push(path.display().to_string());
             }
-            for _ in 0..changes {
+            for _ in 0..testkit::cases(CHANGES) {
                 let other = &corpus[random.usize(..corpus.len())].1;
                 let changed = changed(bytes, other, &mut random);
                 if catch_unwind(|| target(&changed)).is_err() {

@@ -34,11 +34,6 @@ use crate::world::{above, config, id};
 
 pub const START: i64 = 1_700_000_000_000_000;
 
-/// How often a loop over seeds goes round: `normal` times, or as `TIDEWIRE_SEEDS` says.
-pub fn seeds(normal: u64) -> std::ops::Range<u64> {
-    0..std::env::var("TIDEWIRE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(normal)
-}
-
 /// Everything that must be the same after recovery, as text: by external ids, without the routes of posts.
 pub fn state(world: &World) -> String {
     let (mut lines, mut posts) = (Vec::new(), BTreeMap::new());

@@ -1,6 +1,7 @@
 //! What the tests of the engine, the server and the load tool share.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs, reason = "tests")]
 
+mod cases;
 pub mod cassandra;
 mod eventually;
 pub mod fixture_files;
@@ -11,4 +12,5 @@ pub mod oracle;
 pub mod test_servers;
 pub mod world;
 
+pub use cases::{cases, seed, stride};
 pub use eventually::{DEADLINE, eventually, eventually_async, reached};

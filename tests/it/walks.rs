@@ -25,7 +25,8 @@ use tidewire::storage::journal::writer::SegmentJournal;
 use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::snapshot::{Section, SnapshotHeader, SnapshotWriter};
 
-use testkit::histories::{History, START, journal, reposts, seeds};
+use testkit::cases;
+use testkit::histories::{History, START, journal, reposts};
 use testkit::world::above;
 
 /// What a crash leaves.
@@ -282,7 +283,7 @@ fn difference(expected: &str, found: &str) -> String {
 #[test]
 fn whatever_is_shelved_while_a_snapshot_is_walked_is_there_after_a_crash_at_any_moment() {
     let (mut shelved, mut crashes) = (0, 0);
-    for seed in seeds(120) {
+    for seed in 0..cases(30) {
         let mut life = Life::new(seed);
         for _ in 0..3 {
             (0..30).for_each(|_| life.step());
@@ -296,7 +297,7 @@ fn whatever_is_shelved_while_a_snapshot_is_walked_is_there_after_a_crash_at_any_
         crashes += life.crashes.len();
     }
     assert!(
-        shelved > 100 && crashes > 1_000,
+        shelved > 25 && crashes > 250,
         "{shelved} posts left memory during walks, and there were {crashes} crashes"
     );
 }

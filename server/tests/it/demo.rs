@@ -61,6 +61,7 @@ impl Drop for Demo {
 }
 
 #[test]
+#[ignore = "takes 10 s of the demo"]
 fn in_the_demo_every_figure_moves_that_one_looks_at() {
     let demo = Demo::start(&[], None);
     let (first, mut last) = (demo.stats(), Value::Null);
@@ -94,6 +95,7 @@ fn in_the_demo_every_figure_moves_that_one_looks_at() {
 }
 
 #[test]
+#[ignore = "takes 5 s of the demo"]
 fn the_demo_goes_on_where_there_are_keys_and_when_these_change() {
     let (key, other) = (mint::server_key().unwrap(), mint::server_key().unwrap());
     let directory = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::ResponseError;
 use serde_json::json;
-use testkit::{eventually, eventually_async};
+use testkit::{eventually, eventually_async, stride};
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::post::Body;
@@ -174,7 +174,7 @@ async fn a_process_that_dies_at_any_write_to_the_disk_leaves_what_it_acknowledge
         let whole = FaultyFiles::new(MemoryFiles::default(), Plan::default());
         assert_eq!(run(whole.clone(), durability).await.acknowledged, states.len() - 1);
         assert!(whole.operations() > 100, "{}", whole.operations());
-        for at in 1..=whole.operations() {
+        for at in (1..=whole.operations()).step_by(stride(7)) {
             let files = MemoryFiles::default();
             let plan = Plan { die_at: Some(at), ..Plan::default() };
             let outcome = run(FaultyFiles::new(files.clone(), plan), durability).await;
@@ -257,10 +257,10 @@ async fn the_log_says_when_writes_are_refused_and_when_there_is_space_again() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_themselves() {
-    for room in (0..450).step_by(9) {
+    for room in (0..450).step_by(stride(45)) {
         full_disk(room, Durability::Always).await;
     }
-    for room in (0..450).step_by(75) {
+    for room in (0..450).step_by(stride(150)) {
         full_disk(room, Durability::Never).await;
     }
 }
@@ -394,7 +394,7 @@ async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
 
 #[test]
 fn a_journal_that_ran_full_while_it_started_a_segment_holds_nothing_that_was_refused() {
-    for room in 0..80 {
+    for room in (0..80).step_by(stride(7)) {
         let (mut history, files) = (History::new(room), MemoryFiles::default());
         let options = journal(Durability::Always, 600);
         let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;

@@ -11,7 +11,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
-use testkit::eventually_async;
+use testkit::{eventually_async, seed};
 use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::{OutboxQuery, Part};
@@ -410,13 +410,7 @@ async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
 
 /// Random writes, edits and deletions of posts of any age, while nodes leave, restart and are cut off from the store.
 async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says(store: Store) {
-    let seed = std::env::var("TIDEWIRE_CLUSTER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    #[expect(clippy::print_stdout, reason = "a failure is repeated with it")]
-    {
-        println!("TIDEWIRE_CLUSTER_SEED={seed}");
-    }
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = fastrand::Rng::with_seed(seed());
     let mut town = Town::new(store).await;
     for _ in 0..6 {
         let victim = random.usize(..town.members.len());

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use testkit::eventually_async;
+use proptest::test_runner::RngSeed;
+use testkit::{cases, eventually_async, seed};
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
@@ -378,13 +379,8 @@ fn of(feed: Feed, name: &str) -> Of<'_> {
     }
 }
 
-/// Cases of the normal run; `TIDEWIRE_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("TIDEWIRE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(64) as u32, rng_seed: RngSeed::Fixed(seed()), failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn feeds_are_what_a_naive_computation_says(

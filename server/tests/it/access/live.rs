@@ -236,6 +236,7 @@ async fn the_reason_of_a_close_is_the_code_of_the_refusal_of_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes the 10 s that a stranger has"]
 async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
     let server = Server::guarded(
         EngineConfig { live_max: 1, live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() },

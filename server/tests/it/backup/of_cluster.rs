@@ -320,6 +320,7 @@ fn only_the_node_that_takes_writes_copies_and_one_that_was_replaced_in_the_middl
 }
 
 #[test]
+#[ignore = "listens for other nodes for 15 s"]
 fn a_node_starts_from_the_store_when_the_log_has_lost_its_beginning_and_no_other_node_lives() {
     run(async {
         let (place, log) = (Place::new(), founded(5));

@@ -37,6 +37,7 @@ fn stalled(server: &Server, path: &str) -> TcpStream {
 }
 
 #[test]
+#[ignore = "takes 10 s until a consumer counts as slow"]
 fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
     let soon = Duration::from_secs(2);
     for (by, pace, pause_ms) in [
@@ -65,6 +66,7 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
 }
 
 #[test]
+#[ignore = "takes 6 s until a consumer counts as slow"]
 fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not_concerned() {
     const POSTS: usize = 400;
     let directory = tempfile::tempdir().unwrap();

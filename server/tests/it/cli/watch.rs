@@ -142,15 +142,15 @@ fn a_stream_that_is_none_or_does_not_begin_is_given_up() {
     const STALE: &str = "data: {\"type\":\"stale\"}\n\n";
     let busy = "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\nContent-Length: 37\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}";
     let endless = format!("{STREAM}{HELLO}{}", "data: 12345678\n".repeat(700_000));
-    for (answers, code, said) in [
-        (vec!["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>".to_owned()], 1, "no stream of events"),
-        (vec![STREAM.to_owned()], 3, "no event has come"),
-        (vec![busy.to_owned()], 3, "overloaded"),
-        (vec![busy.to_owned(), format!("{STREAM}{HELLO}{STALE}")], 0, "watching"),
-        (vec![endless], 1, "larger than 4 MiB"),
+    for (answers, timeout, code, said) in [
+        (vec!["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>".to_owned()], "5s", 1, "no stream of events"),
+        (vec![STREAM.to_owned()], "200ms", 3, "no event has come"),
+        (vec![busy.to_owned()], "200ms", 3, "overloaded"),
+        (vec![busy.to_owned(), format!("{STREAM}{HELLO}{STALE}")], "5s", 0, "watching"),
+        (vec![endless], "5s", 1, "larger than 4 MiB"),
     ] {
         let mut command = program(&scripted(answers));
-        let ran = ran(command.args(["watch", "ann", "--count", "1", "--timeout", "5s"]));
+        let ran = ran(command.args(["watch", "ann", "--count", "1", "--timeout", timeout]));
         assert!(ran.code == code && ran.err.contains(said), "{code}, {said}: {}", ran.err);
     }
 }

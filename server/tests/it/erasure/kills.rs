@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use testkit::eventually_async;
+use testkit::{cases, eventually_async, stride};
 
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
@@ -14,7 +14,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
 use crate::erasure::{MARKER, Town, ZOE, run, small};
-use testkit::histories::{open_before, seeds, storage};
+use testkit::histories::{open_before, storage};
 
 /// A disk with an archive beside it.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
             let total = operations_of_an_erasure(&disk).await;
             assert!(total > 20, "{total}");
             let mut cut_short = 0;
-            for at in (1..=total).step_by(if total > 60 { 3 } else { 1 }) {
+            for at in (1..=total).step_by(stride(7)) {
                 for power in [None, Some(at)] {
                     let left = disk.survived(None);
                     let what = format!("{at} of {total}, archive {has_archive}, power {power:?}");
@@ -114,7 +114,7 @@ fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
                     }
                 }
             }
-            assert!(cut_short > 10, "{cut_short}");
+            assert!(cut_short > 2, "{cut_short}");
         }
     });
 }
@@ -152,7 +152,7 @@ async fn die_at(disk: &Disk, at: u64) -> bool {
 #[test]
 fn an_erasure_goes_on_after_the_process_was_killed_at_any_moment() {
     run(async {
-        for seed in seeds(12) {
+        for seed in 0..cases(6) {
             let (disk, mut town) = settled(seed % 4 != 0).await;
             // A snapshot that begins before it and sees some of it.
             let engine = town.engine.clone();

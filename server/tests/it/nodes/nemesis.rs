@@ -9,7 +9,7 @@ use super::faults::{FAULTS, Fault, Place, Round, rounds};
 use super::oracle::{Sample, first_edges};
 use super::watchers::Watchers;
 use super::writers::{Counts, READERS, WRITERS, Writer};
-use testkit::eventually;
+use testkit::{eventually, seed};
 
 /// Number of writes that must be acknowledged before the faults of a round, and after they were healed: faults among none prove nothing.
 const WRITES_MIN: u64 = 30;
@@ -132,9 +132,9 @@ fn started() -> Option<Nodes> {
 fn whatever_fails_nothing_acknowledged_is_lost_or_done_twice_and_nobody_misses_anything() {
     let Some(mut cluster) = started() else { return };
     let variable = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let seed = variable("TIDEWIRE_CLUSTER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = seed();
     let faults = variable("TIDEWIRE_CLUSTER_FAULTS").unwrap_or(FAULTS.len() as u64);
-    println!("TIDEWIRE_CLUSTER_SEED={seed} TIDEWIRE_CLUSTER_FAULTS={faults}");
+    println!("TIDEWIRE_SEED={seed} TIDEWIRE_CLUSTER_FAULTS={faults}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut clients = Clients::start(&cluster, seed);
     let (began, mut inflicted) = (Instant::now(), 0);
