@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::cli::ran;
-use crate::kill::Program;
+use crate::program::Program;
 
 /// Starts a server that ends by itself. Returns its exit code and what it said.
 fn start(data: &Path, flags: &[&str]) -> (Option<i32>, String) {

@@ -14,8 +14,9 @@ use testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::access::tokens::bearer;
-use crate::kill::{Program, free_port};
+use crate::program::Program;
 use crate::tls;
+use testkit::test_servers::Ports;
 
 const FILES: [&str; 3] = ["access.toml", "metrics.key", "tidewire.toml"];
 
@@ -56,8 +57,8 @@ fn status(program: &Program, path: &str, key: &str) -> u16 {
 fn a_first_configuration_serves_who_has_its_key_and_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let made = directory.path().join("etc/tide \"wire\"");
-    let port = free_port();
-    let output = init(&made, port);
+    let ports = Ports::reserve(1);
+    let output = init(&made, ports.first);
     assert!(output.status.success(), "{}", said(&output));
     let key = String::from_utf8(output.stdout.clone()).unwrap().trim().to_owned();
     assert_eq!(said(&output).matches(&key).count(), 1, "the key is shown once");
@@ -71,7 +72,7 @@ fn a_first_configuration_serves_who_has_its_key_and_nobody_else() {
     let down = health(&settings, &[]);
     assert_eq!(down.status.code(), Some(1), "{}", said(&down));
 
-    let program = Program::with_settings(&settings, port);
+    let program = Program::with_settings(&settings);
     let metrics_key = fs::read_to_string(made.join("metrics.key")).unwrap();
     let cases = [
         ("/v1/stats", key.as_str(), 200),
@@ -116,7 +117,8 @@ fn a_server_with_a_certificate_of_another_name_is_healthy() {
     let directory = tempfile::tempdir().unwrap();
     tls::issue(directory.path());
     let at = |name: &str| directory.path().join(name).display().to_string();
-    let port = free_port();
+    let ports = Ports::reserve(1);
+    let port = ports.first;
     assert!(init(directory.path(), port).status.success());
     let settings = directory.path().join("tidewire.toml");
     let text = fs::read_to_string(&settings).unwrap().replace("# tls-", "tls-");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::kill::Program;
+use crate::program::Program;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,156 +1,15 @@
 //! A1 and A14: the real program, killed under load, and started twice on one directory.
 #![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-use testkit::eventually;
+use std::thread;
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::cases;
 
-pub struct Program {
-    child: Child,
-    /// What it has said on standard error so far.
-    log: Arc<Mutex<String>>,
-    /// Ends when it has said all.
-    reading: Option<JoinHandle<()>>,
-    pub address: SocketAddr,
-    /// Of a server without TLS.
-    pub url: String,
-    pub agent: ureq::Agent,
-}
-
-fn serve(directory: &Path, port: u16, flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
-    command.arg("serve").arg("--data-dir").arg(directory).arg("--listen").arg(format!("127.0.0.1:{port}"));
-    command.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
-}
-
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-impl Program {
-    /// Starts it, and waits until it has its state.
-    pub fn start(directory: &Path, flags: &[&str]) -> Self {
-        Self::spawn(directory, flags).ready()
-    }
-
-    /// The same, with so many files that it may have open.
-    pub fn with_files(directory: &Path, files: usize, flags: &[&str]) -> Self {
-        let port = free_port();
-        let program = serve(directory, port, flags);
-        let mut limited = Command::new("sh");
-        limited.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\""));
-        limited.arg(program.get_program()).args(program.get_args());
-        limited.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        Self::run(limited, port).ready()
-    }
-
-    fn ready(mut self) -> Self {
-        let began = Instant::now();
-        while self.get("/readyz").is_none_or(|(status, _)| status != 200) {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                let log = self.whole_log();
-                panic!("the server ended by {status} in place of starting: {log}");
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "the server starts");
-            thread::sleep(Duration::from_millis(5));
-        }
-        self
-    }
-
-    /// Starts it with nothing but a settings file, which names this port of loopback.
-    pub fn with_settings(file: &Path, port: u16) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
-        command.args(["serve", "--config"]).arg(file);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        Self::run(command, port).ready()
-    }
-
-    /// Starts it, and waits for nothing.
-    pub fn spawn(directory: &Path, flags: &[&str]) -> Self {
-        let port = free_port();
-        Self::run(serve(directory, port, flags), port)
-    }
-
-    /// The same, with a variable of its environment.
-    pub fn spawn_with(directory: &Path, (name, value): (&str, &Path)) -> Self {
-        let port = free_port();
-        let mut command = serve(directory, port, &[]);
-        command.env(name, value);
-        Self::run(command, port)
-    }
-
-    fn run(mut command: Command, port: u16) -> Self {
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let log = Arc::<Mutex<String>>::default();
-        let into = Arc::clone(&log);
-        let reading = thread::spawn(move || {
-            for line in stderr.split(b'\n').map_while(Result::ok) {
-                let mut log = into.lock().unwrap();
-                log.push_str(&String::from_utf8_lossy(&line));
-                log.push('\n');
-            }
-        });
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        Self { child, log, reading: Some(reading), address, url: format!("http://{address}"), agent }
-    }
-
-    pub fn get(&self, path: &str) -> Option<(u16, Value)> {
-        let mut answer = self.agent.get(format!("{}{path}", self.url)).call().ok()?;
-        let text = answer.body_mut().read_to_string().ok()?;
-        Some((answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null)))
-    }
-
-    /// Sends a signal, by the name that `kill` has for it.
-    pub fn signal(&self, name: &str) {
-        let arguments = [format!("-{name}"), self.child.id().to_string()];
-        assert!(Command::new("kill").args(arguments).status().unwrap().success());
-    }
-
-    /// Returns how often it has said this so far.
-    pub fn said(&self, text: &str) -> usize {
-        self.log.lock().unwrap().matches(text).count()
-    }
-
-    fn whole_log(&mut self) -> String {
-        self.reading.take().unwrap().join().unwrap();
-        std::mem::take(&mut *self.log.lock().unwrap())
-    }
-
-    /// Waits until it has ended by itself, and returns how, and what it had said.
-    pub fn ended(mut self) -> (ExitStatus, String) {
-        let status = eventually("the server ends", || self.child.try_wait().unwrap());
-        (status, self.whole_log())
-    }
-
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It has ended already, unless a test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Kills of the normal run; `TIDEWIRE_KILLS` asks for more.
-fn kills() -> u64 {
-    std::env::var("TIDEWIRE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
-}
+use crate::program::{Program, serve};
 
 const CLIENTS: u64 = 4;
 
@@ -165,7 +24,7 @@ fn what_was_acknowledged_survives_kills_under_load() {
     let next: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     let mut acknowledged = vec![0; CLIENTS as usize];
     let mut counted = 0;
-    while counted < kills() {
+    while counted < cases(2) {
         let program = Program::start(directory.path(), &flags);
         check(&program, &acknowledged, &next);
         let before: u64 = acknowledged.iter().sum();
@@ -227,12 +86,12 @@ pub fn check(program: &Program, acknowledged: &[u64], next: &[AtomicU64]) {
 fn a_second_process_on_the_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
-    let mut second = serve(directory.path(), free_port(), &[]).spawn().unwrap();
+    let mut second = serve(directory.path(), &[]).spawn().unwrap();
     let status = second.wait().unwrap();
     let mut said = String::new();
     second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(1), "{said}");
-    for expected in ["in use", &program.child.id().to_string(), "--data-dir", directory.path().to_str().unwrap()] {
+    for expected in ["in use", &program.process().to_string(), "--data-dir", directory.path().to_str().unwrap()] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     program.kill();
@@ -245,7 +104,7 @@ fn an_unusable_directory_is_named_at_every_start() {
     std::fs::write(&file, "x").unwrap();
     // Recovery fails while the server is still starting, sooner or later than that learns of it.
     for nth in 0..20 {
-        let output = serve(&file, free_port(), &[]).output().unwrap();
+        let output = serve(&file, &[]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "start {nth}: {said}");
         assert!(said.contains("cannot use the data directory") && said.contains(file.to_str().unwrap()), "{said}");

@@ -41,6 +41,7 @@ mod ops;
 mod overload;
 mod oversized;
 mod personal;
+mod program;
 mod random_history;
 mod recovery;
 mod replies;

@@ -11,7 +11,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
 
-use crate::kill::Program;
+use crate::program::Program;
 use crate::server::Server;
 use testkit::world::{NEWEST, config, draft, edge, id, ids};
 

@@ -14,8 +14,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
-use crate::kill::{self, Program};
+use crate::kill;
 use crate::live::client::{Client, Next};
+use crate::program::Program;
 use testkit::eventually;
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];

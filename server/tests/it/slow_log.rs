@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kill::Program;
+use crate::program::Program;
 
 /// All requests are slow then.
 const ALL: [&str; 2] = ["--slow-log", "0s"];

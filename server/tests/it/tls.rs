@@ -19,7 +19,7 @@ use tidewire_server::http::state::HttpState;
 use tidewire_server::http::tls::{Certificate, CertificateError};
 
 use crate::cli;
-use crate::kill::Program;
+use crate::program::Program;
 use crate::server::Server;
 
 /// Writes a new certificate for "localhost" and its key, and returns it.

@@ -12,7 +12,7 @@ use tidewire_server::http::engine_cell::EngineCell;
 use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, SECRET, SERVER_KEY, access, bearer};
-use crate::kill::Program;
+use crate::program::Program;
 use crate::server::{Answer, Server};
 
 fn feed(server: &Server, user: &str, credential: &str) -> Answer {

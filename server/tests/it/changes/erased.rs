@@ -16,7 +16,7 @@ use tidewire::recovery::RecoveryProgress;
 use super::consumer::Consumer;
 use super::published;
 use crate::erasure::holding;
-use crate::kill::Program;
+use crate::program::Program;
 use crate::server::Server;
 
 const ZOE: &str = "zoe-4f1c9a77";

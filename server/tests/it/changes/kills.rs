@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
-use testkit::eventually;
+use testkit::{cases, eventually};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::consumer::Consumer;
-use crate::kill::Program;
+use crate::program::Program;
 
 const CLIENTS: usize = 4;
 
@@ -139,11 +139,6 @@ impl Killed<'_> {
     }
 }
 
-/// Kills of the normal run; `TIDEWIRE_KILLS` asks for more.
-fn kills() -> u64 {
-    std::env::var("TIDEWIRE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
-}
-
 /// Erases a user, and waits until this has removed the journal from before it.
 fn erase(program: &Program) {
     let post = json!({"author": "zoe", "body": 0}).to_string();
@@ -179,7 +174,7 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
     let mut acknowledged = [0; CLIENTS];
     thread::scope(|scope| {
         let consumer = scope.spawn(consume);
-        for round in 0..kills() {
+        for round in 0..cases(3) {
             is_away.store(prunes && round % 2 == 1, Ordering::Relaxed);
             let program = start();
             thread::scope(|scope| {

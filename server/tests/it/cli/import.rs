@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{program, ran};
 use crate::access::tokens::{SERVER_KEY, access, token};
-use crate::kill::Program;
+use crate::program::Program;
 use crate::server::Server;
 use testkit::eventually;
 use tidewire::config::EngineConfig;

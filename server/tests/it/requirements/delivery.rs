@@ -18,8 +18,8 @@ use tidewire::limits::SLICE_RECIPIENTS_MAX;
 use tidewire::storage::journal::MemoryJournal;
 
 use super::{all, feed, figure, follow_all, numbers, timed, walk};
-use crate::kill::Program;
 use crate::personal::{bodies, follow, posts, publish};
+use crate::program::Program;
 use crate::server::Server;
 use testkit::world::{NEWEST, above, all_asleep, config, edge, id, some};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::kill::Program;
+use crate::program::Program;
 use testkit::cassandra::Nodes;
 use testkit::eventually;
 use testkit::test_servers::can_run;

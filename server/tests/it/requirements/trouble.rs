@@ -13,9 +13,9 @@ use tidewire::recovery::RecoveryProgress;
 use tidewire_server::http::admission::AdmissionLimits;
 
 use super::{all, feed, figure, follow_all, numbers, walk};
-use crate::kill::Program;
 use crate::overload::{begun_publish, is_refused, status as answered, stuck, wait_for};
 use crate::personal::{bodies, follow, posts, publish};
+use crate::program::Program;
 use crate::server::Server;
 use testkit::world::{above, config, some};
 
