@@ -70,7 +70,7 @@ pub struct Page<E> {
     pub items: Vec<(Position, E)>,
     /// Where to continue with older entries; none if there is nothing older.
     pub next: Option<Position>,
-    /// The newest known entry of the feed; or the newest entry on the page, if newer ones did not fit.
+    /// The newest known entry of the feed; or the newest entry on the page, if newer ones did not fit or arrived while it was built.
     pub newest: Option<Position>,
     /// True if newer entries did not fit: the next page has them.
     pub is_cut: bool,
@@ -161,6 +161,8 @@ struct Scan<E> {
     before: Vec<usize>,
     /// Total number of these skipped candidates.
     passed_over: usize,
+    /// The highest position of an entry, also of skipped ones.
+    shown_up_to: Position,
     /// True if any candidate has its entry at another position.
     found_elsewhere: bool,
     /// True if the budget was spent before the scan was complete.
@@ -192,7 +194,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 page.next = self.fill_older(Span { below, ..Span::ALL }, limit, view, &mut page);
                 let known = page.items.first().map(|item| item.0);
                 let known = known.max(Some(below).filter(|below| *below < Position::MAX));
-                page.newest = self.head(known, view, &mut page);
+                page.newest = self.head(Span::ALL, known, view, &mut page);
             }
             Range::After(above) => self.fill_newer(Resume::at(above), limit, view, &mut page),
             Range::Resume(resume) => self.fill_newer(resume, limit, view, &mut page),
@@ -256,7 +258,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.is_cut = is_full || scan.is_cut;
         page.may_fall = scan.found_elsewhere;
         let known = page.items.first().map_or(above, |item| item.0);
-        let newest = || if scan.is_cut { Some(above) } else { self.head(Some(known), view, page) };
+        // A post that arrived after the scan is above these. A token with its position would say that the client has it.
+        let received = Span { below: scan.shown_up_to.max(above).next_up(), ..Span::ALL };
+        let newest = || if scan.is_cut { Some(above) } else { self.head(received, Some(known), view, page) };
         page.newest = stopped_at.or_else(newest);
         let oldest = page.items.last().map_or(above, |item| item.0);
         let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::End, view, page);
@@ -264,10 +268,16 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.next = anything_older.then_some(oldest);
     }
 
-    /// Returns the newest entry of the feed. If the budget ends before it is found, returns `known`; all newer entries
+    /// Returns the newest entry within `span`. If the budget ends before it is found, returns `known`; all newer entries
     /// are above it.
-    fn head<V: View>(&self, known: Option<Position>, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
-        let scan = self.scan(Span::ALL, Direction::Older, 1, Late::End, view, page);
+    fn head<V: View>(
+        &self,
+        span: Span,
+        known: Option<Position>,
+        view: &mut V,
+        page: &mut Page<V::Entry>,
+    ) -> Option<Position> {
+        let scan = self.scan(span, Direction::Older, 1, Late::End, view, page);
         // If no candidate was visible as far as the scan went, every newer entry is above the position where the scan stopped.
         let unreached = || known.filter(|_| scan.reach() == Reach::Nothing);
         scan.found.first().map(|item| item.0).or(scan.stopped_at).or_else(unreached)
@@ -284,7 +294,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
         let (found, before) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
-        let mut scan = Scan { found, before, passed_over: 0, found_elsewhere: false, is_cut: false, stopped_at: None };
+        let (shown_up_to, stopped_at) = (Position::MIN, None);
+        let mut scan =
+            Scan { found, before, passed_over: 0, shown_up_to, found_elsewhere: false, is_cut: false, stopped_at };
         let mut reached = None;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for (nth, zone) in self.zones(span, direction).enumerate() {
@@ -307,11 +319,15 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 prepared = prepared.saturating_sub(1);
                 self.budget.candidate();
                 match view.look(position) {
-                    Visibility::Shown(entry) if share.take(V::source(&entry)) => {
-                        scan.before.push(scan.passed_over);
-                        scan.found.push((position, entry));
+                    Visibility::Shown(entry) => {
+                        scan.shown_up_to = scan.shown_up_to.max(position);
+                        if share.take(V::source(&entry)) {
+                            scan.before.push(scan.passed_over);
+                            scan.found.push((position, entry));
+                        } else {
+                            scan.passed_over += 1;
+                        }
                     }
-                    Visibility::Shown(_) => scan.passed_over += 1,
                     Visibility::Hidden => {}
                     Visibility::Elsewhere => scan.found_elsewhere = true,
                     Visibility::Gone => page.gone.push(position),

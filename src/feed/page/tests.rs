@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
+    fn page(&self, range: Range, limit: usize, view: &mut impl View<Entry = ()>) -> Page<()> {
         let warm = [WarmPart { source: SourceSlot(2), part: Part::Pulled, until: self.pulled_until }];
         let inbox = Some(&self.inbox);
         let (sources, outboxes) = (SOURCES.into_iter(), &self.archived_counts);
@@ -113,6 +113,43 @@ fn a_page_goes_on_below_the_floor_without_a_gap() {
     let page = world.page(Range::After(at(3, 3)), 4, &mut none);
     assert_eq!((times(&page), page.next, page.newest), (vec![7, 6, 5, 4], Some(at(4, 4)), Some(at(7, 7))));
     assert!(page.is_cut, "what is newer comes next");
+}
+
+/// A view in which a post arrives after its place was examined for the first time.
+struct Arriving(Option<Position>);
+
+impl View for Arriving {
+    type Entry = ();
+
+    fn look(&mut self, position: Position) -> Visibility<()> {
+        if self.0.take_if(|arriving| *arriving == position).is_some() {
+            Visibility::Hidden
+        } else {
+            Visibility::Shown(())
+        }
+    }
+
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
+        Some(position.published_at)
+    }
+
+    fn owner(&self) -> Option<SourceSlot> {
+        None
+    }
+
+    fn source((): &()) -> SourceSlot {
+        SourceSlot(0)
+    }
+}
+
+#[test]
+fn a_post_that_arrives_while_a_page_is_built_does_not_count_as_received() {
+    let mut world = World::new(10);
+    (1..=4).for_each(|time| world.publish(2, at(time, time as u64)));
+    for (above, received) in [(at(2, 2), vec![3]), (at(3, 3), vec![])] {
+        let page = world.page(Range::After(above), 5, &mut Arriving(Some(at(4, 4))));
+        assert_eq!((times(&page), page.newest), (received, Some(at(3, 3))));
+    }
 }
 
 #[test]
