@@ -34,6 +34,17 @@ pub fn above(followers: u64) -> CelebrityPolicy {
     CelebrityPolicy::Above(NonZeroU64::new(followers).unwrap())
 }
 
+/// A delivery and a pull cost the same, and every advantage counts.
+pub const SENSITIVE: CostModel = CostModel {
+    delivery_ns: 1_000_000,
+    fanout_ns: 0,
+    pull_ns: 1_000_000,
+    refresh_ns: 0,
+    advantage_percent: 150,
+    posts_per_comparison: 1,
+    change_period: Duration::ZERO,
+};
+
 /// Changes the route of a source at each post, once any follower has read.
 pub fn flapping() -> CelebrityPolicy {
     let any_advantage =

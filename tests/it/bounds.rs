@@ -161,7 +161,7 @@ async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
 }
 
 #[tokio::test]
-async fn a_page_of_5_000_sources_is_built_on_its_shard_and_one_of_5_000_mutes_is_not() {
+async fn p10_pages_of_5_000_sources_and_of_5_000_mutes_end_at_the_limits_of_work() {
     let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let sources = 5_000;
     follow(&engine, "ann", (0..sources).map(fan)).await;

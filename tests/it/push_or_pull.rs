@@ -6,26 +6,14 @@ use std::time::Duration;
 use tidewire::clock::{ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::feed::celebrity::{CelebrityPolicy, CostModel, RouteBasis};
-use tidewire::feed::outbox::Route;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
 
 use testkit::histories::{open_with, storage};
-use testkit::world::{NEWEST, config, draft, edge, flapping, id, ids};
+use testkit::world::{NEWEST, SENSITIVE, config, draft, edge, flapping, id, ids};
 
 const START: UnixMicros = UnixMicros(1_795_168_800_000_000);
-
-/// A delivery and a pull cost the same, and every advantage counts.
-const SENSITIVE: CostModel = CostModel {
-    delivery_ns: 1_000_000,
-    fanout_ns: 0,
-    pull_ns: 1_000_000,
-    refresh_ns: 0,
-    advantage_percent: 150,
-    posts_per_comparison: 1,
-    change_period: Duration::ZERO,
-};
 
 fn engine(model: CostModel) -> (Engine, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(START));
@@ -47,36 +35,6 @@ async fn read(engine: &Engine, reader: &str, pages: usize) {
 
 fn is_pulled(engine: &Engine, source: &str) -> bool {
     engine.source(&id(source)).unwrap().celebrity
-}
-
-#[tokio::test]
-async fn a_source_is_pulled_while_it_posts_more_than_its_followers_read() {
-    let (engine, _) = engine(SENSITIVE);
-    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
-    publish(&engine, "bob", 2).await;
-    assert!(!is_pulled(&engine, "bob"), "nobody reads, so to push costs nothing");
-    read(&engine, "ann", 4).await;
-    read(&engine, "cas", 4).await;
-    publish(&engine, "bob", 4).await;
-    assert_eq!(engine.shared().counters.deliveries.get(), 2 * 4, "only those who read have an inbox");
-    assert!(!is_pulled(&engine, "bob"), "six posts to two readers cost half as much again as eight pages, and no more");
-    publish(&engine, "bob", 1).await;
-    assert!(is_pulled(&engine, "bob"));
-    let of_bob = engine.source(&id("bob")).unwrap().cost;
-    assert!((of_bob.push_us_per_hour / of_bob.pull_us_per_hour - 14.0 / 8.0).abs() < 0.01, "{of_bob:?}");
-    assert_eq!(of_bob.decided_by, RouteBasis::Cost);
-    read(&engine, "ann", 40).await;
-    publish(&engine, "bob", 1).await;
-    assert!(!is_pulled(&engine, "bob"), "all these pages cost more than eight posts");
-    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
-    let mut routes = Vec::new();
-    for post in ids(&page) {
-        let explanation = engine.explain(&id("ann"), post).await.unwrap();
-        assert_eq!(explanation.through, Some(id("bob")));
-        routes.push(if explanation.route == Some(Route::Push) { 'h' } else { 'l' });
-    }
-    assert_eq!(routes.iter().collect::<String>(), "hlhhhhhh", "each post keeps the route it took");
-    engine.shutdown();
 }
 
 #[tokio::test]

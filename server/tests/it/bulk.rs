@@ -80,9 +80,11 @@ fn each_post_of_a_batch_is_answered_as_it_would_be_alone() {
 }
 
 #[test]
-fn a_batch_is_in_feeds_in_its_order() {
+fn p6_many_posts_many_feeds_and_many_ids_are_one_request_each() {
     let server = server();
-    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    for reader in ["ann", "eve"] {
+        assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/bob"), &json!({})).status, 201);
+    }
     assert_eq!(server.get("/v1/users/ann/feed").status, 200);
     let posts: Vec<Value> = (0..1_000).map(|nth| json!({"author": "bob", "body": nth})).collect();
     let answer = server.post("/v1/posts/batch?wait=delivered", &json!({"posts": posts}));
@@ -91,7 +93,11 @@ fn a_batch_is_in_feeds_in_its_order() {
         answer.json()["posts"].as_array().unwrap().iter().map(|entry| entry["post"]["id"].clone()).collect();
     let feed = server.get("/v1/users/ann/feed?limit=100").json();
     let shown: Vec<Value> = feed["items"].as_array().unwrap().iter().map(|item| item["post"]["id"].clone()).collect();
-    assert_eq!(shown, ids.iter().rev().take(100).cloned().collect::<Vec<_>>());
+    assert_eq!(shown, ids.iter().rev().take(100).cloned().collect::<Vec<_>>(), "in the order of the batch");
+    let many = server.post("/v1/feeds", &json!({"users": ["ann", "eve"], "limit": 100})).json();
+    for (nth, reader) in ["ann", "eve"].iter().enumerate() {
+        assert_eq!((&many["feeds"][nth]["user"], &many["feeds"][nth]["items"]), (&json!(reader), &feed["items"]));
+    }
     let asked: Vec<&str> = ids[..100].iter().map(|id| id.as_str().unwrap()).collect();
     let read = server.get(&format!("/v1/posts?ids={},7,{}", asked[1..].join(","), asked[1])).json();
     let found: Vec<&str> = read["posts"].as_array().unwrap().iter().map(|post| post["id"].as_str().unwrap()).collect();

@@ -10,6 +10,8 @@ use testkit::eventually;
 use tidewire_server::http::auth::keys::KeyScope;
 use tidewire_server::http::auth::mint;
 
+use crate::cli::{program, ran};
+
 struct Demo {
     child: Child,
     /// The scheme, host and port of its console.
@@ -62,7 +64,7 @@ impl Drop for Demo {
 
 #[test]
 #[ignore = "takes 10 s of the demo"]
-fn in_the_demo_every_figure_moves_that_one_looks_at() {
+fn p8_the_demo_moves_all_figures_and_its_console_and_commands_show_them() {
     let demo = Demo::start(&[], None);
     let (first, mut last) = (demo.stats(), Value::Null);
     let number = |stats: &Value, path: &str| stats.pointer(path).and_then(Value::as_u64).unwrap();
@@ -92,6 +94,13 @@ fn in_the_demo_every_figure_moves_that_one_looks_at() {
         let reposts = page["items"].as_array().unwrap().iter().map(|item| item["reposts"].as_array().unwrap().len());
         reposts.max() > Some(1)
     });
+    assert!(demo.get("/console/overview").contains("<title>"));
+    let told = |words: &[&str]| ran(program(&demo.origin).args(words));
+    let for_people = told(&["feed", "hugo.ash"]);
+    assert!(for_people.code == 0 && for_people.out.contains(" · "), "{}{}", for_people.out, for_people.err);
+    let for_programs = told(&["stats", "--json"]);
+    assert_eq!(for_programs.code, 0, "{}", for_programs.err);
+    assert!(number(&serde_json::from_str(&for_programs.out).unwrap(), "/posts") > 0);
 }
 
 #[test]

@@ -8,7 +8,8 @@ mod snapshots;
 use std::path::Path;
 use std::sync::Arc;
 
-use testkit::eventually_async;
+use serde_json::{Value, json};
+use testkit::{eventually, eventually_async};
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
@@ -20,6 +21,8 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 
+use crate::access::tokens::{self, SERVER_KEY, access, bearer};
+use crate::server::{Answer, Server};
 use testkit::oracle::{NaivePost, Of, Oracle};
 use testkit::world::{above, draft, edge, entries, id, insist, some, whole_feed, whole_feed_upward};
 
@@ -258,4 +261,43 @@ fn no_byte_of_an_erased_user_is_left_in_the_directory_and_all_of_others_is() {
         town.engine.shutdown();
         assert_eq!(holding(directory.path(), &[ZOE, MARKER, REVOKED]), [""; 0]);
     });
+}
+
+fn ask(server: &Server, credential: &str, request: &str, body: &Value) -> Answer {
+    let ((method, path), credential) = (request.split_once(' ').unwrap(), bearer(credential));
+    let headers = [("authorization", credential.as_str()), ("content-type", "application/json")];
+    if body.is_null() {
+        return server.ask(method, path, &headers[..1], "");
+    }
+    server.ask(method, path, &headers, body.to_string())
+}
+
+#[test]
+fn p3_an_erased_user_is_in_no_feed_and_no_file_and_a_revoked_token_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || Server::guarding(open(directory.path()), access());
+    let server = start();
+    let status = |request: &str, body: &Value| ask(&server, SERVER_KEY, request, body).status;
+    let follows = [ZOE, "bob"].map(|source| json!({"follower": "ann", "source": source}));
+    assert_eq!(status("POST /v1/follows", &json!({"follows": follows})), 200);
+    let mut posts: Vec<Value> = (0..19).map(|nth| json!({"author": ZOE, "body": format!("{MARKER} {nth}")})).collect();
+    posts.push(json!({"author": "bob", "body": 1}));
+    assert_eq!(status("POST /v1/posts/batch?wait=delivered", &json!({"posts": posts})), 200);
+    let feed = |server: &Server, user: &str, credential: &str| {
+        ask(server, credential, &format!("GET /v1/users/{user}/feed"), &Value::Null)
+    };
+    let entries = |server: &Server| feed(server, "ann", SERVER_KEY).json()["items"].as_array().unwrap().len();
+    let [of_ann, of_bob] = ["ann", "bob"].map(|user| tokens::made(user, 60.0, 600.0));
+    assert_eq!((feed(&server, "ann", &of_ann).status, entries(&server)), (200, 20));
+    assert!(!holding(directory.path(), &[ZOE, MARKER]).is_empty());
+    assert_eq!(status("POST /v1/users/ann/revoke", &Value::Null), 200);
+    let erase = format!("DELETE /v1/users/{ZOE}");
+    assert_eq!((status(&erase, &Value::Null), entries(&server)), (202, 1), "nobody sees the posts any more");
+    eventually("the erasure ends", || status(&erase, &Value::Null) == 204);
+    drop(server);
+    assert_eq!(holding(directory.path(), &[ZOE, MARKER]), [""; 0]);
+    let server = start();
+    assert_eq!(entries(&server), 1);
+    assert_eq!(feed(&server, "ann", &of_ann).json()["code"], "token_revoked");
+    assert_eq!(feed(&server, "bob", &of_bob).status, 200, "the token of another user");
 }

@@ -51,12 +51,14 @@ fn wait_for_backup(program: &Program) {
 
 #[test]
 #[ignore = "takes 4 s until the program has made its backups"]
-fn a_server_that_is_killed_is_restored_elsewhere() {
+fn p2_a_server_that_is_killed_is_restored_elsewhere_as_it_was_in_the_end_and_at_a_time_before() {
     let place = Place::new();
     let to = format!("file://{}", place.store().display());
     let flags = ["--backup-to", &to, "--backup-every", "300ms", "--outbox-posts", "5"];
     let program = Program::start(&place.data(), &flags);
     (0..10).for_each(|nth| publish(&program, nth));
+    let newest = program.get("/v1/users/bob/posts?limit=1").unwrap().1;
+    let tenth = newest["items"][0]["post"]["published_at"].as_str().unwrap();
     wait_for_backup(&program);
     (10..20).for_each(|nth| publish(&program, nth));
     wait_for_backup(&program);
@@ -70,6 +72,11 @@ fn a_server_that_is_killed_is_restored_elsewhere() {
     assert_eq!(restored.code, 0, "{}", restored.err);
     let again = Program::start(&place.path("again"), &flags);
     assert_eq!(posts(&again), 20);
+    let restored = place.restore("before", &format!("--to-time {tenth}"));
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    let before = Program::start(&place.path("before"), &[]);
+    assert_eq!(posts(&before), 10);
+    before.kill();
     publish(&again, 20);
     wait_for_backup(&again);
     again.signal("TERM");

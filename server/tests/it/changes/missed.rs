@@ -215,6 +215,33 @@ fn a_place_within_a_post_is_the_same_after_a_restart_that_knows_readers_in_anoth
 }
 
 #[test]
+fn p4_changes_come_in_order_with_who_has_missed_a_post_and_are_resumed_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on_directory(directory.path());
+    follow(&server, "ann", "bob");
+    notify(&server, "ann", true);
+    let posts = [1, 2].map(|body| published(&server, "bob", &json!(body)));
+    let path = "/v1/changes?after=0&types=published,deleted,missed";
+    let next = |consumer: &mut Consumer| {
+        let message = consumer.next_change().unwrap();
+        let id = message.get("id").unwrap_or(&message["post"]["id"]);
+        (message["type"].as_str().unwrap().to_owned(), id.as_str().unwrap().to_owned())
+    };
+    let mut consumer = Consumer::open(server.address(), path, None);
+    let mut changes: Vec<_> = (0..2).map(|_| next(&mut consumer)).collect();
+    let place = consumer.last_id.clone();
+    drop((consumer, server));
+    let server = on_directory(directory.path());
+    assert_eq!(server.send("DELETE", &format!("/v1/posts/{}", posts[0]), None, "").status, 204);
+    let mut consumer = Consumer::open(server.address(), path, Some(&place));
+    changes.extend((0..3).map(|_| next(&mut consumer)));
+    let [first, second] = &posts;
+    let expected =
+        [("missed", first), ("published", first), ("missed", second), ("published", second), ("deleted", first)];
+    assert_eq!(changes, expected.map(|(kind, post)| (kind.to_owned(), post.clone())));
+}
+
+#[test]
 fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/webhook.py");
     if !has_program("python3") {

@@ -304,7 +304,7 @@ fn a_process_that_cannot_take_part_ends_and_says_why() {
 }
 
 #[test]
-fn a_killed_node_loses_nothing_and_the_others_go_on() {
+fn p1_a_killed_node_loses_nothing_and_the_others_go_on() {
     let Some(mut cluster) = Nodes::start(1) else { return };
     for reader in ["ann", "carl", "dora", "eve"] {
         cluster.write(0, "PUT", &format!("/v1/users/{reader}/following/bob"), &Value::Null);

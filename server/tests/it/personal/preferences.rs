@@ -83,6 +83,30 @@ fn a_block_ends_edges_both_ways_and_forbids_new_ones() {
 }
 
 #[test]
+fn mutes_and_blocks_act_on_what_others_repost_and_undoing_them_brings_it_back() {
+    let server = server();
+    ["bob", "cas", "tag:tea"].iter().for_each(|source| follow(&server, "ann", source));
+    posts(&server, "cas", 1..=1);
+    let by_bob = publish(&server, "bob", 2, &json!({"tags": ["tea"]}));
+    publish(&server, "cas", 3, &json!({"repost_of": by_bob}));
+    let path = "/v1/users/ann/feed";
+    assert_eq!(bodies(&server, path), [2, 1]);
+    for source in ["bob", "tag:tea"] {
+        let mute = format!("/v1/users/ann/mutes/{source}");
+        assert_eq!((status(&server, "PUT", &mute), bodies(&server, path)), (201, vec![1]), "{source}");
+        assert_eq!((status(&server, "DELETE", &mute), bodies(&server, path)), (204, vec![2, 1]), "{source}");
+    }
+    assert_eq!(status(&server, "DELETE", "/v1/users/ann/following/cas"), 204);
+    assert_eq!(bodies(&server, path), [2]);
+    follow(&server, "ann", "cas");
+    let block = "/v1/users/ann/blocks/bob";
+    assert_eq!((status(&server, "PUT", block), bodies(&server, path)), (201, vec![1]));
+    assert_eq!((status(&server, "DELETE", block), bodies(&server, path)), (204, vec![2, 1]));
+    let entry = server.get(path).json()["items"][0].clone();
+    assert_eq!((&entry["reposts"][0]["user"], &entry["via"]), (&json!("cas"), &json!(["tag:tea", "cas"])));
+}
+
+#[test]
 fn rules_are_read_and_changed_field_by_field() {
     let server = server();
     let path = "/v1/users/ann/rules";

@@ -21,7 +21,7 @@ use super::{all, feed, figure, follow_all, numbers, timed, walk};
 use crate::personal::{bodies, follow, posts, publish};
 use crate::program::Program;
 use crate::server::Server;
-use testkit::world::{NEWEST, above, all_asleep, config, edge, id, some};
+use testkit::world::{NEWEST, SENSITIVE, above, all_asleep, config, edge, id, some};
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
 #[derive(Default)]
@@ -235,7 +235,12 @@ fn r7_a_post_that_is_delivered_twice_appears_once() {
 }
 
 #[test]
-fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
+fn r8_big_fanouts_take_turns_with_small_ones_and_go_on_after_a_crash() {
+    small_fanouts_pass_a_big_one();
+    a_crash_in_the_middle_of_a_fanout_loses_nobody();
+}
+
+fn small_fanouts_pass_a_big_one() {
     let (followers, burst) = (2 * SLICE_RECIPIENTS_MAX + 200, 100);
     let (server, clock) = crowded(followers);
     follow(&server, "ann", "small");
@@ -268,8 +273,7 @@ fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
     assert_eq!(all(&server, "ann"), [7]);
 }
 
-#[test]
-fn r8_a_crash_in_the_middle_of_a_fanout_loses_nobody() {
+fn a_crash_in_the_middle_of_a_fanout_loses_nobody() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &["--shards", "1"]);
     let crowd: Vec<String> = (0..SLICE_RECIPIENTS_MAX + 50).map(|nth| format!("f{nth}")).collect();
@@ -294,4 +298,41 @@ fn r8_a_crash_in_the_middle_of_a_fanout_loses_nobody() {
     let complete: BTreeSet<&String> = crowd.iter().filter(|follower| read(&program, follower) == expected).collect();
     assert_eq!(complete.len(), crowd.len(), "each has each post once, in order");
     program.kill();
+}
+
+#[test]
+fn n11_the_cost_of_either_way_decides_whether_a_source_is_pushed_or_pulled() {
+    let (server, _) = timed(config(2, CelebrityPolicy::ByCost(SENSITIVE)));
+    follow_all(&server, ["ann", "cas", "dan"].map(|reader| (reader, "bob")));
+    let read = |reader: &str, pages: u64| (0..pages).for_each(|_| assert_eq!(server.get(&feed(reader)).status, 200));
+    let post = |count: u64| (0..count).map(|body| publish(&server, "bob", body, &json!({}))).collect::<Vec<_>>();
+    let bob = || server.get("/v1/users/bob").json();
+    let is_pulled = || bob()["celebrity"] == json!(true);
+    let mut published = post(2);
+    assert!(!is_pulled(), "nobody reads, so to push costs nothing");
+    read("ann", 4);
+    read("cas", 4);
+    published.extend(post(4));
+    assert_eq!(figure(&server, "deliveries"), 2 * 4, "only those who read have an inbox");
+    assert!(!is_pulled(), "six posts to two readers cost half as much again as eight pages, and no more");
+    published.extend(post(1));
+    assert!(is_pulled());
+    let cost = bob()["cost"].clone();
+    let [push, pull] = ["push_us_per_hour", "pull_us_per_hour"].map(|way| cost[way].as_f64().unwrap());
+    assert!((push / pull - 14.0 / 8.0).abs() < 0.01, "{cost}");
+    assert_eq!(cost["decided_by"], "cost");
+    read("ann", 40);
+    published.extend(post(1));
+    assert!(!is_pulled(), "all these pages cost more than eight posts");
+    let route = |post: &String| {
+        let explanation = server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
+        assert_eq!(explanation["cost"], bob()["cost"], "bob brings it");
+        explanation["route"].clone()
+    };
+    let routes: Vec<Value> = published.iter().map(route).collect();
+    let (push, pull) = ("push", "pull");
+    assert_eq!(routes, [push, push, push, push, push, push, pull, push], "each post keeps the route it took");
+    let plain = Server::start(config(1, above(2)));
+    follow(&plain, "ann", "bob");
+    assert_eq!(plain.get("/v1/users/bob").json()["cost"]["decided_by"], "followers", "the simple mode");
 }

@@ -1,7 +1,6 @@
-//! Every requirement over HTTP: one test for each row, named by the row and by what it promises. `rows` checks that none is missing.
+//! Requirements over HTTP, and edge cases of them. `rows` compares the tests that are named after a requirement with docs/requirements.md.
 
 pub mod delivery;
-mod engine;
 mod late;
 mod live;
 mod pages;

@@ -166,6 +166,9 @@ fn n4_a_late_or_back_dated_post_stands_where_its_time_says_and_is_not_lost() {
         }
         assert_eq!(all(&server, "ann"), [1, 2, 3, 20, 50, 4_000], "{policy:?}");
         assert_eq!(bodies(&server, "/v1/users/bob/posts"), [2, 3, 4_000]);
+        let oldest = server.get("/v1/users/bob/posts").json()["items"][2]["post"]["id"].as_str().unwrap().to_owned();
+        assert_eq!(server.json("PATCH", &format!("/v1/posts/{oldest}"), &json!({"body": 4_001})).status, 200);
+        assert_eq!(all(&server, "ann").last(), Some(&4_001), "an edit keeps the place");
         let ahead = at(now.saturating_add(Duration::from_secs(3_600)));
         let post = json!({"author": "bob", "body": 0, "published_at": ahead["published_at"]});
         assert_eq!(server.post("/v1/posts", &post).status, 422, "nothing stays on top for an hour");
@@ -185,8 +188,14 @@ fn n6_a_list_is_complete_from_the_moment_it_is_created() {
         assert_eq!(status(&server, "PUT", &format!("{list}/members/{member}")), 201);
     }
     let expected: Vec<u64> = (0..=30).rev().filter(|body| *body == 30 || body % 3 != 2).collect();
-    assert_eq!(numbers(&walk(&server, &format!("{list}/feed"), 4)), expected);
+    let read = || numbers(&walk(&server, &format!("{list}/feed"), 4));
+    assert_eq!(read(), expected);
     assert_eq!(all(&server, "ann").len(), 10, "her own: members of a list are not followed");
+    assert_eq!(status(&server, "PUT", "/v1/users/ann/mutes/cas"), 201);
+    assert_eq!(read(), expected[1..], "under the rules of the home feed");
+    assert_eq!(status(&server, "DELETE", list), 204);
+    let gone = server.get(&format!("{list}/feed"));
+    assert_eq!((gone.status, &gone.json()["code"]), (404, &json!("unknown_list")));
 }
 
 #[test]
@@ -201,6 +210,9 @@ fn n10_a_page_has_no_more_entries_of_one_source_than_the_reader_wants() {
     let page = server.get(&format!("{}?limit=3", feed("ann"))).json();
     assert_eq!(numbers(page["items"].as_array().unwrap()), [9, 8, 0], "the quiet one is not crowded out");
     assert_eq!(page["passed_over"], json!(7), "and what was passed over is counted");
+    let two = format!("{}?limit=2", feed("ann"));
+    let next = server.get(&two).json()["next"].as_str().unwrap().to_owned();
+    assert_eq!(bodies(&server, &format!("{two}&before={next}")), [7, 6], "every page counts anew");
     assert_eq!(rules(Value::Null), 200);
     assert_eq!(all(&server, "ann"), (0..=9).rev().collect::<Vec<_>>());
 }

@@ -54,6 +54,8 @@ fn r13_a_deleted_or_hidden_post_is_gone_from_every_feed_at_once_and_pages_stay_f
     for reader in ["ann", "eve"] {
         let page = server.get(&format!("{}?limit=4", feed(reader))).json();
         assert_eq!(page["items"].as_array().unwrap().len(), 4, "what is filtered is replaced");
+        let last = server.get(&format!("{}?limit=6", feed(reader))).json();
+        assert_eq!((last["items"].as_array().unwrap().len(), &last["next"]), (6, &Value::Null), "and nothing is older");
         assert_eq!(all(&server, reader), [7, 5, 4, 3, 2, 1]);
     }
     assert_eq!(bodies(&server, "/v1/users/star/posts"), [7]);
@@ -78,8 +80,15 @@ fn r14_a_follow_brings_posts_at_once_and_an_unfollow_takes_them_at_once() {
         unfollow(&server, "ann", source);
         assert_eq!(all(&server, "ann"), [8, 5, 2], "{source}");
     }
-    let limited = server.json("PUT", "/v1/users/ann/following/bob", &json!({"backfill": 1}));
-    assert_eq!((limited.status, all(&server, "ann")), (201, vec![8, 6, 5, 2]));
+    let bob = "/v1/users/ann/following/bob";
+    let follow_from = |backfill: u64| server.json("PUT", bob, &json!({"backfill": backfill})).status;
+    assert_eq!((follow_from(1), all(&server, "ann")), (201, vec![8, 6, 5, 2]));
+    assert_eq!(status(&server, "DELETE", &format!("{bob}?keep=true")), 204);
+    publish(&server, "bob", 9, &json!({}));
+    assert_eq!(all(&server, "ann"), [8, 6, 5, 2], "an unfollow can keep what the follow brought");
+    assert_eq!(follow_from(0), 201);
+    publish(&server, "bob", 10, &json!({}));
+    assert_eq!(all(&server, "ann"), [10, 8, 6, 5, 2]);
 }
 
 #[test]
@@ -88,13 +97,23 @@ fn r15_reposts_of_one_post_are_one_entry_until_the_last_reason_is_gone() {
     follow_all(&server, ["cas", "dan", "eve"].map(|source| ("ann", source)));
     let origin = publish(&server, "bob", 1, &json!({}));
     publish(&server, "cas", 2, &json!({}));
-    let by = ["cas", "dan", "eve"].map(|user| publish(&server, user, 3, &json!({"repost_of": origin})));
+    let repost = |user: &str, of: &str| publish(&server, user, 3, &json!({"repost_of": of}));
+    let by_cas = repost("cas", &origin);
+    let by_dan = repost("dan", &by_cas);
+    let by_eve = repost("eve", &origin);
+    for post in [&by_cas, &by_dan] {
+        assert_eq!(server.get(&format!("/v1/posts/{post}")).json()["repost_of"], origin.as_str());
+    }
     assert_eq!((all(&server, "ann"), reposters(&server)), (vec![1, 2], ["eve", "dan", "cas"].map(String::from).into()));
-    delete(&server, &by[2]);
+    delete(&server, &by_eve);
     assert_eq!(reposters(&server), ["dan", "cas"]);
     unfollow(&server, "ann", "dan");
     assert_eq!(reposters(&server), ["cas"]);
-    delete(&server, &by[0]);
+    hide(&server, &origin, true);
+    assert_eq!(all(&server, "ann"), [2]);
+    hide(&server, &origin, false);
+    assert_eq!((all(&server, "ann"), reposters(&server)), (vec![1, 2], vec!["cas".to_owned()]));
+    delete(&server, &by_cas);
     assert_eq!(all(&server, "ann"), [2], "the last reason is gone");
     follow(&server, "ann", "dan");
     assert_eq!((all(&server, "ann"), reposters(&server)), (vec![1, 2], vec!["dan".to_owned()]), "and back");
@@ -108,11 +127,15 @@ fn r16_ads_and_recommendations_come_by_edges_that_no_list_shows() {
     for (author, body, kind) in [("bob", 1, "post"), ("shop", 2, "ad"), ("shop", 3, "user")] {
         publish(&server, author, body, &json!({"kind": kind}));
     }
+    let by_cas = publish(&server, "cas", 4, &json!({}));
+    publish(&server, "shop", 5, &json!({"repost_of": by_cas}));
     let page = server.get(&feed("ann")).json();
     let shown: Vec<_> =
         page["items"].as_array().unwrap().iter().map(|item| (&item["post"]["kind"], &item["via"])).collect();
     let (none, bob) = (json!([]), json!(["bob"]));
-    assert_eq!(shown, [(&json!("user"), &none), (&json!("ad"), &none), (&json!("post"), &bob)]);
+    let [post, user, ad] = ["post", "user", "ad"].map(|kind| json!(kind));
+    assert_eq!(shown, [(&post, &none), (&user, &none), (&ad, &none), (&post, &bob)]);
+    assert_eq!((bodies(&server, &feed("ann")), reposters(&server)), (vec![4, 3, 2, 1], vec![]), "nor does a repost");
     assert_eq!(ids(&server.get("/v1/users/ann/following").json()), ["bob"]);
     assert_eq!(ids(&server.get("/v1/users/shop/followers").json()), [""; 0]);
     let (ann, shop) = (server.get("/v1/users/ann").json(), server.get("/v1/users/shop").json());
@@ -122,7 +145,7 @@ fn r16_ads_and_recommendations_come_by_edges_that_no_list_shows() {
 }
 
 #[test]
-fn r17_rules_decide_about_own_posts_replies_and_what_is_muted_or_blocked() {
+fn r17_rules_decide_about_own_posts_replies_reposts_and_what_is_muted_or_blocked() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("ann", "dan")]);
     let by_cas = publish(&server, "cas", 1, &json!({}));
@@ -131,24 +154,29 @@ fn r17_rules_decide_about_own_posts_replies_and_what_is_muted_or_blocked() {
     publish(&server, "bob", 4, &json!({"tags": ["tea"]}));
     publish(&server, "bob", 5, &json!({"topic": "42"}));
     publish(&server, "dan", 6, &json!({}));
-    assert_eq!(all(&server, "ann"), [6, 5, 4, 2], "she does not follow cas, whom bob answers");
-    rule(&server, &json!({"replies": "all"}));
-    assert_eq!(all(&server, "ann"), [6, 5, 4, 3, 2]);
-    rule(&server, &json!({"show_own": false, "replies": "none"}));
-    assert_eq!(all(&server, "ann"), [6, 5, 4]);
-    for (how, source, left) in [
-        ("mutes", "tag:tea", &[6, 5][..]),
-        ("mutes", "topic:42", &[6, 4]),
-        ("mutes", "dan", &[5, 4]),
-        ("mutes", "bob", &[6]),
+    publish(&server, "bob", 7, &json!({"repost_of": by_cas}));
+    assert_eq!(all(&server, "ann"), [1, 6, 5, 4, 2], "she does not follow cas, whom bob answers");
+    for (rules, shown) in [
+        (json!({"replies": "all"}), &[1, 6, 5, 4, 3, 2][..]),
+        (json!({"show_own": false, "replies": "none"}), &[1, 6, 5, 4]),
+        (json!({"reposts": false}), &[6, 5, 4]),
+        (json!({"replies": "followed"}), &[6, 5, 4]),
     ] {
-        silence(&server, how, source, true);
+        rule(&server, &rules);
+        assert_eq!(all(&server, "ann"), shown, "{rules}");
+    }
+    follow(&server, "ann", "cas");
+    assert_eq!(all(&server, "ann"), [6, 5, 4, 3, 1], "now she follows cas");
+    for (source, left) in
+        [("tag:tea", &[6, 5, 3, 1][..]), ("topic:42", &[6, 4, 3, 1]), ("dan", &[5, 4, 3, 1]), ("bob", &[6, 1])]
+    {
+        silence(&server, "mutes", source, true);
         assert_eq!(all(&server, "ann"), left, "{source}");
-        silence(&server, how, source, false);
+        silence(&server, "mutes", source, false);
     }
     silence(&server, "blocks", "bob", true);
-    assert_eq!(all(&server, "ann"), [6]);
-    assert_eq!(ids(&server.get("/v1/users/ann/following").json()), ["dan"]);
+    assert_eq!(all(&server, "ann"), [6, 1]);
+    assert_eq!(ids(&server.get("/v1/users/ann/following").json()), ["cas", "dan"]);
     let refused = server.send("PUT", "/v1/users/ann/following/bob", None, "");
     assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("blocked")));
 }
@@ -224,24 +252,34 @@ fn n5_unfollow_mute_and_block_act_on_what_is_there_and_undoing_them_brings_it_ba
 #[test]
 fn n8_an_explanation_says_why_a_post_is_or_is_not_in_the_feed() {
     let server = server();
-    follow_all(&server, [("ann", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
+    follow_all(&server, [("ann", "bob"), ("ann", "tag:tea"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
     let posts = ["bob", "star", "cas"].map(|author| publish(&server, author, 1, &json!({})));
+    let tagged = publish(&server, "bob", 2, &json!({"tags": ["tea"]}));
     let explain = |post: &str| {
         let mut explanation = server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
         let cost = explanation.as_object_mut().unwrap().remove("cost").unwrap();
         assert_eq!(json!(cost["decided_by"] == "followers"), explanation["shown"], "{cost}");
         explanation
     };
-    for (post, source, route) in [(&posts[0], "bob", "push"), (&posts[1], "star", "pull")] {
-        let reasons = json!([{"kind": "follow", "source": source}]);
+    for (post, sources, route) in
+        [(&posts[0], &["bob"][..], "push"), (&posts[1], &["star"], "pull"), (&tagged, &["bob", "tag:tea"], "push")]
+    {
+        let reasons: Vec<Value> = sources.iter().map(|source| json!({"kind": "follow", "source": source})).collect();
         assert_eq!(explain(post), json!({"shown": true, "reasons": reasons, "blockers": [], "route": route}));
     }
     let not_shown = |blockers: Value| json!({"shown": false, "reasons": [], "blockers": blockers, "route": null});
     assert_eq!(explain(&posts[2]), not_shown(json!([])), "nothing brings it");
-    silence(&server, "mutes", "bob", true);
-    assert_eq!(explain(&posts[0])["blockers"], json!([{"kind": "muted", "source": "bob"}]));
-    delete(&server, &posts[1]);
-    assert_eq!(explain(&posts[1])["blockers"], json!([{"kind": "deleted", "post": posts[1]}]));
+    for (source, post) in [("tag:tea", &tagged), ("bob", &posts[0])] {
+        silence(&server, "mutes", source, true);
+        let why = explain(post);
+        assert_eq!((&why["shown"], &why["route"]), (&json!(false), &Value::Null));
+        assert_eq!(why["blockers"], json!([{"kind": "muted", "source": source}]));
+    }
+    for post in &posts[1..] {
+        delete(&server, post);
+        assert_eq!(explain(post)["blockers"], json!([{"kind": "deleted", "post": post}]));
+    }
+    assert_eq!(explain("7")["blockers"], json!([{"kind": "unknown", "post": "7"}]));
     for (post, nth) in posts.iter().zip(0..) {
         let page = server.get(&feed("ann")).json();
         let is_there = page["items"].as_array().unwrap().iter().any(|item| item["post"]["id"] == post.as_str());

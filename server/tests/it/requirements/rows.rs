@@ -1,59 +1,105 @@
-//! The table of requirements: each row has a test of its own over HTTP, or a reason why it has none.
+//! Each requirement is shown by one test, which is named after it (`r13_…`) and which the table in docs/requirements.md names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Where tests over HTTP are.
-const SOURCES: [(&str, &str); 8] = [
-    ("preferences", include_str!("preferences.rs")),
-    ("delivery", include_str!("delivery.rs")),
-    ("late", include_str!("late.rs")),
-    ("live", include_str!("live.rs")),
-    ("pages", include_str!("pages.rs")),
-    ("polling", include_str!("polling.rs")),
-    ("second_level", include_str!("second_level.rs")),
-    ("trouble", include_str!("trouble.rs")),
-];
+/// How many requirements of each kind there are.
+const ROWS: [(char, usize); 3] = [('R', 26), ('N', 12), ('P', 10)];
 
-/// What the engine does not do yet.
-const NOT_BUILT: [(&str, &str); 1] =
-    [("n11", "push or pull is decided by the plain threshold, which r3 and r19 test; by cost it is not")];
+/// Where the tests are that may show one.
+const TESTS: [&str; 2] = ["server/tests/it", "tests/it"];
 
-/// The names of tests: functions that an attribute right above makes one.
-fn tests(source: &'static str) -> impl Iterator<Item = &'static str> {
-    let lines = source.lines().zip(source.lines().skip(1));
-    let is_test = |line: &str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
-    lines.filter(move |(above, _)| is_test(above)).filter_map(|(_, line)| {
-        let name = line.trim_start_matches("async ").strip_prefix("fn ")?;
-        name.split_once('(').map(|(name, _)| name)
-    })
+/// A requirement on clients or packages is shown by steps of this script, which need other programs.
+const SUITE: &str = ".ci/full";
+
+/// What shows each requirement: tests as `FILE::NAME`, steps as `.ci/full NAME...`.
+type ShownBy = BTreeMap<String, Vec<String>>;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-#[test]
-fn every_row_has_a_test_over_http_or_a_reason_why_not() {
-    let rows: Vec<String> =
-        (1..=26).map(|nth| format!("r{nth}")).chain((1..=12).map(|nth| format!("n{nth}"))).collect();
-    let not_built = BTreeMap::from(NOT_BUILT);
-    let mut tested: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (file, source) in SOURCES {
-        for test in tests(source) {
-            let (row, promise) = test.split_once('_').unwrap_or((test, ""));
-            assert!(rows.iter().any(|known| known == row), "{file}::{test} is named by no row");
-            assert!(promise.len() > 10, "{file}::{test} does not say what it promises");
-            tested.entry(row).or_default().push(test);
+/// What the table names. Its rows are lines such as `| R1 | promise | [`name`](../file) |`.
+fn named(table: &str) -> ShownBy {
+    let mut named = ShownBy::new();
+    for line in table.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let ["", id, promise, link, ""] = cells[..] else { continue };
+        let link = link.strip_prefix("[`").and_then(|link| link.strip_suffix(')'));
+        let Some((name, file)) = link.and_then(|link| link.split_once("`](../")) else { continue };
+        assert!(promise.ends_with('.'), "{id} does not say in a sentence what is promised");
+        let shown_by = if file == SUITE { name.to_owned() } else { format!("{file}::{name}") };
+        named.entry(id.to_owned()).or_default().push(shown_by);
+    }
+    named
+}
+
+/// The names of tests: functions behind an attribute that makes one, whatever other attributes there are.
+fn tests(source: &str) -> Vec<&str> {
+    let (mut names, mut is_test) = (Vec::new(), false);
+    for line in source.lines().map(str::trim_start) {
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        if let Some(function) = line.trim_start_matches("async ").strip_prefix("fn ")
+            && std::mem::take(&mut is_test)
+        {
+            names.push(function.split(['(', '<']).next().unwrap());
         }
     }
-    for row in &rows {
-        let row = row.as_str();
-        let (has_test, reason) = (tested.contains_key(row), not_built.get(row));
-        assert!(has_test || reason.is_some(), "{row} has no test");
-        assert!(!has_test || reason.is_none(), "{row} has a test, and counts as not built: {reason:?}");
+    names
+}
+
+/// The requirement that a test is named after.
+fn id_of(test: &str) -> Option<String> {
+    let (id, _) = test.split_once('_')?;
+    let number = id.strip_prefix(['r', 'n', 'p'])?;
+    number.parse::<usize>().is_ok().then(|| id.to_uppercase())
+}
+
+/// Collects the tests in a folder that are named after a requirement.
+fn collect(folder: &Path, found: &mut ShownBy) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let (source, file) = (fs::read_to_string(&path).unwrap(), path.strip_prefix(repository()).unwrap());
+            for test in tests(&source) {
+                let Some(id) = id_of(test) else { continue };
+                found.entry(id).or_default().push(format!("{}::{test}", file.display()));
+            }
+        }
     }
-    assert!(not_built.keys().all(|row| rows.iter().any(|known| known == row)));
 }
 
 #[test]
-fn a_function_that_is_no_test_covers_no_row() {
-    let source =
-        "#[test]\nfn r1_this() {}\n\nfn r2_helper() {}\n#[tokio::test(flavor = \"x\")]\nasync fn r3_that() {}\n";
-    assert_eq!(tests(source).collect::<Vec<_>>(), ["r1_this", "r3_that"]);
+fn each_requirement_is_shown_by_the_one_test_that_the_table_names() {
+    let read = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
+    let (named, suite) = (named(&read("docs/requirements.md")), read(SUITE));
+    let mut found = ShownBy::new();
+    TESTS.iter().for_each(|folder| collect(&repository().join(folder), &mut found));
+    let is_step = |name: &str| suite.lines().any(|line| line.starts_with(&format!("{name} ")));
+    let are_steps = |one: &&String| one.strip_prefix(".ci/full ").is_some_and(|names| names.split(' ').all(is_step));
+    for (id, shown_by) in &named {
+        found.entry(id.clone()).or_default().extend(shown_by.iter().filter(are_steps).cloned());
+    }
+    let rows = ROWS.iter().flat_map(|(kind, count)| (1..=*count).map(move |nth| format!("{kind}{nth}")));
+    let ids: BTreeSet<String> = rows.chain(named.keys().cloned()).chain(found.keys().cloned()).collect();
+    for id in ids {
+        let [named, found] = [&named, &found].map(|shown_by| shown_by.get(&id).map_or(&[][..], Vec::as_slice));
+        assert!(
+            named.len() == 1 && named == found,
+            "{id} must be shown by one test: docs/requirements.md names {named:?}, and named after it are {found:?}"
+        );
+    }
+}
+
+#[test]
+fn tests_are_found_among_all_attributes_and_other_functions_are_none() {
+    let source = "#[test]\nfn r1_this() {}\n\nfn r2_helper() {}\n#[ignore = \"why\"]\n#[tokio::test(flavor = \"x\")]\n\
+        #[cfg(unix)]\nasync fn r3_that() {}\n    #[cfg_attr(\n    #[test]\n    #[ignore]\n    fn n4_there(text: &str) {}\n";
+    assert_eq!(tests(source), ["r1_this", "r3_that", "n4_there"]);
+    assert_eq!(
+        ["r13_this", "p99_us", "reads_go_on", "r_1"].map(|name| id_of(name).unwrap_or_default()),
+        ["R13", "P99", "", ""]
+    );
 }

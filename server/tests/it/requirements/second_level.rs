@@ -139,7 +139,7 @@ fn metric(program: &Program, name: &str) -> f64 {
 const POSTS_LEFT_MAX: u64 = 3 * 20;
 
 #[test]
-fn r24_the_second_level_may_be_cassandra_and_moves_there_and_back() {
+fn the_second_level_may_be_cassandra_and_moves_there_and_back() {
     let Some(nodes) = Nodes::shared() else { return };
     let (url, directory, copy) =
         (nodes.url(&Nodes::keyspace()), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -197,7 +197,7 @@ fn r24_the_second_level_may_be_cassandra_and_moves_there_and_back() {
 }
 
 #[test]
-fn r24_a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
+fn a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
     let Some(nodes) = Nodes::shared() else { return };
     let (url, directory) = (nodes.url(&Nodes::keyspace()), tempfile::tempdir().unwrap());
     let at = directory.path().to_str().unwrap();
@@ -237,7 +237,7 @@ fn r24_a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() 
 }
 
 #[test]
-fn r24_an_import_into_a_directory_takes_old_posts_to_cassandra() {
+fn an_import_into_a_directory_takes_old_posts_to_cassandra() {
     let Some(nodes) = Nodes::start(1) else { return };
     let (url, directory, files) = (nodes.url("imported"), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
@@ -267,7 +267,7 @@ fn r24_an_import_into_a_directory_takes_old_posts_to_cassandra() {
 }
 
 #[test]
-fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
+fn old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
     let Some(nodes) = Nodes::start(1) else { return };
     let (url, directory) = (nodes.url("feeds"), tempfile::tempdir().unwrap());
     done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
@@ -315,7 +315,7 @@ fn r25_old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
 }
 
 #[test]
-fn r24_cassandra_is_reached_with_a_password_and_tls() {
+fn cassandra_is_reached_with_a_password_and_tls() {
     if !can_run(|| if cfg!(feature = "cassandra-tls") { Ok(()) } else { Err("the feature cassandra-tls") }) {
         return;
     }
