@@ -50,7 +50,7 @@ fn main() {
         measure("embedded", &archive, &size);
     }
     disk("embedded", directory.path(), posts);
-    let Some(nodes) = Nodes::start(asked.get(2).copied().unwrap_or(1)) else { return };
+    let nodes = Nodes::start(asked.get(2).copied().unwrap_or(1));
     let url = nodes.url("feeds").parse().unwrap();
     let options = CassandraOptions {
         url,

@@ -24,7 +24,7 @@ const RECORD: [u8; 300] = [7; 300];
 fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let records = asked.first().copied().unwrap_or(size(1_000_000, 1_000));
-    let Some(broker) = Brokers::start(1) else { return };
+    let broker = Brokers::start(1);
     let log = |name: &str| KafkaLog::create(KafkaOptions::new(&broker.addresses, name), 1).unwrap();
 
     let whole = log("whole");

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and checks the package, packs a clean copy of it as the documentation says, installs it into an empty directory, and
-# tests it there against the server that TIDEWIRE_PROGRAM names, else target/debug/tidewire. Needs Node 20 or newer and npm.
+# tests it there against the server that TIDEWIRE_PROGRAM names, else target/debug/tidewire. Needs Node 20 or newer, npm
+# and Chromium.
 set -euo pipefail
 cd "$(dirname "$0")"
 

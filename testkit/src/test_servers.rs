@@ -1,12 +1,13 @@
-//! What servers for tests share: scripts that run them, and ports that no other test has.
+//! Other programs that tests start: where they are, and servers that a script runs, on ports that no other test has.
 
-use std::io::Write as _;
+use std::env;
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// Number of attempts to start a server, each on other ports.
-pub const ATTEMPTS: u32 = 5;
+/// Number of attempts to start servers, each on other ports.
+const ATTEMPTS: u32 = 5;
 
 /// Number of ports in a row, more than any servers of a test need.
 const ROW: u16 = 64;
@@ -14,52 +15,121 @@ const ROW: u16 = 64;
 /// Ports of rows, below those that the kernel gives to connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Returns the path of a script of the repository.
-pub fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name)
+/// Returns the path of a program. Fails the calling test if it is missing, and says what to install.
+#[track_caller]
+pub fn program(name: &str, install: &str) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Servers are often only in the `PATH` of root.
+    let mut paths = env::split_paths(&path).chain(["/usr/sbin".into()]).map(|folder| folder.join(name));
+    let Some(found) = paths.find(|path| path.is_file()) else { panic!("{name} is missing: install {install}") };
+    found
 }
 
-/// The variable that decides about tests that need other programs: `skip` skips them although the programs are installed, `require` fails
-/// those that lack a program. Without it, these are skipped.
-const OTHER_PROGRAMS: &str = "TIDEWIRE_OTHER_PROGRAMS";
-
-/// Returns true if the calling test, which needs another program, can run. `find` looks for the program and returns what to install otherwise.
-///
-/// A skipped test is reported past the test harness, which captures the output of tests that pass: `.ci/run_tests` counts these lines.
-pub fn can_run<E: std::fmt::Display>(find: impl FnOnce() -> Result<(), E>) -> bool {
-    let choice = std::env::var(OTHER_PROGRAMS).unwrap_or_default();
-    assert!(["", "skip", "require"].contains(&choice.as_str()), "{OTHER_PROGRAMS} is skip or require, not {choice}");
-    let reason = match find_unless_skipped(&choice, find) {
-        Ok(()) => return true,
-        Err(reason) => reason,
-    };
-    assert!(choice != "require", "required by {OTHER_PROGRAMS}, but missing: {reason}");
-    let thread = std::thread::current();
-    let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    false
+/// Servers that a script of the repository runs, on ports and in a directory of their own. They end with the process that started them.
+pub struct Servers {
+    script: Script,
+    /// Runs the servers until its standard input is closed, which happens also if this process is killed.
+    run: Child,
+    ports: Ports,
+    count: usize,
+    /// Addresses of all servers, `HOST:PORT`, separated by commas.
+    pub addresses: String,
 }
 
-fn find_unless_skipped<E: std::fmt::Display>(choice: &str, find: impl FnOnce() -> Result<(), E>) -> Result<(), String> {
-    if choice == "skip" { Err(format!("{OTHER_PROGRAMS}=skip")) } else { find().map_err(|missing| missing.to_string()) }
+impl Servers {
+    /// Starts servers by the script `scripts/NAME.sh`, with these variables besides that of the first of their ports. Fails the calling test
+    /// if they are not installed.
+    pub fn start(name: &'static str, count: usize, ports: usize, variables: &[(&str, &str)]) -> Self {
+        let check = script(name).arg("check").output().unwrap();
+        assert!(check.status.success(), "{name} is missing: install Java, and run scripts/{name}.sh install");
+        let start = |_| Self::start_at(name, count, Ports::reserve(ports), variables);
+        (1..=ATTEMPTS).find_map(start).unwrap_or_else(|| panic!("{name} does not start"))
+    }
+
+    fn start_at(name: &'static str, count: usize, ports: Ports, variables: &[(&str, &str)]) -> Option<Self> {
+        let port = (format!("{}_PORT", name.to_uppercase()), ports.first.to_string());
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        // The script removes it.
+        let directory = tempfile::Builder::new().prefix(&format!("tidewire-{name}")).tempdir().unwrap().keep();
+        let script = Script { name, directory, variables: variables.chain([port]).collect() };
+        let mut run = script.command(&["run", &count.to_string()]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut addresses = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut addresses).unwrap();
+        if addresses.is_empty() {
+            run.wait().unwrap();
+            return None;
+        }
+        Some(Self { script, run, ports, count, addresses: addresses.trim().to_owned() })
+    }
+
+    /// Returns the number of servers.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the first port.
+    pub fn port(&self) -> u16 {
+        self.ports.first
+    }
+
+    /// Returns the directory of all that the servers keep.
+    pub fn directory(&self) -> &Path {
+        &self.script.directory
+    }
+
+    /// Kills a server. The first has number 1.
+    pub fn kill(&self, server: usize) {
+        self.command(&["kill", &server.to_string()]);
+    }
+
+    /// Stops a server where it is. Its connections remain.
+    pub fn pause(&self, server: usize) {
+        self.command(&["pause", &server.to_string()]);
+    }
+
+    /// Continues all paused servers.
+    pub fn resume(&self) {
+        self.command(&["resume"]);
+    }
+
+    /// Continues all paused servers, and starts all that were killed. They take requests then.
+    pub fn restore(&self) {
+        self.resume();
+        self.command(&["start", &self.count.to_string()]);
+    }
+
+    fn command(&self, arguments: &[&str]) {
+        let done = self.script.command(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
 }
 
-/// Returns true if the calling test can use a program, which prints its version if it is installed.
-pub fn has_program(name: &str) -> bool {
-    can_run(|| {
-        let mut command = Command::new(name);
-        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().map(|_| ()).map_err(|_| name)
-    })
+impl Drop for Servers {
+    fn drop(&mut self) {
+        drop(self.run.stdin.take());
+        let _ = self.run.wait();
+    }
 }
 
-/// Returns true if a server is installed, by `check` of its script.
-pub fn is_installed(server: &str, name: &str) -> bool {
-    can_run(|| {
-        let installed = Command::new(script(name)).arg("check").output();
-        let is_installed = installed.is_ok_and(|done| done.status.success());
-        if is_installed { Ok(()) } else { Err(format!("{server} (scripts/{name} install)")) }
-    })
+/// A script of servers, and what its commands are about.
+struct Script {
+    name: &'static str,
+    directory: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl Script {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = script(self.name);
+        command.arg(arguments[0]).arg(&self.directory).args(&arguments[1..]).envs(self.variables.iter().cloned());
+        command
+    }
+}
+
+/// Returns a command of the script of servers with this name.
+fn script(name: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scripts/{name}.sh")))
 }
 
 /// Ports in a row, reserved for one test.

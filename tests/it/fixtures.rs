@@ -124,14 +124,14 @@ fn compressible() -> Vec<PostRecord<u32>> {
 const HEADER: SnapshotHeader = SnapshotHeader { sequence: Sequence(9), taken_at: UnixMicros(9_000_000) };
 const COMPRESSED: SnapshotHeader = SnapshotHeader { sequence: Sequence(8), taken_at: UnixMicros(-1) };
 
-/// Wrote the files, once for each format. Those of `v1` were written without an identity.
+/// This wrote the files, once for each format. Those of `v1` were written without an identity.
 #[test]
-#[ignore = "the files are there, and are never changed"]
-fn write_the_fixtures() {
-    let files = DiskFiles::open(&folder_of("v2")).unwrap();
+fn files_are_written_only_if_none_is_there() {
+    let files = files("v2");
     let names = [segment::name(Sequence(1)), snapshot::name(HEADER.sequence), snapshot::name(COMPRESSED.sequence)];
-    let there = files.list().unwrap();
-    assert!(names.iter().all(|name| !there.contains(name)), "the fixtures are there, and are never changed");
+    if files.list().unwrap().iter().any(|name| names.contains(name)) {
+        return;
+    }
     let files: Arc<dyn Files> = Arc::new(Identified::new(Arc::new(files), IDENTITY));
     let mut journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default()).unwrap();
     for event in &events() {

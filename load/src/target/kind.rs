@@ -93,15 +93,6 @@ impl Kind {
         self == Self::TidewireHttp
     }
 
-    /// Returns the name of the server program that it needs, if any.
-    pub fn server(self) -> Option<&'static str> {
-        match self {
-            Self::TidewireHttp | Self::TidewireInProcess | Self::Mock => None,
-            Self::RedisList | Self::RedisZset | Self::RedisZsetCompact => Some("redis-server"),
-            Self::MariadbPush | Self::MariadbPull => Some("mariadbd"),
-        }
-    }
-
     /// Starts the design.
     ///
     /// # Errors

@@ -237,7 +237,7 @@ pub fn free_address() -> io::Result<SocketAddr> {
 }
 
 /// Searches a program in `PATH` and in the usual directories of servers.
-pub fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(more).map(|directory| directory.join(name)).find(|program| program.is_file())

@@ -7,4 +7,8 @@ mod live_compare;
 mod mariadb;
 mod redis;
 mod run;
-mod servers;
+
+/// Sets the program that starts servers, as `tidewire-load` itself does.
+fn harnessed() {
+    tidewire_load::target::process::set_harness(std::path::Path::new(env!("CARGO_BIN_EXE_tidewire-load")));
+}

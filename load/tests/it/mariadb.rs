@@ -8,7 +8,7 @@ use tidewire_load::target::{Client, Failure, Target};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-use super::servers::has_server;
+use crate::harnessed;
 use Step::{Active, Delete, Edges, Follow, Own, Page, Publish, Unfollow};
 
 /// More connections than the tests open, except in the test of the limit.
@@ -252,10 +252,9 @@ async fn check_that_one_client_too_many_is_refused(target: &dyn Target) {
 }
 
 #[test]
+#[ignore = "needs mariadbd"]
 fn feeds_written_on_publish_are_what_they_should_be() {
-    if !has_server("mariadbd") {
-        return;
-    }
+    harnessed();
     on_one_thread(async {
         let target = MariaDbPush::start(&OPTIONS).await.unwrap();
         let mut client = target.open().await.unwrap();
@@ -292,10 +291,9 @@ async fn backfills_at_most_what_was_said(target: &dyn Target, client: &mut dyn C
 }
 
 #[test]
+#[ignore = "needs mariadbd"]
 fn feeds_put_together_on_read_are_what_they_should_be() {
-    if !has_server("mariadbd") {
-        return;
-    }
+    harnessed();
     on_one_thread(async {
         let target = MariaDbPull::start(&OPTIONS).await.unwrap();
         let mut client = target.open().await.unwrap();

@@ -8,7 +8,7 @@ use tidewire_load::target::redis::{Design, Encoding, Redis};
 use tidewire_load::target::{Client, Target};
 use tokio::runtime::Builder;
 
-use crate::servers::has_server;
+use crate::harnessed;
 
 const MICROSECONDS: u64 = 1_760_000_000_000_000;
 
@@ -82,9 +82,7 @@ impl Running {
 
 /// Runs a script on each design.
 fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
-    if !has_server("redis-server") {
-        return;
-    }
+    harnessed();
     for design in [Design::SortedSets(Encoding::SkipList), Design::SortedSets(Encoding::Listpack), Design::Lists] {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let redis = Redis::start(design, posts_max, Ids::Minted).await.unwrap();
@@ -101,6 +99,7 @@ fn posts(author: User, numbers: impl IntoIterator<Item = u64>) -> String {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn a_post_is_on_the_pages_of_active_followers_and_of_its_author() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (2, 9), (3, 9), (1, 8), (9, 1)]).await.unwrap();
@@ -116,6 +115,7 @@ fn a_post_is_on_the_pages_of_active_followers_and_of_its_author() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn readers_who_are_not_active_are_not_pushed_to_but_find_their_feed_when_they_come() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (2, 9), (1, 8)]).await.unwrap();
@@ -132,6 +132,7 @@ fn readers_who_are_not_active_are_not_pushed_to_but_find_their_feed_when_they_co
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn a_page_is_filled_with_older_posts_where_newer_ones_are_deleted() {
     check(300, &async |running| {
         running.activate(&[1]).await;
@@ -157,6 +158,7 @@ fn a_page_is_filled_with_older_posts_where_newer_ones_are_deleted() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn a_new_source_s_earlier_posts_are_put_where_they_belong() {
     check(300, &async |running| {
         running.activate(&[1, 2, 3]).await;
@@ -178,6 +180,7 @@ fn a_new_source_s_earlier_posts_are_put_where_they_belong() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn a_source_that_is_left_takes_its_posts_along_and_no_others() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (1, 8)]).await.unwrap();
@@ -200,6 +203,7 @@ fn a_source_that_is_left_takes_its_posts_along_and_no_others() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn an_inbox_that_an_unfollow_leaves_empty_is_still_pushed_to() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (1, 8)]).await.unwrap();
@@ -213,6 +217,7 @@ fn an_inbox_that_an_unfollow_leaves_empty_is_still_pushed_to() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn an_inbox_keeps_the_newest_posts_up_to_its_limit() {
     check(5, &async |running| {
         running.redis.load_follows(&[(1, 9)]).await.unwrap();
@@ -234,6 +239,7 @@ fn an_inbox_keeps_the_newest_posts_up_to_its_limit() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn a_large_fan_out_reaches_all_and_pages_have_so_many_posts() {
     check(300, &async |running| {
         let readers: Vec<User> = (100..1_300).collect();
@@ -251,6 +257,7 @@ fn a_large_fan_out_reaches_all_and_pages_have_so_many_posts() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn clients_that_ask_at_the_same_time_get_their_own_answers() {
     check(300, &async |running| {
         let sources = 10..20;
@@ -281,6 +288,7 @@ fn clients_that_ask_at_the_same_time_get_their_own_answers() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn settings_tell_the_version_and_what_differs_from_the_default() {
     check(300, &async |running| {
         let settings = running.redis.settings();
@@ -299,6 +307,7 @@ fn settings_tell_the_version_and_what_differs_from_the_default() {
 }
 
 #[test]
+#[ignore = "needs redis-server"]
 fn an_ended_server_fails_what_is_asked() {
     check(300, &async |running| {
         let process = rustix::process::Pid::from_raw(i32::try_from(running.redis.process().unwrap()).unwrap()).unwrap();

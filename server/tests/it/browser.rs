@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{Read as _, Seek as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use tidewire::config::EngineConfig;
 use tidewire_server::console::ASSETS;
 
 use crate::server::Server;
-use testkit::test_servers::can_run;
+use testkit::test_servers::program;
 
 const LINES_MAX: usize = 500;
 
@@ -90,13 +90,13 @@ fn code_of_others_is_served_with_its_licence() {
 }
 
 #[test]
+#[ignore = "needs Node 20 or newer"]
 fn the_live_client_does_what_a_naive_model_does() {
-    if can_run(node) {
-        run_tests("tests/js", ".test.mjs", &[]);
-    }
+    run_tests("tests/js", ".test.mjs", &[]);
 }
 
 #[test]
+#[ignore = "needs Chromium, and `npm ci` in server/tests/browser"]
 fn the_console_works_in_a_browser() {
     in_a_browser(".test.js", &[]);
 }
@@ -104,27 +104,13 @@ fn the_console_works_in_a_browser() {
 /// Runs the tests in a browser in files with this ending, with these environment variables.
 pub fn in_a_browser(ending: &str, environment: &[(&str, &str)]) {
     let chromium = std::env::var("TIDEWIRE_CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
-    let present = |is_there: bool, missing| if is_there { Ok(()) } else { Err(missing) };
-    let find = || {
-        node()?;
-        present(Path::new(&chromium).exists(), "Chromium as /usr/bin/chromium, or named by TIDEWIRE_CHROMIUM")?;
-        present(repository().join("tests/browser/node_modules").exists(), "`npm ci` in tests/browser")
-    };
-    if can_run(find) {
-        run_tests("tests/browser", ending, environment);
-    }
+    program(&chromium, "chromium, or name it by TIDEWIRE_CHROMIUM");
+    assert!(repository().join("tests/browser/node_modules").exists(), "run `npm ci` in server/tests/browser");
+    run_tests("tests/browser", ending, environment);
 }
 
 fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn node() -> Result<(), &'static str> {
-    const OLDEST: u32 = 20;
-    let version = Command::new("node").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-    let version = String::from_utf8_lossy(&version);
-    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
-    if major.is_some_and(|major: u32| major >= OLDEST) { Ok(()) } else { Err("Node 20 or newer") }
 }
 
 /// Of a file, and of each test in it. What is cut off leaves its server running.
@@ -140,7 +126,7 @@ fn run_tests(folder: &str, ending: &str, environment: &[(&str, &str)]) {
     assert!(!files.is_empty());
     // Into a file: a pipe is at its end only once the last process that a browser left behind has closed it.
     let mut said = tempfile::tempfile().unwrap();
-    let mut command = Command::new("node");
+    let mut command = Command::new(program("node", "Node 20 or newer"));
     command.args(["--test", TIMEOUT, SIDE_BY_SIDE]).args(files).current_dir(repository()).stdin(Stdio::null());
     command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
     command.envs(environment.iter().copied());

@@ -81,17 +81,16 @@ fn a_server_is_three_nodes_if_and_only_if_the_variable_says_so() {
     assert_eq!(nodes, if is_mode_on() { 3 } else { 0 }, "{}", cluster.text);
 }
 
-/// Returns the log of a new cluster. It is in memory if it should be in Kafka and that is not installed, which is printed.
+/// Returns the log of a new cluster.
 fn new_log() -> Box<dyn SharedLog> {
     /// It ends with this process, and its topics with it.
-    static BROKER: OnceLock<Option<Brokers>> = OnceLock::new();
+    static BROKER: OnceLock<Brokers> = OnceLock::new();
     static CLUSTERS: AtomicUsize = AtomicUsize::new(0);
     let broker = match std::env::var("TIDEWIRE_TEST_LOG").as_deref() {
-        Ok("kafka") => BROKER.get_or_init(|| Brokers::start(1)).as_ref(),
-        Ok("memory") | Err(_) => None,
+        Ok("kafka") => BROKER.get_or_init(|| Brokers::start(1)),
+        Ok("memory") | Err(_) => return Box::new(MemoryLog::default()),
         Ok(other) => panic!("TIDEWIRE_TEST_LOG is {other}, and can be memory or kafka"),
     };
-    let Some(broker) = broker else { return Box::new(MemoryLog::default()) };
     let name = format!("test{}", CLUSTERS.fetch_add(1, Ordering::Relaxed));
     Box::new(KafkaLog::create(KafkaOptions::new(&broker.addresses, name), 1).unwrap())
 }

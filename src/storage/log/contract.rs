@@ -30,6 +30,9 @@ macro_rules! cases {
     (on $log:ident: $($case:ident),* $(,)?) => {
         $(#[test] fn $case() { super::$log(&|log| super::$case(log)); })*
     };
+    (#$ignored:tt on $log:ident: $($case:ident),* $(,)?) => {
+        $(#[test] #$ignored fn $case() { super::$log(&|log| super::$case(log)); })*
+    };
     (all: { $($case:ident),* $(,)? } not_on_mock: { $($more:ident),* $(,)? }) => {
         mod memory {
             cases! { on on_memory: $($case,)* $($more),* }
@@ -39,7 +42,10 @@ macro_rules! cases {
         }
         #[cfg(feature = "kafka")]
         mod kafka {
-            cases! { on on_broker: $($case,)* $($more),* }
+            cases! {
+                #[ignore = "needs Kafka: scripts/kafka.sh install"]
+                on on_broker: $($case,)* $($more),*
+            }
         }
         #[cfg(feature = "kafka")]
         mod kafka_mock {

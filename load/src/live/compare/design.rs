@@ -83,8 +83,7 @@ impl Design {
     }
 
     /// Returns why the server cannot be started, or `None` if it is installed.
-    #[must_use]
-    pub fn absence(self) -> Option<String> {
+    pub(super) fn absence(self) -> Option<String> {
         self.program().err().map(|cause| cause.to_string())
     }
 

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::{program, ran};
-use testkit::test_servers::has_program;
+use testkit::test_servers;
 
 const COMMANDS: [&str; 9] = ["serve", "feed", "publish", "follow", "unfollow", "explain", "watch", "stats", "config"];
 
@@ -33,13 +33,12 @@ fn every_command_has_its_page_and_is_completed() {
 }
 
 #[test]
+#[ignore = "needs bash"]
 fn bash_completes_by_the_script() {
-    if !has_program("bash") {
-        return;
-    }
     let script = ran(program("").args(["completions", "bash"])).out;
     let ask = "\nCOMP_WORDS=(tidewire unf); COMP_CWORD=1; _tidewire tidewire unf tidewire; printf '%s\\n' \"${COMPREPLY[@]}\"\n";
-    let mut bash = Command::new("bash").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut bash = Command::new(test_servers::program("bash", "bash"));
+    let mut bash = bash.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     bash.stdin.take().unwrap().write_all((script + ask).as_bytes()).unwrap();
     let output = bash.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "unfollow");

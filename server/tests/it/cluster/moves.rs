@@ -90,7 +90,8 @@ fn load(nodes: &Nodes, ends: &AtomicBool, answered: &AtomicU64) {
 }
 
 #[test]
-fn the_console_of_a_node_shows_the_cluster() {
+#[ignore = "needs Chromium, and `npm ci` in server/tests/browser"]
+fn the_console_of_a_node_shows_the_cluster_in_a_browser() {
     let (log, nodes) = (MemoryLog::default(), Nodes::default());
     found(&log, 64, ClusterId(5)).unwrap();
     join(&log, &nodes, "a");

@@ -7,8 +7,9 @@ use serde_json::json;
 use testkit::eventually;
 use tidewire::config::EngineConfig;
 
-use super::{Database, Script, ask, feed, programs};
+use super::{Database, Script, ask, feed};
 use crate::server::Server;
+use testkit::test_servers::program;
 
 /// The tables for which the queries of the script are written, as the guide has them.
 const TABLES: &str = "
@@ -53,8 +54,9 @@ struct MariaDb {
 }
 
 impl MariaDb {
-    fn start() -> Option<Self> {
-        let [server, install, client, _] = programs(["mariadbd", "mariadb-install-db", "mariadb", "python3"])?;
+    fn start() -> Self {
+        let [server, install, client] =
+            ["mariadbd", "mariadb-install-db", "mariadb"].map(|name| program(name, "mariadb-server"));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let data = format!("--datadir={}", path.join("data").display());
@@ -89,7 +91,7 @@ impl MariaDb {
         });
         database.ask("CREATE DATABASE shop CHARACTER SET utf8mb4;");
         database.client += " shop";
-        Some(database)
+        database
     }
 
     fn command(&self) -> Command {
@@ -122,8 +124,9 @@ fn expected_of_ann() -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "needs MariaDB and python3"]
 fn feeds_of_tables_are_the_same_afterwards() {
-    let Some(database) = MariaDb::start() else { return };
+    let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(ROWS);
     let server = Server::start(EngineConfig::default());
@@ -153,8 +156,9 @@ fn feeds_of_tables_are_the_same_afterwards() {
 }
 
 #[test]
+#[ignore = "needs MariaDB and python3"]
 fn an_import_that_was_interrupted_goes_on_from_its_place() {
-    let Some(database) = MariaDb::start() else { return };
+    let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(ROWS);
     let server = Server::start(EngineConfig::default());
@@ -190,8 +194,9 @@ fn an_import_that_was_interrupted_goes_on_from_its_place() {
 }
 
 #[test]
+#[ignore = "needs MariaDB and python3"]
 fn what_differs_from_tables_is_named_and_another_import_mends_it() {
-    let Some(database) = MariaDb::start() else { return };
+    let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(
         "INSERT INTO follows VALUES ('ann', 'bob'), ('ann', 'cas');
@@ -248,8 +253,9 @@ fn what_differs_from_tables_is_named_and_another_import_mends_it() {
 }
 
 #[test]
+#[ignore = "needs MariaDB and python3"]
 fn what_is_published_in_both_while_an_import_prunes_stays() {
-    let Some(database) = MariaDb::start() else { return };
+    let database = MariaDb::start();
     database.ask(TABLES);
     database.ask("INSERT INTO follows VALUES ('ann', 'bob'), ('bob', 'cas');");
     let server = Server::start(EngineConfig::default());

@@ -111,12 +111,13 @@ impl Nodes {
 }
 
 #[test]
+#[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
 fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_the_node_that_writes_is_killed() {
-    let Some(store) = cassandra::Nodes::start(1) else { return };
+    let store = cassandra::Nodes::start(1);
     let url = store.url("feeds");
     let of_node = ["--archive", &url, "--outbox-posts", "10"];
     let of_cluster = ["--archive", &url, "--archive-replicas", "1"];
-    let Some(mut cluster) = Nodes::start_with(1, &of_cluster, &of_node) else { return };
+    let mut cluster = Nodes::start_with(1, &of_cluster, &of_node);
     for (reader, follows) in READERS {
         for nth in follows {
             cluster.write(0, "PUT", &format!("/v1/users/{reader}/following/{}", author(*nth)), &Value::Null);
@@ -158,9 +159,10 @@ fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_th
 }
 
 #[test]
+#[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
 fn a_node_with_an_archive_that_cannot_be_that_of_its_cluster_ends_and_says_why() {
-    let Some(cluster) = Nodes::start(1) else { return };
-    let Some(store) = cassandra::Nodes::shared() else { return };
+    let cluster = Nodes::start(1);
+    let store = cassandra::Nodes::shared();
     let url = store.url(&cassandra::Nodes::keyspace());
     let refused = |archive: &str| {
         let mut command = command(env!("CARGO_BIN_EXE_tidewire").to_owned());

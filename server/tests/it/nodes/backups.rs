@@ -84,8 +84,9 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
+#[ignore = "needs Kafka: scripts/kafka.sh install"]
 fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_log_is_lost() {
-    let Some(brokers) = Brokers::start(1) else { return };
+    let brokers = Brokers::start(1);
     let drill = Drill { directory: tempfile::tempdir().unwrap() };
     std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
     assert!(init(&brokers, &["--log-retention", "7d"]).status.success());
@@ -127,7 +128,7 @@ fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_lo
     drop(brokers);
 
     // The log is lost, too.
-    let Some(brokers) = Brokers::start(1) else { return };
+    let brokers = Brokers::start(1);
     let made = init(&brokers, &["--from-snapshot", &drill.path("restored"), "--data-dir", &drill.path("first")]);
     assert!(made.status.success() && text(&made).contains(&state), "{}", text(&made));
     let again = init(&brokers, &["--from-snapshot", &drill.path("restored"), "--data-dir", &drill.path("again")]);
@@ -152,7 +153,7 @@ fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_lo
     eventually("a snapshot is taken", || matches!(second.send("POST", "/v1/snapshots", &Value::Null), Some((201, _))));
     kill(first);
     kill(second);
-    let Some(brokers) = Brokers::start(1) else { return };
+    let brokers = Brokers::start(1);
     let made = init(&brokers, &["--from-snapshot", &drill.path("second"), "--data-dir", &drill.path("third")]);
     assert!(made.status.success() && text(&made).contains(&state), "{}", text(&made));
     let third = drill.start("third", &brokers, "third-store");

@@ -112,13 +112,13 @@ impl Clients {
 }
 
 /// Starts three nodes and three brokers; with `TIDEWIRE_CLUSTER_ARCHIVE=cassandra` old posts are in a Cassandra that all nodes share.
-fn started() -> Option<Nodes> {
+fn started() -> Nodes {
     match std::env::var("TIDEWIRE_CLUSTER_ARCHIVE").as_deref() {
         Err(_) => Nodes::start(3),
         #[cfg(feature = "cassandra")]
         Ok("cassandra") => {
             use testkit::cassandra::Nodes as Store;
-            let url = Store::shared()?.url(&Store::keyspace());
+            let url = Store::shared().url(&Store::keyspace());
             let of_node = ["--archive", &url, "--outbox-posts", "10"];
             Nodes::start_with(3, &["--archive", &url, "--archive-replicas", "1"], &of_node)
         }
@@ -129,8 +129,9 @@ fn started() -> Option<Nodes> {
 }
 
 #[test]
+#[ignore = "needs Kafka: scripts/kafka.sh install"]
 fn whatever_fails_nothing_acknowledged_is_lost_or_done_twice_and_nobody_misses_anything() {
-    let Some(mut cluster) = started() else { return };
+    let mut cluster = started();
     let variable = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = seed();
     let faults = variable("TIDEWIRE_CLUSTER_FAULTS").unwrap_or(FAULTS.len() as u64);

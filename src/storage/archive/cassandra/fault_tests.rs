@@ -13,6 +13,7 @@ use crate::storage::archive::contract::{all, next_batch, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Wanted};
 use crate::storage::journal::Sequence;
 use testkit::cassandra::Nodes;
+use testkit::test_servers::Servers;
 
 /// Time for the driver to find a node again, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,15 +69,17 @@ fn temporary<T: std::fmt::Debug>(what: &str, result: Result<T, ArchiveError>) {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn an_archive_is_created_on_nodes_that_have_just_started() {
-    let Some(nodes) = Nodes::start(3) else { return };
+    let nodes = Nodes::start(3);
     let archive = written_on_new(&nodes);
     assert_eq!(eventually("the read", || read(&archive)), [(0, 20)]);
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_killed_node_costs_temporary_errors_and_nothing_that_was_written() {
-    let Some(nodes) = Nodes::start(1) else { return };
+    let nodes = Nodes::start(1);
     let archive = CassandraArchive::open(&created(&nodes)).unwrap();
     archive.write(&batch(0)).unwrap();
     for round in 1..4 {
@@ -99,8 +102,9 @@ fn a_killed_node_costs_temporary_errors_and_nothing_that_was_written() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
-    let Some(nodes) = Nodes::start(1) else { return };
+    let nodes = Nodes::start(1);
     let archive = CassandraArchive::open(&created(&nodes)).unwrap();
     archive.write(&batch(0)).unwrap();
     nodes.pause(1);
@@ -135,11 +139,12 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn if_one_of_three_nodes_hangs_or_dies_reads_and_writes_go_on() {
-    let Some(nodes) = Nodes::start(3) else { return };
+    let nodes = Nodes::start(3);
     let archive = written_on_new(&nodes);
     let mut written = vec![(0, 20)];
-    for inflict in [Nodes::pause, Nodes::kill] {
+    for inflict in [Servers::pause, Servers::kill] {
         for node in 1..=3 {
             inflict(&nodes, node);
             archive.core.cache.clear();
@@ -163,8 +168,9 @@ fn keyspace(archive: &CassandraArchive) -> &str {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open(&options).unwrap();
     archive.write(&batch(0)).unwrap();
@@ -182,8 +188,9 @@ fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_contact_point_that_does_not_answer_does_no_harm_if_another_one_does() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let mut options = created(nodes);
     options.url.contacts.insert(0, "127.0.0.1:1".to_owned());
     let archive = CassandraArchive::open(&options).unwrap();
@@ -194,9 +201,6 @@ fn a_contact_point_that_does_not_answer_does_no_harm_if_another_one_does() {
 
 #[test]
 fn a_node_that_is_not_there_is_named_when_the_archive_is_opened() {
-    if Nodes::shared().is_none() {
-        return;
-    }
     let url = "cassandra://127.0.0.1:1/feeds".parse().unwrap();
     let read_time_max = super::READ_TIME_MAX;
     let options = super::CassandraOptions {

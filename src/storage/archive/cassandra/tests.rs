@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::layout::{BucketId, BucketLimits};
 use super::read::row;
@@ -47,10 +45,9 @@ pub(super) fn created(nodes: &Nodes) -> CassandraOptions {
     options
 }
 
-/// Returns an archive in a new keyspace, or none without Cassandra.
-pub(in crate::storage::archive) fn archive() -> Option<CassandraArchive> {
-    let options = created(Nodes::shared()?);
-    Some(CassandraArchive::open(&options).expect("the archive can be opened"))
+/// Returns an archive in a new keyspace.
+pub(in crate::storage::archive) fn archive() -> CassandraArchive {
+    CassandraArchive::open(&created(Nodes::shared())).expect("the archive can be opened")
 }
 
 /// Runs a statement that is none of the archive's own.
@@ -69,11 +66,10 @@ fn keyspace(archive: &CassandraArchive) -> &str {
 /// A keyspace for the cases of a property test, one after the other.
 pub(in crate::storage::archive) struct Keyspace(CassandraOptions);
 
-/// Returns a keyspace in which an archive has tiny buckets, or none without Cassandra.
-pub(in crate::storage::archive) fn with_tiny_buckets() -> Option<Keyspace> {
-    static CREATED: Mutex<Option<CassandraOptions>> = Mutex::new(None);
-    let nodes = Nodes::shared()?;
-    Some(Keyspace(CREATED.lock().get_or_insert_with(|| created(nodes)).clone()))
+/// Returns a keyspace in which an archive has tiny buckets.
+pub(in crate::storage::archive) fn with_tiny_buckets() -> Keyspace {
+    static CREATED: OnceLock<CassandraOptions> = OnceLock::new();
+    Keyspace(CREATED.get_or_init(|| created(Nodes::shared())).clone())
 }
 
 impl Keyspace {
@@ -118,8 +114,9 @@ fn buckets_of(archive: &CassandraArchive, sources: &[&str]) -> BTreeMap<SourceId
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn an_erasure_keeps_in_memory_the_buckets_of_whom_it_erases_and_of_nobody_else() {
-    let Some(archive) = archive() else { return };
+    let archive = archive();
     let others = (0..50).map(|nth| (source(&format!("user-{nth}")), at(nth, 0), Push));
     let of_two =
         [("ann", Push), ("ann", Pull), ("bob", Push)].map(|(id, route)| (source(id), at(route as i64, 1), route));
@@ -135,8 +132,9 @@ fn an_erasure_keeps_in_memory_the_buckets_of_whom_it_erases_and_of_nobody_else()
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open_with(&options, BucketLimits { rows: 100, removed: 40 }).unwrap();
     for first in (0..1_000).step_by(250) {
@@ -160,8 +158,9 @@ fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 100, removed: 40 }).unwrap();
     // From the newest to the oldest, as an import may have them.
     for first in (0..1_000).rev().step_by(50) {
@@ -179,14 +178,16 @@ fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes() {
-    let Some(archive) = archive() else { return };
+    let archive = archive();
     crate::storage::archive::contract::a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(&archive).unwrap();
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn what_is_written_late_or_again_replaces_nothing_newer() {
-    let Some(archive) = archive() else { return };
+    let archive = archive();
     let (first, then) = (posts([(1, post("first"))]), posts([(1, post("then")), (2, ArchivedRecord::Deleted)]));
     let placing = placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]);
     let removing = Batch { removed: vec![(source("ann"), at(1, 1))], ..next_batch() };
@@ -205,8 +206,9 @@ fn what_is_written_late_or_again_replaces_nothing_newer() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let [one, other] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
     one.write(&entries(0..2)).unwrap();
@@ -227,8 +229,9 @@ fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn the_largest_event_of_any_write_is_known_after_a_start() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let written = || CassandraArchive::open(&options).unwrap().written().unwrap();
     let archive = CassandraArchive::open(&options).unwrap();
@@ -245,8 +248,9 @@ fn the_largest_event_of_any_write_is_known_after_a_start() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let [earlier, later] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
     // The earlier one counts two rows in the only bucket, and the later one finds one. So the bucket is full for the earlier one only.
@@ -267,8 +271,9 @@ fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn entries_that_are_written_again_and_again_close_and_split_no_bucket() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 10, removed: 10 }).unwrap();
     for _ in 0..10 {
         archive.write(&entries(0..5)).unwrap();
@@ -280,8 +285,9 @@ fn entries_that_are_written_again_and_again_close_and_split_no_bucket() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn ids_that_may_be_there_are_known_after_a_start() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open(&options).unwrap();
     assert!(archive.is_empty() && !archive.may_have(PostId(1)));
@@ -300,8 +306,9 @@ fn ids_that_may_be_there_are_known_after_a_start() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn what_is_archived_expires_and_a_tombstone_does_not() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let options = CassandraOptions { ttl_seconds: NonZeroU32::new(2), ..created(nodes) };
     let archive = CassandraArchive::open(&options).unwrap();
     archive.write(&posts([(1, post("text")), (2, ArchivedRecord::Deleted)])).unwrap();
@@ -319,8 +326,9 @@ fn what_is_archived_expires_and_a_tombstone_does_not() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
-    let Some(nodes) = Nodes::shared() else { return };
+    let nodes = Nodes::shared();
     let refusal = |options: &CassandraOptions| match CassandraArchive::open(options).unwrap_err() {
         ArchiveError::Unprepared { missing, .. } => missing,
         other => other.with_sources(),
@@ -347,8 +355,9 @@ fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
-    let Some(archive) = archive() else { return };
+    let archive = archive();
     archive.write(&posts([(1, post("good")), (2, post("bad"))])).unwrap();
     archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(1, 1), Push)])).unwrap();
     let damage = |error: ArchiveError| match error {
@@ -382,12 +391,13 @@ fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
 }
 
 fn options_of(archive: &CassandraArchive) -> CassandraOptions {
-    options(Nodes::shared().expect("it runs"), keyspace(archive))
+    options(Nodes::shared(), keyspace(archive))
 }
 
 #[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn pages_that_were_read_come_from_memory_until_they_change() {
-    let Some(archive) = archive() else { return };
+    let archive = archive();
     archive.write(&entries(0..500)).unwrap();
     archive.write(&posts([(1, post("text"))])).unwrap();
     let page = |below: i64| {

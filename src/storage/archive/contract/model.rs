@@ -177,8 +177,9 @@ proptest! {
     // The tables are emptied before each case, which takes a second.
     #![proptest_config(ProptestConfig { max_shrink_iters: 64, ..ProptestConfig::with_cases(16) })]
     #[test]
+    #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
     fn the_archive_in_cassandra_agrees_with_the_model(steps in steps()) {
-        let Some(keyspace) = crate::storage::archive::cassandra::tests::with_tiny_buckets() else { return Ok(()) };
+        let keyspace = crate::storage::archive::cassandra::tests::with_tiny_buckets();
         agrees_with_the_model(|open| keyspace.open(open), steps)?;
     }
 }
