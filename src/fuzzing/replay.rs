@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Number of modifications of each corpus file that are tested; `TIDEWIRE_SEEDS` overrides it.
+/// Number of modifications of each corpus file that are tested.
 const CHANGES: u64 = 40;
 
 /// The number of targets of all crates.

@@ -1,7 +1,7 @@
 //! Shared by the engine's tests: an engine driven from a test's thread, and shorthands.
 
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
@@ -111,11 +111,8 @@ pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> V
 
 /// Waits until everyone sleeps who is not watched.
 pub async fn all_asleep(engine: &Engine) {
-    let began = Instant::now();
-    while engine.shared().directory.len() > engine.shared().watchers.readers() {
-        assert!(began.elapsed() < Duration::from_secs(60), "readers fall asleep after the active window");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let is_over = async || engine.shared().directory.len() <= engine.shared().watchers.readers();
+    eventually_async("readers fall asleep after the active window", is_over).await;
 }
 
 /// Asks again while the engine refuses for a temporary reason.

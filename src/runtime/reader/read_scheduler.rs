@@ -217,6 +217,7 @@ mod tests {
     use crate::runtime::reader::user::UserActor;
     use actix::{Handler, Message};
     use std::num::NonZeroUsize;
+    use testkit::{eventually, eventually_async};
     use tokio::sync::oneshot;
     use tokio::task::JoinSet;
 
@@ -244,9 +245,7 @@ mod tests {
         let read_scheduler = engine.read_scheduler(&source(engine, "ann"));
         let take = |_| {
             // A permit is released a moment after its page was answered.
-            while !read_scheduler.reads.lock().try_acquire() {
-                std::thread::yield_now();
-            }
+            eventually("a permit is free", || read_scheduler.reads.lock().try_acquire());
             ReadPermit(Arc::clone(read_scheduler))
         };
         (0..READS_TOGETHER_MAX).map(take).collect()
@@ -285,9 +284,7 @@ mod tests {
         for waiting in 1..=READS_TOGETHER_MAX {
             let asking = engine.clone();
             reads.spawn(async move { asking.feed(&id("cas"), NEWEST).await.map(drop) });
-            while depth(&engine, "wake_up") < waiting {
-                tokio::task::yield_now().await;
-            }
+            eventually_async("the read waits for its reader", async || depth(&engine, "wake_up") >= waiting).await;
         }
         drop(let_go);
         assert!(reads.join_all().await.iter().all(Result::is_ok));
@@ -310,9 +307,7 @@ mod tests {
                 asking.feed(&id(reader), NEWEST).await.unwrap();
                 done.send(reader).unwrap();
             });
-            while waiting(&engine) <= nth {
-                tokio::task::yield_now().await;
-            }
+            eventually_async("the read waits for a permit", async || waiting(&engine) > nth).await;
         }
         drop(permits.pop());
         reads.join_all().await;
@@ -342,9 +337,7 @@ mod tests {
         assert_eq!(engine.feed(&id("cas"), NEWEST).await.unwrap_err().to_string(), full.to_string());
         drop(given_up);
         drop(permits);
-        while waiting(&engine) > 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("no read waits", async || waiting(&engine) == 0).await;
         engine.feed(&id("cas"), NEWEST).await.unwrap();
         assert_eq!((waiting(&engine), engine.shared().counters.pages.get()), (0, 1));
         engine.shutdown();
@@ -370,16 +363,12 @@ mod tests {
         let mut permits = take_permits(&engine);
         let (asking, cas) = (engine.clone(), id("cas"));
         let read = tokio::spawn(async move { asking.feed(&cas, NEWEST).await.map(drop) });
-        while waiting(&engine) == 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("a read waits for a permit", async || waiting(&engine) > 0).await;
         let ann = source(&engine, "ann").slot;
         assert!(engine.shared().directory.send(ann, Poison(permits.pop().unwrap())).is_ok());
         read.await.unwrap().unwrap();
         // The permit is released a moment before the actor ends.
-        while engine.shared().directory.crashes(ann) == 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("the actor ends", async || engine.shared().directory.crashes(ann) > 0).await;
         engine.shutdown();
     }
 
@@ -404,9 +393,7 @@ mod tests {
             let engine = engine.clone();
             reads.spawn(async move { while engine.feed(&id("ann"), NEWEST).await.is_ok() {} });
         }
-        while waiting(&engine) == 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("a read waits for a permit", async || waiting(&engine) > 0).await;
         for _ in 0..20 {
             engine.feed(&id("cas"), NEWEST).await.unwrap();
             engine.publish(Draft::new(id("bob"), Body::new("1").unwrap()), true).await.unwrap();
@@ -423,9 +410,7 @@ mod tests {
         for nth in 0..100 {
             let asking = engine.clone();
             reads.spawn(async move { asking.feed(&id("ann"), NEWEST).await.map(drop) });
-            while waiting(&engine) <= nth {
-                tokio::task::yield_now().await;
-            }
+            eventually_async("the read waits for a permit", async || waiting(&engine) > nth).await;
         }
         let ending = engine.clone();
         tokio::task::spawn_blocking(move || ending.shutdown()).await.unwrap();

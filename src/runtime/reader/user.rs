@@ -239,6 +239,7 @@ mod tests {
     use actix::Message;
     use std::num::NonZeroUsize;
     use std::sync::mpsc;
+    use testkit::eventually_async;
     use tokio::sync::oneshot;
 
     /// A message whose handler panics.
@@ -270,9 +271,7 @@ mod tests {
     async fn poison(engine: &Engine, reader: &SourceId) {
         let slot = engine.shared().world.sources.get(reader).unwrap().slot;
         assert!(engine.shared().directory.send(slot, Poison).is_ok());
-        while engine.shared().directory.is_active(slot) {
-            tokio::task::yield_now().await;
-        }
+        eventually_async("the crash is recorded", async || !engine.shared().directory.is_active(slot)).await;
     }
 
     /// Blocks the shard's thread, after a signal that it has begun, until it is released.

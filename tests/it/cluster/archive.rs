@@ -9,6 +9,7 @@ mod stores;
 mod told;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex};
 
 use testkit::{eventually_async, seed};
@@ -306,7 +307,6 @@ async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_t
     town.delete(7).await;
     town.edit(6, "[6]").await;
     town.publish_up_to(80).await;
-    tokio::time::sleep(SESSION).await;
     town.check().await;
     assert!(town.in_memory() > 8);
     town.members.iter().for_each(|member| member.door.set(Answers::Always));
@@ -322,11 +322,13 @@ async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_d
     town.settle().await;
     for round in 1..=4 {
         let first = town.sequencer_index().unwrap_or_default();
-        town.members[first].door.set(Answers::Late);
+        let door = Arc::clone(&town.members[first].door);
+        let halves = || door.halves.load(Ordering::Relaxed);
+        let before = halves();
+        door.set(Answers::Late);
         town.edit(round, "[\"early\"]").await;
         town.publish_up_to(30 + 30 * round).await;
-        // It has begun a batch.
-        tokio::time::sleep(SESSION / 4).await;
+        eventually_async("it has begun a batch", async || halves() > before).await;
         town.members[first].node.engine.leave();
         let is_deposed = || !town.members[first].node.is_sequencer() && town.sequencer_index().is_some();
         eventually_async("another node is the sequencer", async || is_deposed()).await;
@@ -436,7 +438,6 @@ async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_
             }
             _ => {}
         }
-        tokio::time::sleep(Duration::from_millis(random.u64(..300))).await;
         town.members[victim].door.set(Answers::Always);
         if town.members[victim].node.view.membership().members().count() < 3 || random.bool() {
             town.restart(victim);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use tidewire::engine::{Engine, Watcher};
 use tidewire::feed::page::Range;
@@ -14,11 +13,9 @@ use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
 
 use crate::properties::ops::PEOPLE;
+use testkit::eventually_async;
 use testkit::oracle::{Expected, Oracle};
 use testkit::world::{expected, id};
-
-/// What is told takes microseconds; a machine that is busy otherwise may need longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a live client does.
 #[derive(Clone, Copy, Debug)]
@@ -157,21 +154,18 @@ impl LiveClient {
         if is_capped || self.watcher.is_none() {
             return;
         }
-        let began = Instant::now();
         let feed = oracle.feed(self.reader);
-        loop {
+        eventually_async("the client has what the oracle says", async || {
             self.drain();
             let bound = (self.bound.published_at.0, self.bound.id.0);
             let expected = feed.iter().filter(|entry| entry.at >= bound);
             if self.watcher.is_none() || self.entries.values().rev().eq(expected.clone()) {
-                return;
+                return Ok(());
             }
-            if began.elapsed() > PATIENCE {
-                let (told, expected) = (self.entries.values().rev().collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-                assert_eq!(told, expected, "{} from {bound:?} up", self.reader);
-            }
-            tokio::time::sleep(Duration::from_micros(200)).await;
-        }
+            let (told, expected) = (self.entries.values().rev().collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            Err(format!("{} from {bound:?} up: {told:?}, not {expected:?}", self.reader))
+        })
+        .await;
     }
 }
 

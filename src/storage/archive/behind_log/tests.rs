@@ -4,6 +4,7 @@
 use super::*;
 use crate::storage::archive::MemoryArchive;
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
+use testkit::eventually;
 
 fn ids(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
     ids.into_iter().map(PostId).collect()
@@ -64,9 +65,7 @@ fn a_round_waits_until_the_archive_has_it() {
     archive.set_followed();
     std::thread::scope(|threads| {
         let round = threads.spawn(|| archive.write(&batch));
-        while !archive.is_awaited() {
-            std::thread::yield_now();
-        }
+        eventually("the round waits", || archive.is_awaited());
         archive.advance(Sequence(2)).unwrap();
         assert!(archive.is_awaited());
         archive.advance(Sequence(3)).unwrap();

@@ -21,7 +21,7 @@ async fn told(watcher: &mut Watcher, what: &str, is_meant: impl Fn(&EventKind) -
             others.push(format!("{event:?}"));
         }
     };
-    let found = tokio::time::timeout(PATIENCE, search).await;
+    let found = tokio::time::timeout(DEADLINE, search).await;
     assert!(found.is_ok(), "nobody told of {what}, only of {others:?}");
 }
 
