@@ -1,8 +1,8 @@
 //! What the people of `tidewire demo` do all the time, so that the figures of the server move.
 //!
 //! Responsible for:
-//! - publishing, following, muting, reading pages and watching live, over HTTP like any other client, at a rate that leaves a core mostly
-//!   idle; many reposts of one post now and then; one client that is too slow for what it is sent;
+//! - publishing, replying, following, muting, reading pages and watching live, over HTTP like any other client, at a rate that leaves a core
+//!   mostly idle; many reposts of one post now and then; one client that is too slow for what it is sent;
 //! - deleting its oldest posts, so that the demo does not fill the memory.
 //!
 //! Not responsible for:
@@ -42,6 +42,10 @@ const POSTS_PER_FOLLOW: u64 = 4;
 
 /// Number of posts between two mutes or unmutes.
 const POSTS_PER_MUTE: u64 = 10;
+
+/// Of so many posts, one is a reply to one of the latest.
+const POSTS_PER_REPLY: u64 = 3;
+const REPLIED_LATEST: u64 = 10;
 
 /// Number of posts from one storm of reposts to the next, about a minute; the first one comes after a few seconds.
 const POSTS_PER_STORM: u64 = 100;
@@ -173,7 +177,7 @@ impl People {
     }
 }
 
-/// Publishes, follows, unfollows, mutes and reposts.
+/// Publishes, replies, follows, unfollows, mutes and reposts.
 fn author(people: &People, world: &mut DemoWorld) {
     let mut posts: VecDeque<String> = VecDeque::new();
     let (mut follows, mut mutes) = (VecDeque::new(), VecDeque::new());
@@ -183,7 +187,9 @@ fn author(people: &People, world: &mut DemoWorld) {
             return;
         }
         let draft = world.post();
-        let id = people.publish(&new_post(&draft));
+        let reply_to = (nth.is_multiple_of(POSTS_PER_REPLY) && !posts.is_empty())
+            .then(|| &posts[posts.len() - 1 - world.number(0..REPLIED_LATEST.min(posts.len() as u64)) as usize]);
+        let id = people.publish(&new_post(&draft, reply_to));
         if draft.author == *world.celebrity() {
             latest_of_celebrity = id.clone().or(latest_of_celebrity);
         }
@@ -207,10 +213,12 @@ fn author(people: &People, world: &mut DemoWorld) {
     }
 }
 
-fn new_post(draft: &Draft) -> Value {
+fn new_post(draft: &Draft, reply_to: Option<&String>) -> Value {
     let body: Value = serde_json::from_str(draft.body.as_str()).unwrap_or_default();
     let tags: Vec<&str> = draft.tags.iter().filter_map(SourceId::tag_name).collect();
-    json!({"author": draft.author, "body": body, "tags": tags})
+    let mut post = json!({"author": draft.author, "body": body, "tags": tags});
+    reply_to.into_iter().for_each(|answered| post["reply_to"] = json!(answered));
+    post
 }
 
 /// Adds an entry to the list of a random reader; once `most` of them were added, the oldest one is taken back first. What was there before is
