@@ -321,7 +321,8 @@ impl Engine {
         let Some(archive) = world.behind_log() else { return };
         archive.set_followed();
         let stopping = Arc::<AtomicBool>::default();
-        let copier = ArchiveCopier { world: Arc::clone(&world), is_writer, stopping: Arc::clone(&stopping) };
+        let clock = Arc::clone(&self.shared().clock);
+        let copier = ArchiveCopier { world: Arc::clone(&world), is_writer, clock, stopping: Arc::clone(&stopping) };
         *self.inner.archive_copier.lock() = Some((stopping, copier.start().expect(THREADS)));
     }
 

@@ -15,7 +15,7 @@ use tidewire::id::PostId;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
 
-use testkit::histories::{START, open_with, storage, written};
+use testkit::histories::{START, clock, open_with, storage, written};
 use testkit::world::{NEWEST, all_asleep, config, draft, edge, id};
 
 /// Bytes of a segment that is never full.
@@ -257,4 +257,25 @@ async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_
     clock.advance(2 * window);
     all_asleep(&engine).await;
     engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_is_due_by_the_age_of_the_newest_one_whichever_process_took_it() {
+    let (clock, files) = (clock(), MemoryFiles::default());
+    let interval = Duration::from_secs(900);
+    let mut settings = storage(Durability::Always, 1 << 20);
+    settings.snapshots.interval = interval;
+    let open = || open_with(config(1, CelebrityPolicy::PushAll), files.clone(), &settings, clock.clone()).unwrap().0;
+    let first = open();
+    first.publish(draft("bob", "1"), false).await.unwrap();
+    let before = first.snapshot().await.unwrap();
+    first.shutdown();
+    // The system was started after the snapshot: its monotonic clock shows less than the age.
+    clock.set(clock.now().saturating_add(interval - Duration::from_secs(1)));
+    let second = open();
+    second.publish(draft("bob", "2"), false).await.unwrap();
+    assert_eq!(second.snapshots()[0].sequence, before.sequence);
+    clock.advance(Duration::from_secs(1));
+    eventually_async("a snapshot is taken", async || second.snapshots()[0].sequence > before.sequence).await;
+    second.shutdown();
 }

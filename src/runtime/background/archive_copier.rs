@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use crate::clock::Clock;
 use crate::id::{PostId, SourceId};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::state::world::World;
@@ -48,6 +49,7 @@ pub struct ArchiveCopier {
     pub(crate) world: Arc<World>,
     /// Returns true while this node is the one to write.
     pub(crate) is_writer: Box<dyn Fn() -> bool + Send>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Set when the engine is about to end.
     pub(crate) stopping: Arc<AtomicBool>,
 }
@@ -84,11 +86,11 @@ impl ArchiveCopier {
     }
 
     fn run(&self, archive: &ArchiveBehindLog) {
-        let (mut turn, mut looked_at) = (None, Instant::now());
+        let (mut turn, mut looked_at) = (None, self.clock.monotonic());
         let failures = Throttle::default();
         while !self.stopping.load(Ordering::Relaxed) {
             let is_writer = (self.is_writer)();
-            let is_idle = looked_at.elapsed() < IDLE_PERIOD && !archive.is_awaited();
+            let is_idle = self.clock.monotonic().saturating_sub(looked_at) < IDLE_PERIOD && !archive.is_awaited();
             let done = match (is_writer, &mut turn) {
                 (true, None) => begin_turn(archive).map(|begun| turn = Some(begun)),
                 (true, Some(turn)) => self.copy(archive, turn, is_idle),
@@ -96,7 +98,7 @@ impl ArchiveCopier {
                 (false, _) => archive.refresh(),
             };
             if !is_idle {
-                looked_at = Instant::now();
+                looked_at = self.clock.monotonic();
             }
             if !is_writer {
                 turn = None;

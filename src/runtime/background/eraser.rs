@@ -304,8 +304,10 @@ impl Eraser {
         let wanted = self.last_event()?.0;
         self.shared.backup_wanted.store(wanted, Ordering::Relaxed);
         let has_it = || self.shared.backed_up.load(Ordering::Relaxed) >= wanted;
-        let began = Instant::now();
-        self.wait_until(|| has_it() || began.elapsed() >= ERASURE_BACKUP_WAIT_MAX)?;
+        let clock = &self.shared.clock;
+        let began = clock.monotonic();
+        let is_late = || clock.monotonic().saturating_sub(began) >= ERASURE_BACKUP_WAIT_MAX;
+        self.wait_until(|| has_it() || is_late())?;
         if !has_it() {
             warn!("an erasure removes the journal from before the backup has it: its moments cannot be restored");
         }

@@ -127,7 +127,10 @@ impl Records for Paced<'_, '_> {
 
 /// The state at the beginning of the last snapshot.
 struct Last {
-    at: Instant,
+    /// The engine's monotonic clock then, or when an engine started that found an older snapshot.
+    at: Duration,
+    /// The age of the snapshot at that time.
+    age: Duration,
     journal_bytes: u64,
     /// The size of that snapshot in bytes.
     snapshot_bytes: u64,
@@ -146,12 +149,13 @@ impl Snapshotter {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            last = Last { at: Instant::now(), journal_bytes: self.journal_bytes(), snapshot_bytes: 0 };
+            let began = Instant::now();
+            last = self.last(Duration::ZERO, self.journal_bytes(), 0);
             let taken = self.take();
             last.snapshot_bytes = taken.as_ref().map_or(0, |done| done.taken.bytes);
             match &taken {
                 Ok(CompletedSnapshot { taken, .. }) => {
-                    info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed());
+                    info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, began.elapsed());
                 }
                 Err(cause) => warn!("{cause}"),
             }
@@ -188,9 +192,11 @@ impl Snapshotter {
         let newest = self.shared.snapshots.lock().first().map(|newest| (newest.taken_at, newest.bytes));
         let age = newest.map_or(0, |(taken_at, _)| self.shared.clock.now().0.saturating_sub(taken_at.0));
         let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
-        let now = Instant::now();
-        let snapshot_bytes = newest.map_or(0, |(_, bytes)| bytes);
-        Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
+        self.last(age, 0, newest.map_or(0, |(_, bytes)| bytes))
+    }
+
+    fn last(&self, age: Duration, journal_bytes: u64, snapshot_bytes: u64) -> Last {
+        Last { at: self.shared.clock.monotonic(), age, journal_bytes, snapshot_bytes }
     }
 
     pub(crate) fn measure_disk(&self) {
@@ -204,7 +210,7 @@ impl Snapshotter {
 
     fn is_due(&self, last: &Last) -> bool {
         self.options.is_due(Since {
-            age: last.at.elapsed(),
+            age: last.age + self.shared.clock.monotonic().saturating_sub(last.at),
             journal_bytes: self.journal_bytes() - last.journal_bytes,
             snapshot_bytes: last.snapshot_bytes,
         })

@@ -185,7 +185,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Lets a journal that refuses events find out from time to time whether it would store them again, since there may be no writes.
     fn probe(&mut self) {
-        if !self.journal.is_refusing() || !self.refusal_log.is_probe_due(Instant::now()) {
+        if !self.journal.is_refusing() || !self.refusal_log.is_probe_due(self.shared.clock.monotonic()) {
             return;
         }
         match self.journal.probe() {

@@ -1,7 +1,6 @@
 //! The archive part of the scribe: marks for snapshots, and rounds of tiering.
 
 use std::time::Duration;
-use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
 
@@ -27,8 +26,8 @@ pub(super) struct Archiver {
     tasks: Sender<Task>,
     /// True while a task is in progress: the next round of tiering waits for it.
     is_busy: bool,
-    /// The time of the last failure, unless a later task succeeded. All posts then stay in memory, up to the limit.
-    failed_at: Option<Instant>,
+    /// The monotonic time of the last failure, unless a later task succeeded. All posts then stay in memory, up to the limit.
+    failed_at: Option<Duration>,
     /// The number of failed tasks.
     failures: u64,
     rounds: u32,
@@ -106,7 +105,7 @@ impl<J: Journal> Scribe<J> {
         let Some(archiver) = &mut self.archiver else { return };
         let is_due = match archiver.failed_at {
             // A retry does not depend on the amount, since the failed round was due.
-            Some(failed_at) => failed_at.elapsed() >= TIERING_RETRY,
+            Some(failed_at) => self.shared.clock.monotonic().saturating_sub(failed_at) >= TIERING_RETRY,
             None => self.writer.is_tiering_due(),
         };
         if archiver.is_busy || !is_due {
@@ -140,7 +139,7 @@ impl<J: Journal> Scribe<J> {
         let Some(archiver) = &mut self.archiver else { return };
         archiver.is_busy = false;
         let has_failed = self.writer.finish_round(written).is_err();
-        archiver.failed_at = has_failed.then(Instant::now);
+        archiver.failed_at = has_failed.then(|| self.shared.clock.monotonic());
         archiver.failures += u64::from(has_failed);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::clock::UnixMicros;
+use crate::clock::{ManualClock, UnixMicros};
 use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
@@ -36,7 +36,8 @@ fn node(posts: u64) -> Node {
         let position = at(nth as i64, nth);
         drop(writer.apply(&Event::Published { position, draft, accepted_at: UnixMicros(nth as i64) }));
     }
-    let copier = ArchiveCopier { world, is_writer: Box::new(|| true), stopping: Arc::default() };
+    let (clock, stopping) = (Arc::new(ManualClock::new(UnixMicros(0))), Arc::default());
+    let copier = ArchiveCopier { world, is_writer: Box::new(|| true), clock, stopping };
     Node { store, behind, writer, copier }
 }
 
