@@ -49,7 +49,10 @@ impl Taken {
 
 /// The text is not an instant in the format that the API accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a time must be RFC 3339 in UTC with at most microseconds, for example 2026-11-20T10:00:00.123456Z")]
+#[error(
+    "a time must be RFC 3339 with an offset, at most nine digits of the second, and a year from 0000 to 9999 in UTC, for example \
+     2026-11-20T10:00:00.123456Z or 2026-11-20t12:00:00+02:00"
+)]
 pub struct TimeError;
 
 impl UnixMicros {
@@ -66,6 +69,12 @@ impl UnixMicros {
     }
 }
 
+/// Bytes of a date in front of the time.
+const DATE_BYTES: usize = "2026-11-20".len();
+
+/// Maximum number of digits behind the point: nanoseconds.
+const SECOND_DIGITS_MAX: usize = 9;
+
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -73,17 +82,21 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 impl FromStr for UnixMicros {
     type Err = TimeError;
 
+    /// Reads RFC 3339 with any offset. Digits of the second after the sixth are dropped, so that the instant is never later than the text.
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        // Generated clients write UTC in either form.
-        if !text.ends_with('Z') && !text.ends_with("+00:00") {
+        // The parser takes any character between date and time, and any number of digits.
+        let is_divided = matches!(text.as_bytes().get(DATE_BYTES), Some(b'T' | b't'));
+        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        if !is_divided || digits > SECOND_DIGITS_MAX {
             return Err(TimeError);
         }
-        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimeError)?;
-        let nanos = at.unix_timestamp_nanos();
-        if nanos % 1_000 != 0 {
+        // In UTC the date may be another one, of a year that cannot be written.
+        let at = OffsetDateTime::parse(text, &Rfc3339).ok().and_then(|at| at.checked_to_utc()).ok_or(TimeError)?;
+        if !(0..=9_999).contains(&at.year()) {
             return Err(TimeError);
         }
-        i64::try_from(nanos / 1_000).map(Self).map_err(|_| TimeError)
+        i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000)).map(Self).map_err(|_| TimeError)
     }
 }
 
@@ -194,13 +207,47 @@ mod tests {
             "now",
             "2026-11-20",
             "2026-11-20T10:00:00",
-            "2026-11-20T10:00:00+01:00",
-            "2026-11-20T10:00:00-00:00",
-            "2026-11-20T10:00:00.1234567Z",
+            "2026-11-20 10:00:00Z",
+            "2026-11-20T10:00:00 02:00",
+            "2026-11-20T10:00:00+0200",
+            "2026-11-20T10:00:00+02",
+            "2026-11-20T10:00:00+24:00",
+            "2026-11-20T10:00:00+02:60",
+            "2026-11-20T10:00:00.Z",
+            "2026-11-20T10:00:00.1234567890Z",
+            "2026-11-20T10:00Z",
+            "2026-11-20T24:00:00Z",
+            "2026-11-20T10:00:60Z",
+            "2026-02-29T10:00:00Z",
+            "0000-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "+10000-01-01T00:00:00Z",
+            "２０26-11-20T10:00:00Z",
             "2026-13-20T10:00:00Z",
             "1795168800",
         ] {
             assert_eq!(bad.parse::<UnixMicros>(), Err(TimeError), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn times_of_any_offset_and_precision_are_the_instant_in_utc_without_what_is_below_a_microsecond() {
+        for (text, utc) in [
+            ("2026-11-20T12:00:00+02:00", "2026-11-20T10:00:00.000000Z"),
+            ("2026-11-20t12:00:00+02:00", "2026-11-20T10:00:00.000000Z"),
+            ("2026-11-20t10:00:00z", "2026-11-20T10:00:00.000000Z"),
+            ("2026-11-20T10:00:00-00:00", "2026-11-20T10:00:00.000000Z"),
+            ("2026-11-20T00:30:00+05:45", "2026-11-19T18:45:00.000000Z"),
+            ("2026-12-31T20:00:00.5-09:30", "2027-01-01T05:30:00.500000Z"),
+            ("2026-11-20T10:00:00.123456789Z", "2026-11-20T10:00:00.123456Z"),
+            ("2026-11-20T10:00:00.999999999+00:00", "2026-11-20T10:00:00.999999Z"),
+            ("1969-12-31T23:59:59.9999999Z", "1969-12-31T23:59:59.999999Z"),
+            ("1970-01-01T00:00:00.000000999Z", "1970-01-01T00:00:00.000000Z"),
+            ("2016-12-31T23:59:60Z", "2016-12-31T23:59:59.999999Z"),
+            ("0000-01-01T00:00:00-00:01", "0000-01-01T00:01:00.000000Z"),
+            ("9999-12-31T23:59:59+23:59", "9999-12-31T00:00:59.000000Z"),
+        ] {
+            assert_eq!(text.parse::<UnixMicros>().map(|at| at.to_string()).as_deref(), Ok(utc), "{text}");
         }
     }
 

@@ -933,7 +933,7 @@ export interface Stats {
 /** The name of a tag. */
 export type TagName = string;
 
-/** RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times. */
+/** RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times. */
 export type Time = string;
 
 export interface TokensRevokedChange {

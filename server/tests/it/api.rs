@@ -45,6 +45,11 @@ fn a_post_goes_in_and_comes_out_as_the_contract_says() {
     assert_eq!(answer.json(), expected);
     assert_eq!(server.get("/v1/posts/77").json(), expected);
     assert_eq!(server.post("/v1/posts", &sent).status, 200);
+    // The same instant in another form is the same post.
+    let mut elsewhere = sent.clone();
+    elsewhere["published_at"] = json!("2026-01-02t05:04:05.000006999+02:00");
+    let again = server.post("/v1/posts", &elsewhere);
+    assert_eq!((again.status, again.json()), (200, expected.clone()));
     let other = server.post("/v1/posts", &json!({"id": "77", "author": "ann", "body": 1}));
     assert_eq!((other.status, &other.json()["code"]), (409, &json!("post_id_taken")));
 

@@ -103,8 +103,8 @@ fn values() -> Named {
             json!({
                 "type": "string",
                 "format": "date-time",
-                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+]00:00)$",
-                "description": "RFC 3339 in UTC, with at most microseconds. Answers have six digits of the second and `Z`, so that their order as text is that of the times.",
+                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+                "description": "RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times.",
                 "examples": [PUBLISHED_AT.to_string()],
             }),
         ),
