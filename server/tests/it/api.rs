@@ -1,7 +1,6 @@
 //! The HTTP contract, over real sockets.
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
@@ -277,11 +276,9 @@ fn operations_answer() {
 fn a_stopping_server_answers_what_it_took() {
     let server = server();
     follow(&server, "ann", "bob");
-    let began = Instant::now();
     let engine = server.engine.clone();
     publish(&server, "bob", 1);
     drop(server);
-    assert!(began.elapsed() < Duration::from_secs(60));
     let draft = tidewire::feed::post::Draft::new(
         tidewire::id::SourceId::new("bob").unwrap(),
         tidewire::feed::post::Body::new("2").unwrap(),

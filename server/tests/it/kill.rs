@@ -1,15 +1,13 @@
 //! A1 and A14: the real program, killed under load, and started twice on one directory.
-#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
-use testkit::cases;
+use testkit::{cases, eventually, seed};
 
-use crate::program::{Program, serve};
+use crate::program::{EndsOnFailure, Program, serve};
 
 const CLIENTS: u64 = 4;
 
@@ -23,25 +21,26 @@ fn what_was_acknowledged_survives_kills_under_load() {
     // The next id of each client, and how many of the last ones were not acknowledged.
     let next: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     let mut acknowledged = vec![0; CLIENTS as usize];
-    let mut counted = 0;
-    while counted < cases(2) {
+    let written = || next.iter().map(|next| next.load(Ordering::Relaxed)).sum::<u64>();
+    let mut random = fastrand::Rng::with_seed(seed());
+    for _ in 0..cases(2) {
         let program = Program::start(directory.path(), &flags);
         check(&program, &acknowledged, &next);
-        let before: u64 = acknowledged.iter().sum();
+        let until = written() + random.u64(WRITES_MIN..10 * WRITES_MIN);
         thread::scope(|scope| {
+            let _ends = EndsOnFailure(&program);
             let publish = |client: u64| {
                 let (program, next) = (&program, &next[client as usize]);
                 move || publish_until_refused(program, client, next)
             };
             let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(publish(client))).collect();
-            thread::sleep(Duration::from_millis(120 + 40 * (counted % 5)));
+            eventually("posts are acknowledged", || written() >= until);
             program.signal("KILL");
             for (client, ended) in clients.into_iter().enumerate() {
                 acknowledged[client] = acknowledged[client].max(ended.join().unwrap());
             }
         });
         program.kill();
-        counted += u64::from(acknowledged.iter().sum::<u64>() - before >= WRITES_MIN);
     }
     let program = Program::start(directory.path(), &flags);
     check(&program, &acknowledged, &next);

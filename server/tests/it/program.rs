@@ -93,7 +93,12 @@ impl Program {
             }
         });
         let address = address_of(&serves);
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_recv_response(Some(DEADLINE))
+            .timeout_recv_body(Some(DEADLINE))
+            .build()
+            .new_agent();
         Self { child, log, reading: Some(reading), address, url: format!("http://{address}"), agent }
     }
 
@@ -141,6 +146,17 @@ impl Drop for Program {
         // It has ended already, unless a test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Ends the program if the test fails, so that those end as well who write until it is gone.
+pub struct EndsOnFailure<'a>(pub &'a Program);
+
+impl Drop for EndsOnFailure<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.signal("KILL");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
+use testkit::DEADLINE;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::auth::Access;
@@ -216,6 +217,11 @@ impl Drop for Server {
 }
 
 fn agent() -> ureq::Agent {
-    let agent = ureq::Agent::config_builder().http_status_as_error(false).allow_non_standard_methods(true).build();
-    agent.new_agent()
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .allow_non_standard_methods(true)
+        .timeout_recv_response(Some(DEADLINE))
+        .timeout_recv_body(Some(DEADLINE))
+        .build()
+        .new_agent()
 }

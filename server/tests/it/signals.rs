@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill;
 use crate::live::client::{Client, Next};
-use crate::program::Program;
+use crate::program::{EndsOnFailure, Program};
 use testkit::eventually;
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
@@ -32,17 +32,6 @@ const WRITES_MIN: u64 = 20;
 /// The post that comes in two halves, one before the signal and one after it. Large, so that it has time to come.
 const HELD: &str = "9000000";
 const HELD_BYTES: usize = 60_000;
-
-/// Ends the program if the test fails, so that those end as well who publish until it is gone.
-struct EndsOnFailure<'a>(&'a Program);
-
-impl Drop for EndsOnFailure<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.signal("KILL");
-        }
-    }
-}
 
 /// A request that its client does not go on with for now.
 struct Held {

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
@@ -47,8 +47,6 @@ const SESSION: Duration = Duration::from_secs(3);
 
 /// Number of parts of the readers: some for each node.
 const PARTITIONS: u32 = 16;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One node that is about to be served.
 pub struct Node {
@@ -118,16 +116,11 @@ pub fn join(config: &EngineConfig, access: &Arc<Access>) -> Vec<Node> {
 
 /// Waits until all nodes are members and agree who takes writes, and returns the place of that one.
 pub fn sequencer(nodes: &[Arc<ClusterView>]) -> usize {
-    let began = Instant::now();
-    loop {
+    eventually("three nodes are a cluster", || {
         let all = nodes.iter().all(|node| node.view().nodes.len() == nodes.len() && node.sequencer() != Place::Nowhere);
         let here: Vec<usize> = (0..nodes.len()).filter(|nth| nodes[*nth].sequencer() == Place::Here).collect();
-        if let (true, [sequencer]) = (all, here.as_slice()) {
-            return *sequencer;
-        }
-        assert!(began.elapsed() < PATIENCE, "three nodes are no cluster");
-        thread::park_timeout(Duration::from_millis(5));
-    }
+        if let (true, [sequencer]) = (all, here.as_slice()) { Some(*sequencer) } else { None }
+    })
 }
 
 /// Figures that all nodes have alike. All others are about the readers that a node owns.

@@ -6,12 +6,12 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::middleware::pace::Pace;
@@ -55,7 +55,7 @@ pub fn connect(
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
     let mut client = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
     client.complete_io(&mut socket).map_err(|cause| cause.to_string())?;
     Ok(StreamOwned::new(client, socket))
 }
@@ -192,7 +192,7 @@ fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
         format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{}", "x".repeat(60_000));
     for request in ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET", &large] {
         let mut socket = TcpStream::connect(server.address()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
@@ -234,12 +234,11 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     certificate.renew();
     assert!(connect(server.address(), &first).is_ok(), "somebody may be writing");
     // Files may be written twice within one tick of the clock that stamps them.
-    let until = Instant::now() + Duration::from_secs(10);
-    while connect(server.address(), &second).is_err() {
-        assert!(Instant::now() < until, "the new certificate is not shown");
+    eventually("the new certificate is shown", || {
         issue_again(directory.path());
         look_twice(&certificate);
-    }
+        connect(server.address(), &second).is_ok()
+    });
     assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
 }
 

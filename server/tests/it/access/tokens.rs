@@ -1,11 +1,12 @@
 //! Keys and tokens for tests.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
+use tidewire::clock::{Clock as _, SystemClock};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::auth::keys::{KeyScope, Keys, TokenKey, hash};
 use tidewire_server::http::auth::token_algorithms;
@@ -38,7 +39,7 @@ pub fn file() -> String {
 }
 
 fn seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemClock.now().0 as f64 / 1_000_000.0
 }
 
 pub fn signed(claims: &Value, secret: &[u8]) -> String {

@@ -101,13 +101,12 @@ impl Node {
 
     /// Repeats a change while the node has no lease for a moment, as on a busy machine.
     pub(super) async fn retried<T, F: Future<Output = Result<T, Error>>>(&self, mut change: impl FnMut() -> F) {
-        loop {
-            match change().await {
-                Ok(_) => return,
-                Err(Error::NotSequencer | Error::OutcomeUnknown) => tokio::time::sleep(Duration::from_millis(5)).await,
-                Err(other) => panic!("{other}"),
-            }
-        }
+        eventually_async("the change is made", async || match change().await {
+            Ok(_) => Ok(()),
+            Err(refused @ (Error::NotSequencer | Error::OutcomeUnknown)) => Err(refused),
+            Err(other) => panic!("{other}"),
+        })
+        .await;
     }
 
     pub(super) fn backups(&self, place: &Place, log: Arc<dyn SharedLog>) -> Backups {

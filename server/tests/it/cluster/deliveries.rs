@@ -52,6 +52,7 @@ fn publishers_wait_until_the_last_node_has_delivered_however_many_they_are() {
 }
 
 #[test]
+#[ignore = "takes the 5 s that a publisher waits"]
 fn a_post_is_answered_although_a_node_never_delivers_it_and_that_node_says_so() {
     let nodes = held();
     nodes.roles.own_all(Some(2));

@@ -2,16 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{eventually, reached};
 use tidewire_server::http::admission::AdmissionLimits;
 
 use crate::cluster::nodes::{KEY, Nodes};
 use crate::cluster::peer::{Fault, Peer};
 use crate::cluster::rights::ANYBODY;
-use crate::overload::{PATIENCE, under_way, unread_page, wait_for};
+use crate::overload::{under_way, unread_page, wait_for};
 use crate::server::Server;
 
 /// Fewer permits than requests that wait.
@@ -63,7 +62,7 @@ fn requests_that_wait_for_a_record_leave_the_permits_to_others_on_both_nodes() {
 }
 
 /// Waits until so much of other nodes is in progress.
-fn wait_for_inside(node: &Server, gate: &str, expected: u64) {
+pub fn wait_for_inside(node: &Server, gate: &str, expected: u64) {
     let line = format!("tidewire_inside_under_way{{gate=\"{gate}\"}} {expected}\n");
     eventually(&line, || node.get("/metrics").text.contains(&line));
 }
@@ -106,20 +105,15 @@ fn publishers_that_wait_for_the_delivery_leave_the_permits_to_others() {
 #[test]
 fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
     let nodes = Nodes::limited(LIMITS);
-    let began = Instant::now();
     while_asked(
         1,
         || drop(nodes.b().get("/v1/cluster?delivered=7")),
         || {
-            loop {
-                let admission: Value = nodes.b().get("/v1/stats").json()["admission"].clone();
-                let under_way = |gate: &str| admission[gate]["under_way"].as_u64().unwrap();
-                // The request for these figures is an operation as well.
-                if (under_way("waits"), under_way("operations")) == (1, 1) {
-                    break;
-                }
-                assert!(began.elapsed() < PATIENCE, "{admission}");
-            }
+            eventually("one waits, and the request for these figures alone is an operation", || {
+                let admission = nodes.b().get("/v1/stats").json()["admission"].clone();
+                let under_way = |gate: &str| admission[gate]["under_way"].as_u64();
+                reached(&(under_way("waits"), under_way("operations")), &(Some(1), Some(1)))
+            });
             nodes.roles.apply(1, 7);
         },
     );
@@ -172,10 +166,7 @@ fn feeds_that_wait_for_those_of_a_node_that_hangs_count_as_bytes_of_answers() {
         );
     };
     while_asked(1, ask, || {
-        let began = Instant::now();
-        while under_way(nodes.a(), "response_bytes") < 3_000_000 {
-            assert!(began.elapsed() < PATIENCE, "bob's page is here and counts");
-        }
+        eventually("bob's page is here and counts", || under_way(nodes.a(), "response_bytes") >= 3_000_000);
     });
 }
 
@@ -198,15 +189,11 @@ fn requests_that_other_nodes_pass_on_do_not_wait_for_permits_of_those_that_clien
     };
     // More than the workers of the node have permits, for reads of a user whose owner hangs.
     while_asked(64, hang, || {
-        let (began, follow) = (Instant::now(), ("PUT", "/v1/users/bob/following/cas"));
-        loop {
-            let of_client = nodes.b().ask(follow.0, follow.1, &[], "");
-            if of_client.status == 503 {
-                assert_eq!(of_client.json()["code"], "overloaded");
-                break;
-            }
-            assert!(began.elapsed() < PATIENCE, "there are still permits for requests of clients");
-        }
+        let follow = ("PUT", "/v1/users/bob/following/cas");
+        let refused = eventually("there are no permits for requests of clients", || {
+            Some(nodes.b().ask(follow.0, follow.1, &[], "")).filter(|answer| answer.status == 503)
+        });
+        assert_eq!(refused.json()["code"], "overloaded");
         let headers = [("tidewire-hop", "owner"), ("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY)];
         let of_node = nodes.b().ask(follow.0, follow.1, &headers, "");
         assert!(of_node.status < 300, "{}", of_node.text);

@@ -2,10 +2,11 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use testkit::{eventually_async, reached};
 use tidewire::feed::post::Body;
 use tidewire::limits::LIVE_NOTICES_MAX;
 
-use crate::live::client::{Client, Next, PATIENCE};
+use crate::live::client::{Client, Next};
 use crate::live::feed_client::FeedClient;
 use crate::server::Server;
 use testkit::world::{above, config, draft, edge};
@@ -74,24 +75,23 @@ async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_ever
     }
     let mut told = join_all(healthy.iter().map(|reader| Client::watch(server.address(), reader))).await;
     let body = json!("x".repeat(60_000)).to_string();
-    let (mut posts, began) = (0, std::time::Instant::now());
+    let (mut posts, live) = (0, |what: &str| server.get("/v1/stats").json()["live"][what].clone());
     // A client has some time to take something of a burst.
-    while posts < 60 || server.get("/v1/stats").json()["live"]["cut_off"] != stalled() {
-        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
+    eventually_async("those who take nothing are cut off", async || {
         let post = server.engine.publish(draft("bob", &body), true).await.unwrap().post.id();
         posts += 1;
         for message in join_all(told.iter_mut().map(Client::message)).await {
             let of = &message["item"]["post"]["id"];
             assert_eq!((&message["seq"], of), (&json!(posts), &json!(post.to_string())));
         }
-    }
+        if posts < 60 { Err(format!("{posts} posts")) } else { reached(&live("cut_off"), &json!(stalled())) }
+    })
+    .await;
     for last in join_all(stalling.iter_mut().map(cut_off)).await {
         assert!(last < posts, "{last} of {posts} arrived");
     }
     drop(stalling);
-    while server.get("/v1/stats").json()["live"]["connections"] != told.len() {
-        assert!(began.elapsed() < PATIENCE * 2, "{}", server.get("/v1/stats").text);
-    }
+    eventually_async("they are gone", async || reached(&live("connections"), &json!(told.len()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

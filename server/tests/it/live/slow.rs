@@ -1,8 +1,9 @@
 //! Clients that stop reading.
 
 use serde_json::{Value, json};
+use testkit::{eventually_async, reached};
 
-use crate::live::client::{Client, Next, PATIENCE};
+use crate::live::client::{Client, Next};
 use crate::server::Server;
 use testkit::world::{above, config};
 
@@ -25,15 +26,16 @@ async fn who_stops_reading_is_cut_off_and_comes_back_and_nobody_else_is_concerne
     }
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let mut ann = Client::watch(server.address(), "ann").await;
-    let (mut posts, began) = (0, std::time::Instant::now());
+    let (mut posts, live) = (0, |what: &str| server.get("/v1/stats").json()["live"][what].clone());
     // A client has some time to take something of a burst.
-    while posts < 60 || server.get("/v1/stats").json()["live"]["cut_off"] != STALLED {
-        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
+    eventually_async("those who stop reading are cut off", async || {
         let post = json!({"author": "bob", "body": large()});
         assert_eq!(server.post("/v1/posts?wait=delivered", &post).status, 201);
         assert_eq!(ann.message().await["type"], "post");
         posts += 1;
-    }
+        if posts < 60 { Err(format!("{posts} posts")) } else { reached(&live("cut_off"), &json!(STALLED)) }
+    })
+    .await;
     for (reader, mut client) in stalled {
         // What was on its way arrives, without a gap, and then the reason.
         let (epoch, mut last) = (client.hello["epoch"].clone(), 0);
@@ -57,8 +59,5 @@ async fn who_stops_reading_is_cut_off_and_comes_back_and_nobody_else_is_concerne
             }
         }
     }
-    let began = std::time::Instant::now();
-    while server.get("/v1/stats").json()["live"]["connections"] != 1 {
-        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
-    }
+    eventually_async("all others are gone", async || reached(&live("connections"), &json!(1))).await;
 }

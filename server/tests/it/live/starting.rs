@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use testkit::{eventually, reached};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -42,10 +43,8 @@ async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
         let admission = Arc::clone(&state.admission);
         let server = Server::serving(state, engine.clone());
         let held: Vec<_> = (0..BURST).map(|_| events(&server, "/v1/users/ann/events", credential)).collect();
-        let (began, are_held) = (Instant::now(), format!("name: \"live_starting\", limit: 1024, taken: {BURST}"));
-        while !format!("{admission:?}").contains(&are_held) {
-            assert!(began.elapsed() < PATIENCE, "{admission:?}");
-        }
+        let are_held = format!("name: \"live_starting\", limit: 1024, taken: {BURST}");
+        eventually(&are_held, || format!("{admission:?}").contains(&are_held));
         engine_cell.set(engine);
         for stream in held {
             let (status, text) = answer(stream, "\"hello\"");
@@ -101,10 +100,8 @@ async fn an_event_stream_that_comes_shortly_before_the_end_of_the_recovery_begin
             (events(&server, "/v1/users/bob/events", &tokens::made("bob", 60.0, 600.0)), 401, "token_revoked"),
             (events(&server, "/v1/changes", SERVER_KEY), 409, "no_data_directory"),
         ];
-        let began = Instant::now();
-        while occupied(&server) != ["live_starting\"} 4"] {
-            assert!(began.elapsed() < PATIENCE, "{:?}", occupied(&server));
-        }
+        let expected = vec!["live_starting\"} 4".to_owned()];
+        eventually("all event streams wait", || reached(&occupied(&server), &expected));
         engine_cell.set(engine.clone());
         for (stream, status, text) in waiting {
             let (answered, head) = answer(stream, text);
