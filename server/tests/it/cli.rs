@@ -1,5 +1,4 @@
 //! The commands that call a server, as people and scripts run them: the real program, its output and its exit codes.
-#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 mod completions;
 mod config;

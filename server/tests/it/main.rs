@@ -26,6 +26,7 @@ mod export;
 mod failed_start;
 mod faults;
 mod first_configuration;
+mod held_files;
 mod identity;
 mod idle;
 mod import_files;

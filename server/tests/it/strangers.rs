@@ -2,7 +2,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use testkit::eventually;
@@ -234,18 +236,22 @@ fn writes_that_come_one_behind_the_other_are_all_answered_on_their_connection() 
     let mut socket = connect(&server);
     let body = json!({"author": "ann", "body": "x".repeat(9_000)}).to_string();
     let sent = post(&format!("Content-Length: {}\r\n", body.len()), &body).repeat(WRITES) + GET;
-    let mut sending = socket.try_clone().unwrap();
+    let (mut sending, answered) = (socket.try_clone().unwrap(), Arc::<AtomicUsize>::default());
+    let answers = Arc::clone(&answered);
     let sending = std::thread::spawn(move || {
-        // In pieces that end within bodies.
-        for piece in sent.as_bytes().chunks(12_345) {
+        // In pieces that end within bodies, each of which comes after what was sent before it, but for one request.
+        let length = (sent.len() - GET.len()) / WRITES;
+        for (nth, piece) in sent.as_bytes().chunks(12_345).enumerate() {
+            let before = (12_345 * nth / length).saturating_sub(1);
+            eventually("what was sent is answered", || answers.load(Ordering::Relaxed) >= before);
             sending.write_all(piece).unwrap();
-            std::thread::park_timeout(Duration::from_millis(1));
         }
     });
     for nth in 0..WRITES {
         let answer = answer(&mut socket);
         assert!(answer.starts_with("HTTP/1.1 201 "), "the {nth}th: {answer}");
         assert!(!answer.to_lowercase().contains("connection: close"), "the {nth}th: {answer}");
+        answered.fetch_add(1, Ordering::Relaxed);
     }
     assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
     sending.join().unwrap();

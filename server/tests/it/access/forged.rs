@@ -1,11 +1,8 @@
 //! Forged tokens, sent as anybody can send them: what they cost is counted by the server's own metric.
 
-use std::time::{Duration, Instant};
-
+use testkit::eventually;
 use tidewire::config::EngineConfig;
-use tidewire::limits::{
-    FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX,
-};
+use tidewire::limits::{FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, KEYS_TRIED_MAX};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::auth::keys::TokenKey;
 
@@ -29,16 +26,22 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
     let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "");
     let good = tokens::token("ann");
     assert_eq!(ask(&good).status, 200);
-    let (before, began) = (computed(&server), Instant::now());
-    let statuses: Vec<_> = (0..400).map(|nth| ask(&tokens::of_another_key(&format!("user{nth}"))).status).collect();
-    assert_eq!(ask(&good).status, 200, "a user who was there before");
+    let (before, mut nth) = (computed(&server), 0);
+    // What is spent comes back, but not so soon.
+    eventually("forged tokens are refused by what they cost", || {
+        let before = computed(&server);
+        nth += 1;
+        let status = ask(&tokens::of_another_key(&format!("user{nth}"))).status;
+        assert!(
+            status == 401 || (status, computed(&server)) == (429, before),
+            "no signature for who is refused: {status}"
+        );
+        status == 429
+    });
     let spent = computed(&server) - before;
-    let earned = began.elapsed().as_secs_f64() * f64::from(FORGED_SIGNATURES_PER_SECOND);
-    let allowed = u64::from(FORGED_SIGNATURES_AT_ONCE) + earned as u64 + 1;
-    assert!(spent <= allowed, "{spent} signatures for 400 forged tokens, where {allowed} are allowed");
     assert!(spent >= u64::from(FORGED_SIGNATURES_AT_ONCE) / 2, "{spent}");
-    // A machine so slow that the budget fills up meanwhile refuses none: then there is nothing to see here.
-    assert!(statuses.contains(&429) || began.elapsed() > Duration::from_secs(2), "none of {statuses:?}");
+    assert!(spent <= nth * KEYS_TRIED_MAX as u64, "{spent} for {nth}");
+    assert_eq!(ask(&good).status, 200, "a user who was there before");
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! The program itself: what it refuses to start with, the file while it changes, and the tools that make keys.
-#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 use std::fs;
 use std::path::Path;

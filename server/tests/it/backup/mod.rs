@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 use testkit::eventually_async;
 
-use tidewire::clock::SystemClock;
+use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
@@ -31,6 +31,13 @@ use crate::tools::{self, Ran};
 use testkit::oracle::Oracle;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Waits until what is written is surely later than what was written before. Events of one microsecond get times of their own, which may be
+/// ahead of the clock.
+async fn time_passes() {
+    let later = SystemClock.now().saturating_add(Duration::from_millis(2));
+    eventually_async("time passes", async || SystemClock.now() > later).await;
+}
 
 /// A place with a data directory, a store beside it, and directories to restore into.
 struct Place(tempfile::TempDir);
@@ -236,7 +243,7 @@ fn a_time_is_restored_with_everything_that_was_written_until_then() {
             // The last event of a moment has a time of its own.
             town.publish("ann", |draft| draft).await;
             moments.push((town.engine.shared().clock.now(), Moment::of(&town)));
-            tokio::time::sleep(Duration::from_millis(3)).await;
+            time_passes().await;
         }
         back_up(&mut backups).unwrap();
         for (nth, (time, moment)) in moments.iter().enumerate() {
@@ -343,7 +350,7 @@ fn old_backups_and_what_only_they_need_are_removed() {
         for round in 0..4 {
             go_on(&mut town, round).await;
             back_up(&mut backups).unwrap();
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            time_passes().await;
             back_up(&mut backups).unwrap();
             assert_eq!(place.objects("backups").len(), 1, "round {round}");
             objects.push(place.objects("objects").len());
@@ -368,7 +375,7 @@ fn the_data_of_an_erased_user_leaves_the_store_with_the_last_backup_from_before(
         erase(&mut town, &mut backups).await;
         // The first run begins a backup without the user, the second one finds it old enough to be alone.
         back_up(&mut backups).unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        time_passes().await;
         back_up(&mut backups).unwrap();
         assert_eq!(place.objects("backups").len(), 1);
         assert_eq!(holding(&place.store().join("backups"), &[ZOE]), [""; 0]);

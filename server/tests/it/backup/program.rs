@@ -1,5 +1,4 @@
 //! The real program: a server that backs itself up, is killed, and is restored elsewhere; and a store that speaks S3.
-#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};

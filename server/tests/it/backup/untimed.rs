@@ -1,6 +1,6 @@
 //! Restores to a time, and the events that have no time: a mistaken delete is not restored with what was before it.
 
-use tidewire::clock::{Clock as _, UnixMicros};
+use tidewire::clock::UnixMicros;
 
 use super::*;
 
@@ -17,9 +17,9 @@ async fn delete_some(town: &mut Town, count: usize) -> (u64, u64) {
 
 /// A time after all that was written, and before all that is written afterwards.
 async fn now_alone() -> UnixMicros {
-    tokio::time::sleep(Duration::from_millis(3)).await;
+    time_passes().await;
     let now = SystemClock.now();
-    tokio::time::sleep(Duration::from_millis(3)).await;
+    time_passes().await;
     now
 }
 

@@ -65,6 +65,13 @@ impl Consumer {
         }
     }
 
+    /// Reads to the end of the connection. Returns true if the stream ends by its last chunk, and is not cut off.
+    pub fn ends_in_order(&mut self) -> bool {
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        rest.ends_with("0\r\n\r\n")
+    }
+
     pub fn next(&mut self) -> Value {
         self.try_next().unwrap().expect("the stream goes on")
     }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::eventually;
-use tidewire::clock::{Clock as _, ManualClock, SystemClock};
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::limits::CHANGE_READERS_RETURN_MAX;
@@ -28,12 +29,43 @@ fn segments(directory: &Path) -> usize {
     names.filter(|name| name.to_string_lossy().starts_with("journal-")).count()
 }
 
+/// A clock that counts how often erasures look at it.
+pub struct ErasureClock {
+    clock: ManualClock,
+    looks: AtomicUsize,
+}
+
+impl ErasureClock {
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    /// Waits until the erasure has looked at the clock, and goes on to do so: it waits.
+    fn looks_on(&self) {
+        let before = self.looks.load(Ordering::Relaxed);
+        // More than it looks at once.
+        eventually("the erasure waits", || self.looks.load(Ordering::Relaxed) > before + 10);
+    }
+}
+
+impl Clock for ErasureClock {
+    fn now(&self) -> UnixMicros {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let is_of_erasure = thread::current().name().is_some_and(|name| name.contains("eraser"));
+        self.looks.fetch_add(usize::from(is_of_erasure), Ordering::Relaxed);
+        self.clock.monotonic()
+    }
+}
+
 /// A server whose erasures wait for readers of changes that are behind.
-pub fn with_grace(directory: &Path, grace: Duration) -> (Server, Arc<ManualClock>) {
+pub fn with_grace(directory: &Path, grace: Duration) -> (Server, Arc<ErasureClock>) {
     let config = EngineConfig { erasure_grace: grace, ..EngineConfig::default() };
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     // Of the grace time as much passes as the test says, however slow the machine is.
-    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let clock = Arc::new(ErasureClock { clock: ManualClock::new(SystemClock.now()), looks: AtomicUsize::new(0) });
     let engine = Engine::open(config, &storage, clock.clone(), &RecoveryProgress::default()).unwrap().0;
     (Server::of(engine), clock)
 }
@@ -91,8 +123,7 @@ fn an_erasure_soon_after_a_start_expects_consumers_back_and_waits_no_more_where_
     assert_eq!(server.ask("DELETE", &format!("/v1/users/{ZOE}"), &[], "").status, 202);
     eventually("the erasure comes to its new segment", || segments(directory.path()) > before);
     clock.advance(CHANGE_READERS_RETURN_MAX - Duration::from_millis(1));
-    // One that does not wait ends within this time.
-    thread::sleep(Duration::from_millis(200));
+    clock.looks_on();
     assert_eq!(server.engine.erasures().count, 1, "consumers may still come back");
     clock.advance(Duration::from_millis(1));
     eventually("the erasure ends", || server.engine.erasures().count == 0);
@@ -136,9 +167,10 @@ fn a_consumer_goes_on_though_the_server_is_killed_while_an_erasure_waits_for_it(
     assert_eq!(erase(&program), 202);
     eventually("the erasure comes to its new segment", || segments(directory.path()) > 1);
     program.kill();
+    let before = segments(directory.path());
     program = start("1h");
     // It comes back late: while the erasure that continues waits for those who were cut off.
-    thread::sleep(Duration::from_millis(300));
+    eventually("the erasure comes to another segment", || segments(directory.path()) > before);
     publish(&program, "ann", "after");
     let mut consumer = Consumer::open(program.address, "/v1/changes", Some(&place));
     assert!(consumer.head.starts_with("http/1.1 200"), "{}", consumer.head);

@@ -5,18 +5,21 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::eventually;
+use tidewire::clock::{Clock, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
+use tidewire::engine::StorageConfig;
 
 use super::PATIENCE;
 use super::consumer::Consumer;
-use super::{lines, on_directory, published, server, with};
+use super::{lines, on_directory, published, server, timed, with};
 use crate::server::Server;
 use testkit::test_servers::program;
-use testkit::world::above;
+use testkit::world::{above, some};
 
 fn follow(server: &Server, reader: &str, source: &str) {
     assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/{source}"), &json!({})).status, 201);
@@ -290,21 +293,26 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
 
 #[test]
 fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time() {
-    let server = with(EngineConfig {
-        active_window: Duration::from_millis(300),
-        live_linger: Duration::from_millis(1),
-        ..EngineConfig::default()
-    });
+    let (window, clock) = (Duration::from_millis(80), Arc::new(ManualClock::new(SystemClock.now())));
+    let (shards, live_linger) = (some(1), Duration::from_millis(1));
+    let config = EngineConfig { shards, active_window: window, live_linger, ..EngineConfig::default() };
+    let server = timed(config, &StorageConfig::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     follow(&server, "ann", "bob");
     notify(&server, "ann", true);
-    let is_awake = || server.get("/v1/users/ann").json()["active"] == true;
+    let is_awake = |reader: &str| server.get(&format!("/v1/users/{reader}")).json()["active"] == true;
+    assert_eq!(server.get("/v1/users/bob/feed").status, 200);
     let mut watching = Consumer::open(server.address(), "/v1/users/ann/events", None);
     assert_eq!(watching.next()["type"], "hello");
-    std::thread::sleep(Duration::from_millis(600));
+    // All readers are looked at together.
+    clock.advance(2 * window);
+    eventually("bob goes to sleep", || !is_awake("bob"));
     let seen = published(&server, "bob", &json!("seen"));
     assert_eq!(watching.next()["item"]["post"]["id"], seen.as_str());
     drop(watching);
-    eventually("ann goes to sleep", || !is_awake());
+    eventually("ann goes to sleep", || {
+        clock.advance(window);
+        !is_awake("ann")
+    });
     let unseen = published(&server, "bob", &json!("unseen"));
     assert_eq!(missed(&server, 0), [has_missed("ann", &unseen, &["bob"])].into());
 }

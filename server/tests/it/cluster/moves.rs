@@ -24,7 +24,8 @@ use crate::browser;
 use crate::cluster::nodes::KEY;
 use crate::server::{Answer, Server};
 
-const SESSION: Duration = Duration::from_secs(4);
+/// Longer than a busy machine keeps a node from saying that it lives: none of them is to be taken for dead.
+const SESSION: Duration = Duration::from_secs(60);
 
 struct Node {
     server: Server,

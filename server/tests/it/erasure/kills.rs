@@ -1,7 +1,6 @@
 //! Erasures that are cut short, wherever that is, and go on by themselves.
 
 use std::sync::Arc;
-use std::time::Duration;
 use testkit::{cases, eventually_async, stride};
 
 use tidewire::clock::SystemClock;
@@ -15,6 +14,9 @@ use tidewire::storage::journal::Durability;
 
 use crate::erasure::{MARKER, Town, ZOE, run, small};
 use testkit::histories::{open_before, storage};
+
+/// Most erasures have no more operations that write.
+const OPERATIONS: u64 = 40;
 
 /// A disk with an archive beside it.
 #[derive(Clone)]
@@ -69,14 +71,21 @@ impl Disk {
     }
 }
 
-/// A town on a disk, settled, with what an erasure has to find.
-async fn settled(has_archive: bool) -> (Disk, Town) {
+/// A town on a disk, settled, with what an erasure has to find, and the files that count what is done to them.
+async fn settled(has_archive: bool) -> (Disk, Town, FaultyFiles) {
     let disk = Disk::new(has_archive);
-    let mut town = Town::new(disk.open(disk.files.clone()));
+    let files = FaultyFiles::new(disk.files.clone(), Plan::default());
+    let mut town = Town::new(disk.open(files.clone()));
     town.settle(4).await;
     town.engine.snapshot().await.unwrap();
     town.publish(ZOE, |draft| draft).await;
-    (disk, town)
+    (disk, town, files)
+}
+
+/// Waits until so many operations have written, or no erasure is under way any more.
+async fn written(engine: &Engine, files: &FaultyFiles, until: u64) {
+    let is_time = async || files.operations() >= until || engine.erasures().count == 0;
+    eventually_async("the erasure goes on", is_time).await;
 }
 
 /// Starts on what is left, waits for the erasure to end by itself, and looks at all that there is.
@@ -98,7 +107,7 @@ async fn check_goes_on(disk: &Disk, town: &mut Town, what: &str) {
 fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
     run(async {
         for has_archive in [true, false] {
-            let (disk, mut town) = settled(has_archive).await;
+            let (disk, mut town, _) = settled(has_archive).await;
             town.engine.shutdown();
             town.oracle.erase(ZOE);
             let total = operations_of_an_erasure(&disk).await;
@@ -153,18 +162,18 @@ async fn die_at(disk: &Disk, at: u64) -> bool {
 fn an_erasure_goes_on_after_the_process_was_killed_at_any_moment() {
     run(async {
         for seed in 0..cases(6) {
-            let (disk, mut town) = settled(seed % 4 != 0).await;
+            let (disk, mut town, files) = settled(seed % 4 != 0).await;
+            let (before, mut random) = (files.operations(), fastrand::Rng::with_seed(seed));
             // A snapshot that begins before it and sees some of it.
             let engine = town.engine.clone();
             let (_, ()) = tokio::join!(engine.snapshot(), town.erase());
-            let mut random = fastrand::Rng::with_seed(seed);
-            // Most of it takes a few milliseconds.
-            tokio::time::sleep(Duration::from_micros(random.u64(0..6_000))).await;
+            written(&town.engine, &files, before + random.u64(0..OPERATIONS)).await;
             let mut left = disk.survived((seed % 2 == 0).then_some(seed));
             town.engine.shutdown();
             for _ in 0..random.u8(0..3) {
-                let engine = left.open(left.files.clone());
-                tokio::time::sleep(Duration::from_micros(random.u64(0..6_000))).await;
+                let files = FaultyFiles::new(left.files.clone(), Plan::default());
+                let engine = left.open(files.clone());
+                written(&engine, &files, random.u64(0..OPERATIONS)).await;
                 let next = left.survived((seed % 3 == 0).then_some(seed));
                 engine.shutdown();
                 left = next;

@@ -1,9 +1,8 @@
 //! Snapshots beside an erasure: none begins before the erasure is noted as scrubbed and ends after it.
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use testkit::{eventually, eventually_async};
 use tidewire::clock::SystemClock;
@@ -25,6 +24,8 @@ struct Observed {
     /// The next snapshot begins, and waits until an erasure could be scrubbed.
     waits: AtomicBool,
     is_waiting: AtomicBool,
+    /// Segments of the journal that were begun.
+    segments: AtomicUsize,
     /// Whether any erasure was scrubbed when a snapshot began, and when it ended.
     snapshots: Mutex<Vec<(bool, Option<bool>)>>,
 }
@@ -39,16 +40,14 @@ impl Observed {
         if !self.waits.swap(false, Ordering::AcqRel) {
             return;
         }
+        let segments = self.segments.load(Ordering::Acquire);
         self.is_waiting.store(true, Ordering::Release);
         let is_rewritten = || self.archive.get().is_some_and(|archive| archive.counts().rewrites > 0);
         eventually("the archive is rewritten while a snapshot is taken", is_rewritten);
-        // The next that the erasure does is to be noted as scrubbed.
-        for _ in 0..100 {
-            if self.any_scrubbed() {
-                break;
-            }
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+        eventually("the erasure begins its segment", || self.segments.load(Ordering::Acquire) > segments);
+        // The next that the erasure does is to be noted as scrubbed. One that does not wait for the snapshot comes to it while others have
+        // their turns.
+        (0..1_000).filter(|_| !self.any_scrubbed()).for_each(|_| std::thread::yield_now());
     }
 
     fn ended(&self) {
@@ -70,6 +69,8 @@ impl Files for ObservedFiles {
     fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
         if name.starts_with("snapshot-") {
             self.1.began();
+        } else if name.starts_with("journal-") {
+            self.1.segments.fetch_add(1, Ordering::Release);
         }
         self.0.create(name)
     }

@@ -28,7 +28,7 @@ async fn a_client_that_answers_is_told_that_nothing_has_happened_for_as_long_as_
         assert_eq!(client.message().await, json!({"type": "beat", "seq": 0}));
     }
     assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
-    while client.message().await["type"] == "beat" {}
+    eventually_async("the post comes", async || client.message().await["type"] == "post").await;
     assert_eq!(client.message().await, json!({"type": "beat", "seq": 1}), "what came before it");
 }
 
@@ -47,7 +47,8 @@ async fn a_client_that_does_not_answer_is_let_go() {
 
 async fn next_item(watcher: &mut Watcher) -> Arc<LiveEntry> {
     loop {
-        if let EventKind::Post(item) = watcher.next().await.unwrap().kind {
+        let next = tokio::time::timeout(PATIENCE, watcher.next()).await.expect("something is told");
+        if let EventKind::Post(item) = next.unwrap().kind {
             return item;
         }
     }

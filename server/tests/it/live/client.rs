@@ -9,8 +9,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// Nothing here takes longer, but on a machine that is busy otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Nothing here takes longer, but where something is wrong.
+pub const PATIENCE: Duration = testkit::DEADLINE;
 
 pub struct Client {
     pub socket: WebSocketStream<TcpStream>,

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::ready;
 use serde_json::Value;
+use testkit::eventually_async;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -69,9 +70,15 @@ impl FeedClient {
         self.socket = None;
     }
 
-    /// Takes in what is told until `end`, or until it is closed: then with which code.
-    pub async fn listen(&mut self, end: Instant) -> Option<u16> {
-        while let Ok(next) = timeout_at(end, next(self.socket.as_mut().unwrap())).await {
+    /// Takes in what is told until then, and what is there by then, or until it is closed: then with which code.
+    pub async fn listen(&mut self, until: impl Future<Output = ()>) -> Option<u16> {
+        let mut until = pin!(until);
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = next(self.socket.as_mut().unwrap()) => next,
+                () = &mut until => return None,
+            };
             match next {
                 Next::Message(message) => drop(self.take_in(message)),
                 Next::Closed(code) => {
@@ -80,44 +87,41 @@ impl FeedClient {
                 }
             }
         }
-        None
     }
 
     /// Waits until it has what pages show, which must not change any more.
     pub async fn settle(&mut self, address: SocketAddr) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            assert_eq!(self.listen(Instant::now() + Duration::from_millis(20)).await, None, "{}", self.reader);
+        eventually_async("a client has what pages show", async || {
+            assert_eq!(self.listen(ready(())).await, None, "{}", self.reader);
             let pages = self.pages(address).await;
             if self.entries.values().rev().eq(&pages) {
-                return;
+                return Ok(());
             }
-            if Instant::now() > deadline {
-                let told: Vec<_> = self.entries.values().rev().cloned().collect();
-                assert_eq!(told, pages, "{} at {:?}, from {:?} up", self.reader, self.session, self.bound);
-            }
-        }
+            let (told, session, bound) = (self.entries.values().rev(), &self.session, &self.bound);
+            let told: Vec<_> = told.cloned().collect();
+            Err(format!("{} at {session:?}, from {bound:?} up: {told:?}, not {pages:?}", self.reader))
+        })
+        .await;
     }
 
     /// Returns the first message.
     async fn connect(&mut self, address: SocketAddr) -> Value {
         let place = self.session.as_ref().map(|(epoch, seq)| format!("?epoch={epoch}&seq={seq}")).unwrap_or_default();
         let path = format!("/v1/users/{}/live{place}", self.reader);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < deadline, "{} is let in", self.reader);
-            match open(address, &path).await {
-                Ok(mut socket) => {
-                    let Next::Message(hello) = next(&mut socket).await else { panic!("{} is greeted", self.reader) };
-                    assert_eq!(hello["type"], "hello", "{}", self.reader);
-                    self.socket = Some(socket);
-                    return hello;
-                }
-                Err(Error::Http(answer)) if answer.status() == 503 => self.refused += 1,
-                Err(cause) => panic!("{}: {cause}", self.reader),
+        let mut socket = eventually_async("a client is let in", async || match open(address, &path).await {
+            Ok(socket) => Some(socket),
+            Err(Error::Http(answer)) if answer.status() == 503 => {
+                self.refused += 1;
+                None
             }
-            sleep(Duration::from_millis(10)).await;
-        }
+            Err(cause) => panic!("{}: {cause}", self.reader),
+        })
+        .await;
+        let hello = timeout(PATIENCE, next(&mut socket)).await;
+        let Ok(Next::Message(hello)) = hello else { panic!("{} is greeted: {hello:?}", self.reader) };
+        assert_eq!(hello["type"], "hello", "{}", self.reader);
+        self.socket = Some(socket);
+        hello
     }
 
     /// Reads the newest page. What is told meanwhile is applied on top of it.
@@ -208,18 +212,18 @@ async fn next(socket: &mut WebSocketStream<TcpStream>) -> Next {
 
 /// What a server answers. Asked again while it has too much to do.
 async fn get(address: SocketAddr, path: &str) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually_async(path, async || {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("it is answered").unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         if head.starts_with("HTTP/1.1 200 ") {
-            return serde_json::from_str(body).unwrap();
+            return Ok(serde_json::from_str(body).unwrap());
         }
-        assert!(head.starts_with("HTTP/1.1 503 ") && Instant::now() < deadline, "{path}: {answer}");
-        sleep(Duration::from_millis(10)).await;
-    }
+        assert!(head.starts_with("HTTP/1.1 503 "), "{path}: {answer}");
+        Err(answer)
+    })
+    .await
 }

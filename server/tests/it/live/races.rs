@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidewire::clock::{Clock, SystemClock, UnixMicros};
+use futures_util::future::ready;
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Watcher};
 use tidewire::error::Error;
@@ -19,11 +20,14 @@ use tidewire::feed::stream::{StreamLimits, StreamPosition};
 use tidewire::id::PostId;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::state::reader::PageRequest;
+use tidewire::storage::journal::MemoryJournal;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use crate::live::client::PATIENCE;
-use testkit::cases;
 use testkit::oracle::Expected;
 use testkit::world::{above, draft, edge, expected, id, some, whole_feed};
+use testkit::{cases, eventually_async};
 
 const PEOPLE: [&str; 8] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus", "hal"];
 const TAGS: [&str; 2] = ["tag:rust", "tag:tea"];
@@ -92,8 +96,8 @@ impl Scene {
             if let Err(cause) = self.write(&mut random).await {
                 assert!(FORESEEN.contains(&cause.code()), "seed {}: {cause}", self.seed);
             }
-            if random.u8(0..8) == 0 {
-                tokio::time::sleep(Duration::from_micros(random.u64(0..3_000))).await;
+            for _ in 0..random.u8(0..8) {
+                yield_now().await;
             }
         }
     }
@@ -153,6 +157,13 @@ impl Scene {
         Ok(())
     }
 
+    /// Waits until so many more posts were published, or the writers are through.
+    async fn more(&self, posts: usize) {
+        let until = self.posts.count() + posts;
+        let is_time = async || self.is_over.load(Ordering::Relaxed) || self.posts.count() >= until;
+        eventually_async("posts are published", is_time).await;
+    }
+
     /// Mostly one of the last.
     fn any_post(&self, random: &mut fastrand::Rng) -> PostId {
         let count = self.posts.count();
@@ -204,17 +215,23 @@ impl Client {
                 4 => self.watcher = None,
                 5 => self.read(Range::Newest, random.usize(1..8)).await,
                 6 => self.older(random.usize(1..8)).await,
-                _ => self.listen(Duration::from_micros(random.u64(0..4_000))).await,
+                _ => {
+                    let scene = Arc::clone(&self.scene);
+                    self.listen(scene.more(random.usize(0..5))).await;
+                }
             }
-            // For those who are gone the time passes as well.
-            tokio::time::sleep(Duration::from_micros(random.u64(0..2_000))).await;
+            // For those who are gone others go on as well.
+            self.scene.more(random.usize(0..3)).await;
         }
-        let began = Instant::now();
+        let back = timeout(PATIENCE, self.come_back(&mut random)).await;
+        assert!(back.is_ok(), "{} comes back", self.name());
+        self
+    }
+
+    async fn come_back(&mut self, random: &mut fastrand::Rng) {
         while self.watcher.is_none() || self.is_outdated {
-            assert!(began.elapsed() < PATIENCE, "{}", self.name());
             self.connect(random.usize(1..8)).await;
         }
-        self
     }
 
     fn name(&self) -> String {
@@ -284,11 +301,15 @@ impl Client {
         since.into_iter().for_each(|what| self.apply(what));
     }
 
-    async fn listen(&mut self, duration: Duration) {
-        let until = tokio::time::Instant::now() + duration;
+    /// Takes in what is told until then, and what is there by then.
+    async fn listen(&mut self, until: impl Future<Output = ()>) {
+        let mut until = pin!(until);
         while let Some(watcher) = &mut self.watcher {
-            let Ok(event) = tokio::time::timeout_at(until, watcher.next()).await else { return };
-            self.take_in(event.unwrap());
+            tokio::select! {
+                biased;
+                event = watcher.next() => self.take_in(event.unwrap()),
+                () = &mut until => return,
+            }
         }
     }
 
@@ -343,12 +364,11 @@ impl Client {
 
     /// Waits until the client has what pages show.
     async fn settle(&mut self) {
-        let began = Instant::now();
-        loop {
-            self.listen(Duration::from_millis(2)).await;
-            let Some(difference) = self.difference().await else { return };
-            assert!(began.elapsed() < PATIENCE / 4, "{difference}");
-        }
+        eventually_async("a client has what pages show", async || {
+            self.listen(ready(())).await;
+            self.difference().await.map_or(Ok(()), Err)
+        })
+        .await;
     }
 }
 
@@ -376,11 +396,12 @@ async fn race(seed: u64) -> (u64, u64) {
     for client in &mut at_rest {
         client.settle().await;
     }
-    // Nothing comes later that would spoil it.
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    // Nothing that was on its way spoils it: all of that is ahead of these.
+    for author in PEOPLE {
+        scene.engine.publish(draft(author, "1"), true).await.unwrap();
+    }
     for client in &mut at_rest {
-        client.listen(Duration::ZERO).await;
-        assert_eq!(client.difference().await, None);
+        client.settle().await;
     }
     drop(at_rest);
     scene.engine.shutdown();
@@ -419,23 +440,28 @@ async fn posts_that_are_on_their_way_while_the_inbox_is_built_anew_are_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
-    let config = EngineConfig {
-        active_window: Duration::from_millis(10),
-        live_linger: Duration::ZERO,
-        ..testkit::world::config(2, above(5))
-    };
-    let engine = Engine::start(config);
+    const SLEEPS: u64 = 400;
+    let window = Duration::from_millis(10);
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let config =
+        EngineConfig { active_window: window, live_linger: Duration::ZERO, ..testkit::world::config(2, above(5)) };
+    let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     let coming = (0..40).map(|nth| {
-        let (engine, reader) = (engine.clone(), id(&format!("r{nth}")));
+        let (engine, reader, clock) = (engine.clone(), id(&format!("r{nth}")), Arc::clone(&clock));
         tokio::spawn(async move {
             let mut random = fastrand::Rng::with_seed(nth);
-            for _ in 0..60 {
+            eventually_async("readers fall asleep", async || {
                 let mut watcher = engine.watch(&reader, None).await.unwrap();
                 let hello = watcher.next().await.map(|event| event.kind);
                 assert!(matches!(hello, Ok(EventKind::Hello { .. })), "{reader}: {hello:?}");
                 drop(watcher);
-                tokio::time::sleep(Duration::from_micros(9_000 + random.u64(0..8_000))).await;
-            }
+                clock.advance(window);
+                for _ in 0..random.u8(..) {
+                    yield_now().await;
+                }
+                engine.shared().counters.sleeps.get() >= SLEEPS
+            })
+            .await;
         })
     });
     for coming in coming.collect::<Vec<_>>() {

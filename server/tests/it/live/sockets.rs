@@ -5,20 +5,23 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{eventually, reached};
+use testkit::{DEADLINE, eventually, reached};
+use tidewire::config::EngineConfig;
 use tokio::io::AsyncWriteExt;
 
 use crate::live::client::{Client, Next};
 use crate::server::Server;
 use testkit::world::{above, config};
 
-/// What is done without waiting for anything; much shorter than the time between two beats.
-const PROMPTLY: Duration = Duration::from_secs(3);
+/// A server that never beats: what is noticed is noticed without a beat.
+fn server(shards: usize) -> Server {
+    Server::start(EngineConfig { live_heartbeat: Duration::from_secs(24 * 3_600), ..config(shards, above(5)) })
+}
 
 /// A plain connection, which has sent this request.
 fn request(address: SocketAddr, line: &str, headers: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PROMPTLY)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n").unwrap();
     stream
 }
@@ -53,7 +56,7 @@ fn nobody_is_connected_soon(server: &Server) {
 
 #[test]
 fn an_idle_event_stream_that_its_client_closes_is_noticed_at_once() {
-    let server = Server::start(config(2, above(5)));
+    let server = server(2);
     let open = || (0..8).map(|nth| events(server.address(), &format!("/v1/users/r{nth}/events"), "").0);
     let opened: Vec<TcpStream> = open().collect();
     assert_eq!(live(&server, "connections"), 8);
@@ -67,7 +70,7 @@ fn an_idle_event_stream_that_its_client_closes_is_noticed_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_websocket_whose_client_goes_without_a_word_is_noticed_at_once() {
-    let server = Server::start(config(2, above(5)));
+    let server = server(2);
     let mut clients = Vec::new();
     for reader in ["ann", "ann", "bob"] {
         clients.push(Client::watch(server.address(), reader).await);
@@ -78,7 +81,7 @@ async fn an_idle_websocket_whose_client_goes_without_a_word_is_noticed_at_once()
 
 #[test]
 fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
-    let server = Server::start(config(2, above(5)));
+    let server = server(2);
     let mut stream = request(server.address(), "HEAD /v1/users/ann/events", "");
     let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
     assert!(head.starts_with("http/1.1 200 ") && head.contains("text/event-stream"), "{head}");
@@ -92,20 +95,19 @@ fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_that_claims_to_be_huge_is_refused_by_its_head() {
-    let server = Server::start(config(1, above(5)));
+    let server = server(1);
     for length in [1_u64 << 40, 1 << 62, u64::MAX] {
         let mut client = Client::watch(server.address(), "ann").await;
         // Final, binary, masked, and the length in 64 bits; then some of what it claims to have.
         let frame = [&[0x82, 0xff][..], &length.to_be_bytes(), &[1, 2, 3, 4], &[0; 64 * 1024]].concat();
         client.socket.get_mut().write_all(&frame).await.unwrap();
-        let next = tokio::time::timeout(PROMPTLY, client.next()).await;
-        assert_eq!(next.expect("more is not waited for"), Next::Closed(1002), "{length}");
+        assert_eq!(client.next().await, Next::Closed(1002), "{length}");
     }
 }
 
 #[test]
 fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_address_it_came_to_first() {
-    let server = Server::start(config(2, above(5)));
+    let server = server(2);
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let (_first, hello) = events(server.address(), "/v1/users/ann/events", "");
     let epoch = hello["epoch"].as_str().unwrap();
@@ -126,9 +128,9 @@ fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_
 
 #[test]
 fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_the_end_of_the_connection_ends() {
-    let server = Server::start(config(2, above(5)));
+    let server = server(2);
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PROMPTLY)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write!(stream, "GET /v1/users/ann/events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();
     let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
     assert!(head.contains("200 ok") && !head.contains("transfer-encoding"), "{head}");

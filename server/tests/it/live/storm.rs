@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{join_all, pending};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -13,8 +12,8 @@ use tidewire::feed::post::Body;
 use tidewire::feed::stream::StreamLimits;
 use tidewire::id::PostId;
 use tidewire::recovery::RecoveryProgress;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use crate::live::client::PATIENCE;
 use crate::live::feed_client::{FeedClient, Session};
@@ -55,42 +54,29 @@ async fn readers_and_clients(engine: &Engine) -> Vec<FeedClient> {
     clients
 }
 
-/// Publishes, edits and deletes until it is told to stop.
+/// Publishes, edits and deletes.
 struct Publisher {
-    published: Arc<AtomicUsize>,
-    is_over: Arc<AtomicBool>,
-    task: JoinHandle<()>,
+    engine: Engine,
+    random: fastrand::Rng,
+    posts: Vec<PostId>,
 }
 
 impl Publisher {
-    fn start(engine: &Engine) -> Self {
-        let (published, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let task = tokio::spawn(publish(engine.clone(), Arc::clone(&published), Arc::clone(&is_over)));
-        Self { published, is_over, task }
+    fn new(engine: &Engine) -> Self {
+        Self { engine: engine.clone(), random: fastrand::Rng::with_seed(7), posts: Vec::new() }
     }
 
-    /// Waits until there are so many more.
-    async fn more(&self, posts: usize) {
-        let (until, deadline) = (self.published.load(Ordering::Relaxed) + posts, Instant::now() + PATIENCE);
-        while self.published.load(Ordering::Relaxed) < until {
-            assert!(Instant::now() < deadline, "posts are published");
-            sleep(Duration::from_millis(2)).await;
+    /// Publishes so many more.
+    async fn more(&mut self, posts: usize) {
+        for _ in 0..posts {
+            self.publish().await;
+            // The clients take turns with it.
+            yield_now().await;
         }
     }
 
-    async fn stop(self, engine: &Engine) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.task.await.unwrap();
-        // All that is still on its way is ahead of these.
-        for author in AUTHORS {
-            engine.publish(draft(author, "\"the last\""), true).await.unwrap();
-        }
-    }
-}
-
-async fn publish(engine: Engine, published: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
-    let (mut random, mut posts) = (fastrand::Rng::with_seed(7), Vec::<PostId>::new());
-    while !is_over.load(Ordering::Relaxed) {
+    async fn publish(&mut self) {
+        let Self { engine, random, posts } = self;
         let author = random.choice(AUTHORS).unwrap();
         let mut post = draft(author, &posts.len().to_string());
         post.repost_of = posts.last().copied().filter(|_| random.u8(0..6) == 0);
@@ -102,17 +88,21 @@ async fn publish(engine: Engine, published: Arc<AtomicUsize>, is_over: Arc<Atomi
             1 => drop(engine.edit(recent, Some(Body::new("\"other\"").unwrap()), None).await),
             _ => {}
         }
-        published.fetch_add(1, Ordering::Relaxed);
-        sleep(Duration::from_millis(8)).await;
+    }
+
+    /// All that is still on its way is ahead of these posts.
+    async fn end(self) {
+        for author in AUTHORS {
+            self.engine.publish(draft(author, "\"the last\""), true).await.unwrap();
+        }
     }
 }
 
-/// All clients come at the same time, and are told of some posts.
-async fn come(clients: &mut [FeedClient], server: &Server, publisher: &Publisher) {
-    join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
-    let end = Instant::now() + Duration::from_millis(60);
-    let listening = join_all(clients.iter_mut().map(|client| client.listen(end)));
-    let (closed, ()) = tokio::join!(listening, publisher.more(5));
+/// All clients come at the same time, while there are some posts, and are told of some.
+async fn come(clients: &mut [FeedClient], server: &Server, publisher: &mut Publisher) {
+    tokio::join!(join_all(clients.iter_mut().map(|client| client.come(server.address()))), publisher.more(3));
+    let published = publisher.more(5).shared();
+    let closed = join_all(clients.iter_mut().map(|client| client.listen(published.clone()))).await;
     assert!(closed.iter().all(Option::is_none), "nobody is closed: {closed:?}");
 }
 
@@ -124,21 +114,21 @@ async fn settle(clients: &mut [FeedClient], server: &Server) {
 async fn all_clients_that_are_lost_and_come_back_at_once_have_what_pages_show() {
     let server = Server::start(config());
     let mut clients = readers_and_clients(&server.engine).await;
-    let publisher = Publisher::start(&server.engine);
+    let mut publisher = Publisher::new(&server.engine);
     // Posts are published before they come back: none in particular, some, more than is remembered for anybody.
     for away in [0, 4, 4 * HISTORY, 1] {
-        come(&mut clients, &server, &publisher).await;
+        come(&mut clients, &server, &mut publisher).await;
         clients.iter_mut().for_each(FeedClient::go);
         publisher.more(away).await;
     }
-    come(&mut clients, &server, &publisher).await;
-    publisher.stop(&server.engine).await;
+    come(&mut clients, &server, &mut publisher).await;
+    publisher.end().await;
     settle(&mut clients, &server).await;
 
     let sum = |count: fn(&FeedClient) -> usize| clients.iter().map(count).sum::<usize>();
     let (recovered, anew) = (sum(|client| client.recovered), sum(|client| client.anew));
     assert_eq!(recovered + anew, clients.len() * 5);
-    // How many depends on how long it takes them to come back. All read anew the first time.
+    // All read anew the first time.
     assert!(recovered > 0 && anew > clients.len(), "both ways to come back are gone: {recovered}, {anew}");
     let live = server.get("/v1/stats").json()["live"].clone();
     assert_eq!(live["connections"], clients.len(), "those before are gone: {live}, {}", sum(|client| client.refused));
@@ -156,12 +146,12 @@ async fn all_clients_of_a_server_that_restarts_are_told_so_and_read_anew_from_th
     let mut server = serve(directory.path());
     let mut clients = readers_and_clients(&server.engine).await;
     for _ in 0..2 {
-        let publisher = Publisher::start(&server.engine);
-        come(&mut clients, &server, &publisher).await;
-        publisher.stop(&server.engine).await;
+        let mut publisher = Publisher::new(&server.engine);
+        come(&mut clients, &server, &mut publisher).await;
+        publisher.end().await;
         let stopping = tokio::task::spawn_blocking(move || drop(server));
-        let end = Instant::now() + PATIENCE;
-        let closed = join_all(clients.iter_mut().map(|client| client.listen(end))).await;
+        let closed = join_all(clients.iter_mut().map(|client| timeout(PATIENCE, client.listen(pending())))).await;
+        let closed: Vec<_> = closed.into_iter().map(|code| code.expect("they are closed")).collect();
         assert!(closed.iter().all(|code| *code == Some(1012)), "{closed:?}");
         stopping.await.unwrap();
         server = serve(directory.path());

@@ -1,5 +1,4 @@
 //! Old posts in a real Cassandra: the real program, and both of them killed and started again.
-#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
