@@ -1,6 +1,7 @@
 //! Live connections, over real sockets and, where much is to happen at the same time, within the process.
 
 mod archived;
+mod asleep;
 mod beats;
 pub mod client;
 mod events;
