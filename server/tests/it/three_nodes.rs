@@ -26,6 +26,7 @@ use tidewire_server::http::serve;
 use tidewire_server::http::state::HttpState;
 
 use crate::server::{Answer, Server};
+use testkit::eventually;
 use testkit::kafka::Brokers;
 
 /// Tests that look into one process, by the beginning of their names, with the reason.
