@@ -19,8 +19,6 @@ use crate::access::tokens::{self, METRICS_KEY, SERVER_KEY, bearer};
 use crate::server::Server;
 use testkit::world::{above, config};
 
-/// How long tests wait for what comes sooner on an idle machine.
-
 /// A server whose history has a sample for each `period`.
 fn with_history(period: Duration) -> Server {
     let engine = Engine::start(config(2, above(100)));

@@ -55,6 +55,7 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
         let (body, began) = (json!("x".repeat(20_000)), Instant::now());
         for nth in 0.. {
             published(&server, "bob", &body);
+            #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
             std::thread::sleep(Duration::from_millis(if nth < 10 { 0 } else { pause_ms }));
             if ended("slow") + ended("client") > 0 {
                 break;
