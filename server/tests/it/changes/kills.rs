@@ -213,6 +213,8 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
                     eventually("the consumer is told that events are gone", || gone.load(Ordering::Relaxed) > told);
                 }
                 eventually("the consumer sees events", || sum(&seen) > before);
+                // Another program may soon be there.
+                *address.lock().unwrap() = None;
                 program.signal("KILL");
                 for (client, ended) in clients.into_iter().enumerate() {
                     acknowledged[client] = acknowledged[client].max(ended.join().unwrap());
