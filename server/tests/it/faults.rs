@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use actix_web::ResponseError;
 use serde_json::json;
 use testkit::{DEADLINE, eventually, eventually_async, stride};
+use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::post::Body;
@@ -20,7 +22,7 @@ use tidewire_server::http::problem::Problem;
 
 use crate::held_files::HeldFiles;
 use crate::server::Server;
-use testkit::histories::{History, Store, journal, model, open, recovered, state, storage};
+use testkit::histories::{History, Store, clock, journal, model, open, open_with, recovered, state, storage};
 use testkit::world::{NEWEST, draft, edge, id, whole_feed};
 
 const SEGMENT_BYTES: u64 = 700;
@@ -282,7 +284,8 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
         // The identity and the first segment are created at the start. Then nothing, and not by the first probe either.
         let fail_creates = (reason == "out_of_files").then_some((3, 4, NO_ROOM_FOR_A_FILE[0]));
         let files = FaultyFiles::new(disk.clone(), Plan { fail_creates, ..Plan::default() });
-        let engine = open(files, &storage(durability, SEGMENT_BYTES)).unwrap().0;
+        let (config, clock) = (EngineConfig::default(), clock());
+        let engine = open_with(config, files, &storage(durability, SEGMENT_BYTES), clock.clone()).unwrap().0;
         let server = Server::of(engine.clone());
         let body = json!({"author": "ann", "body": "x".repeat(600)});
         assert_eq!(refused_by(&server), None);
@@ -315,7 +318,10 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
             assert_eq!(server.get("/v1/users/ann/feed").json()["items"].as_array().unwrap().len(), 1);
             disk.limit(None);
         }
-        eventually("a probe finds out, without a write", || refused_by(&server).is_none());
+        eventually("a probe finds out, without a write", || {
+            clock.advance(Duration::from_secs(1));
+            refused_by(&server).is_none()
+        });
         assert_eq!(server.get("/readyz?for=writes").status, 200);
         assert!(shown(0, reason));
         assert_eq!(disk.list().unwrap().iter().filter(|name| name.contains("probe")).count(), 0);

@@ -38,6 +38,7 @@ fn stalled(server: &Server, path: &str) -> TcpStream {
 
 #[test]
 #[ignore = "takes 10 s until a consumer counts as slow"]
+#[allow(clippy::disallowed_methods, reason = "it is the pace of posts that is tested")]
 fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
     let soon = Duration::from_secs(2);
     for (by, pace, pause_ms) in [
@@ -55,7 +56,6 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
         let (body, began) = (json!("x".repeat(20_000)), Instant::now());
         for nth in 0.. {
             published(&server, "bob", &body);
-            #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
             std::thread::sleep(Duration::from_millis(if nth < 10 { 0 } else { pause_ms }));
             if ended("slow") + ended("client") > 0 {
                 break;

@@ -25,7 +25,7 @@ use crate::cluster::nodes::KEY;
 use crate::server::{Answer, Server};
 
 /// Longer than a busy machine keeps a node from saying that it lives: none of them is to be taken for dead.
-const SESSION: Duration = Duration::from_secs(60);
+const SESSION: Duration = Duration::from_secs(20);
 
 struct Node {
     server: Server,
