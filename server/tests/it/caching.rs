@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use testkit::seed;
 use tidewire::config::EngineConfig;
 use tidewire::feed::cursor;
 use tidewire::feed::resume::Resume;
@@ -267,7 +268,7 @@ fn without_instants(text: &str) -> String {
 fn in_any_history_two_answers_with_the_same_tag_mean_the_same() {
     let server = Server::start(EngineConfig::default());
     let mut texts = HashMap::<String, String>::new();
-    let (mut posts, seed): (Vec<String>, u64) = (Vec::new(), fastrand::u64(..));
+    let (mut posts, seed): (Vec<String>, u64) = (Vec::new(), seed());
     let mut random = fastrand::Rng::with_seed(seed);
     for step in 0..150 {
         let user = |random: &mut fastrand::Rng| format!("u{}", random.u8(..3));

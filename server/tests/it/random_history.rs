@@ -1,7 +1,7 @@
 //! The server against the naive oracle, by random histories over HTTP: all feeds are what a naive computation says.
 #![allow(clippy::print_stdout, reason = "the seed of a failed run")]
 
-use testkit::eventually;
+use testkit::{eventually, seed};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ impl History {
 #[test]
 fn feeds_are_what_a_naive_computation_says_after_every_history() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
-        let seed = fastrand::u64(..);
+        let seed = seed();
         println!("seed {seed}, {policy:?}");
         let (server, random) = (Server::start(config(2, policy)), Rng::with_seed(seed));
         let mut history = History { server, oracle: Oracle::default(), random };
