@@ -21,7 +21,7 @@ step() { # NAME COMMAND...
     TIDEWIRE_CI_LOGS=$logs/$name "$@" 2>&1 | tee "$logs/$name.log" || code=$?
     local result=ok counts
     counts=$(counts "$name")
-    # The full suite installs what is missing, so that it skips no test.
+    # The full suite installs missing programs, so it must not skip a test.
     [[ -z ${skips_nothing:-} || $counts =~ ^[0-9]+\ [0-9]+\ 0\  ]] || { echo "skipped a test"; code=1; }
     [ $code = 0 ] || result=FAILED
     printf '== %s: %s after %s s\n' "$name" "$result" $((SECONDS - began))

@@ -1,22 +1,29 @@
-//! How many cases a test tries of those that there are.
+//! The cases that a test tries: few in the gate, many in the full suite.
 
-/// Returns the number of cases of a test that tries random ones, or the rounds of one that is repeated: `gate`, times `TIDEWIRE_CASES`
-/// [default: 1].
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+/// Returns the number of random cases, or of rounds, that a test tries: `gate`, multiplied by `TIDEWIRE_CASES` [default: 1].
 pub fn cases(gate: u64) -> u64 {
-    gate * number("TIDEWIRE_CASES")
+    gate * factor()
 }
 
-/// Returns the step from one case to the next in a test that could try all in a row, such as every byte of a file: `gate`, divided by
+/// Returns the step from one case to the next, for a test that tries positions such as the bytes of a file: `gate`, divided by
 /// `TIDEWIRE_CASES` [default: 1].
 pub fn stride(gate: usize) -> usize {
-    (gate / usize::try_from(number("TIDEWIRE_CASES")).unwrap()).max(1)
+    (gate / usize::try_from(factor()).unwrap()).max(1)
 }
 
-/// Returns what a test with random choices begins with: `TIDEWIRE_SEED` [default: 1], so that the gate makes the same choices each time.
+/// Returns the seed of random choices: `TIDEWIRE_SEED` [default: 1, so that the gate makes the same choices each time].
 pub fn seed() -> u64 {
-    number("TIDEWIRE_SEED")
+    variable("TIDEWIRE_SEED", "a number").unwrap_or(1)
 }
 
-fn number(name: &str) -> u64 {
-    std::env::var(name).map_or(1, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+fn factor() -> u64 {
+    variable("TIDEWIRE_CASES", "a number from 1").map_or(1, NonZeroU64::get)
+}
+
+fn variable<T: FromStr>(name: &str, expected: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be {expected}, not {text:?}")))
 }

@@ -217,7 +217,9 @@ fn new_post(draft: &Draft, reply_to: Option<&String>) -> Value {
     let body: Value = serde_json::from_str(draft.body.as_str()).unwrap_or_default();
     let tags: Vec<&str> = draft.tags.iter().filter_map(SourceId::tag_name).collect();
     let mut post = json!({"author": draft.author, "body": body, "tags": tags});
-    reply_to.into_iter().for_each(|answered| post["reply_to"] = json!(answered));
+    if let Some(answered) = reply_to {
+        post["reply_to"] = json!(answered);
+    }
     post
 }
 

@@ -1,4 +1,4 @@
-//! A1 and A14: the real program, killed under load, and started twice on one directory.
+//! The real program, killed under load, and started twice on one directory.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -32,8 +32,7 @@ use testkit::oracle::Oracle;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Waits until what is written is surely later than what was written before. Events of one microsecond get times of their own, which may be
-/// ahead of the clock.
+/// Waits until the clock shows a later time than every event has. Events of the same microsecond get later times than the clock shows.
 async fn time_passes() {
     let later = SystemClock.now().saturating_add(Duration::from_millis(2));
     eventually_async("time passes", async || SystemClock.now() > later).await;

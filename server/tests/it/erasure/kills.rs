@@ -71,7 +71,7 @@ impl Disk {
     }
 }
 
-/// A town on a disk, settled, with what an erasure has to find, and the files that count what is done to them.
+/// Returns a disk, a settled town on it with data for an erasure to find, and the files that count the operations on this disk.
 async fn settled(has_archive: bool) -> (Disk, Town, FaultyFiles) {
     let disk = Disk::new(has_archive);
     let files = FaultyFiles::new(disk.files.clone(), Plan::default());
