@@ -9,8 +9,10 @@ pub mod histories;
 pub mod kafka;
 pub mod observed_archive;
 pub mod oracle;
+mod page_count;
 pub mod test_servers;
 pub mod world;
 
 pub use cases::{cases, seed, stride};
 pub use eventually::{DEADLINE, eventually, eventually_async, reached};
+pub use page_count::PageCount;

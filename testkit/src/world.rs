@@ -15,8 +15,8 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
 
-use crate::eventually_async;
 use crate::oracle::Expected;
+use crate::{PageCount, eventually_async};
 
 pub fn id(text: &str) -> SourceId {
     SourceId::new(text).unwrap()
@@ -85,7 +85,9 @@ pub fn ids(page: &FeedPage) -> Vec<PostId> {
 /// Pages a feed down to its end, and checks what holds for every page on the way.
 pub async fn whole_feed(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
     let (mut all, mut range) = (Vec::new(), Range::Newest);
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let page = engine.feed(&id(reader), PageRequest { range, limit }).await.unwrap();
         assert!(page.partial.is_empty());
         assert!(page.page.items.len() == limit || page.page.next.is_none(), "a page is full while anything is left");
@@ -99,7 +101,9 @@ pub async fn whole_feed(engine: &Engine, reader: &str, limit: usize) -> Vec<Expe
 /// Pages a feed up from its very end, newest first in the answer.
 pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
     let (mut all, mut above) = (Vec::new(), Position::MIN);
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let page = engine.feed(&id(reader), PageRequest { range: Range::After(above), limit }).await.unwrap();
         let Some(first) = page.page.items.first() else { break };
         above = first.0;

@@ -25,6 +25,7 @@ mod properties;
 mod push_or_pull;
 mod replies;
 mod reposts;
+mod resumed;
 mod revealed;
 mod tidy;
 mod walks;

@@ -13,6 +13,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
 
+use testkit::PageCount;
 use testkit::world::{NEWEST, above, config, draft, edge, flapping, id, ids, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +40,9 @@ async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {
         let mut rounds = 0;
         while !noise.is_finished() || rounds < 10 {
             let (mut seen, mut range) = (Vec::new(), Range::Newest);
+            let mut pages = PageCount::default();
             loop {
+                pages.count();
                 let page = engine.feed(&id("ann"), PageRequest { range, limit: 7 }).await.unwrap();
                 seen.extend(ids(&page));
                 let Some(next) = page.page.next else { break };
@@ -99,7 +102,9 @@ async fn twenty_posts_of_twenty_authors_at_one_timestamp_page_by_three() {
     }
     assert_eq!(engine.shared().counters.deliveries.get(), 10, "half of the authors are celebrities");
     let (mut seen, mut sizes, mut range) = (Vec::new(), Vec::new(), Range::Newest);
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let page = engine.feed(&id("ann"), PageRequest { range, limit: 3 }).await.unwrap();
         sizes.push(page.page.items.len());
         seen.extend(ids(&page));

@@ -18,6 +18,7 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
+use testkit::PageCount;
 use testkit::world::{NEWEST, above, config, draft, edge, id, some};
 
 const AUTHORS: [&str; 6] = ["bob", "cas", "dan", "eve", "fay", "gus"];
@@ -48,7 +49,9 @@ async fn populate(engine: &Engine, random: &mut fastrand::Rng) -> BTreeMap<PostI
 /// All entries, newest first, as pages show them.
 async fn scrolled(engine: &Engine, limit: usize, upward: bool) -> Vec<(Position, PostId)> {
     let (mut met, mut range) = (Vec::new(), if upward { Range::After(Position::MIN) } else { Range::Newest });
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let page = engine.feed(&id("ann"), PageRequest { range, limit }).await.unwrap().page;
         let mut items: Vec<_> = page.items.iter().map(|(at, entry)| (*at, entry.post.id())).collect();
         range = match (items.first(), page.next) {

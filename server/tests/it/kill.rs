@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::json;
-use testkit::{cases, eventually, seed};
+use testkit::{PageCount, cases, eventually, seed};
 
 use crate::program::{EndsOnFailure, Program, serve};
 
@@ -66,7 +66,9 @@ pub fn publish_until_refused(program: &Program, client: u64, next: &AtomicU64) -
 pub fn check(program: &Program, acknowledged: &[u64], next: &[AtomicU64]) {
     for (client, acknowledged) in acknowledged.iter().enumerate() {
         let (mut shown, mut cursor) = (Vec::new(), String::new());
+        let mut pages = PageCount::default();
         loop {
+            pages.count();
             let (status, page) = program.get(&format!("/v1/users/a{client}/posts?limit=100{cursor}")).unwrap();
             assert_eq!(status, 200, "{page}");
             shown.extend(page["items"].as_array().unwrap().iter().map(|item| item["post"]["body"].as_u64().unwrap()));

@@ -1,7 +1,7 @@
 //! The server against the naive oracle, by random histories over HTTP: all feeds are what a naive computation says.
 #![allow(clippy::print_stdout, reason = "the seed of a failed run")]
 
-use testkit::{eventually, seed};
+use testkit::{PageCount, eventually, seed};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -163,7 +163,9 @@ impl History {
 
     fn feed(&self, reader: &str) -> Vec<(u64, String)> {
         let (mut all, mut before) = (Vec::new(), String::new());
+        let mut pages = PageCount::default();
         loop {
+            pages.count();
             let answer = self.server.get(&format!("/v1/users/{reader}/feed?limit=7{before}"));
             let page = answer.json();
             let items = page["items"].as_array().unwrap_or_else(|| panic!("{}", answer.text));

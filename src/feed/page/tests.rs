@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
+use testkit::PageCount;
 
 /// A view that treats the posts with the listed ids as hidden or deleted.
 #[derive(Default)]
@@ -285,7 +286,9 @@ proptest! {
         let mut view = Filter { hidden, gone };
 
         let (mut down, mut range) = (Vec::new(), Range::Newest);
+        let mut pages = PageCount::default();
         loop {
+            pages.count();
             let page = world.page(range, limit, &mut view);
             prop_assert_eq!(page.newest, newest);
             prop_assert!(page.items.len() == limit || page.next.is_none());
@@ -296,7 +299,9 @@ proptest! {
         prop_assert!(down.iter().rev().copied().eq(expected.clone()));
 
         let (mut up, mut above) = (Vec::new(), Position::MIN);
+        let mut pages = PageCount::default();
         loop {
+            pages.count();
             let page = world.page(Range::After(above), limit, &mut view);
             let Some(first) = page.items.first() else { break };
             above = first.0;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex};
 
-use testkit::{eventually_async, seed};
+use testkit::{PageCount, eventually_async, seed};
 use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::{OutboxQuery, Part};
@@ -263,7 +263,9 @@ impl Town {
 /// Reads the feed of ann, or the page of an author, down to its end.
 async fn read_down(node: &Node, author: Option<&str>) -> Vec<(u64, &'static str)> {
     let (mut all, mut range) = (Vec::new(), Range::Newest);
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let request = PageRequest { range, limit: 7 };
         let page = match author {
             Some(author) => node.engine.own_page(&id(author), request).await.unwrap(),

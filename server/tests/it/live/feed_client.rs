@@ -7,7 +7,7 @@ use std::pin::pin;
 use futures_util::StreamExt;
 use futures_util::future::ready;
 use serde_json::Value;
-use testkit::eventually_async;
+use testkit::{PageCount, eventually_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -178,7 +178,9 @@ impl FeedClient {
     /// The feed from the bound up, newest first.
     async fn pages(&self, address: SocketAddr) -> Vec<Value> {
         let (mut feed, mut before) = (Vec::new(), String::new());
+        let mut pages = PageCount::default();
         loop {
+            pages.count();
             let page = get(address, &format!("/v1/users/{}/feed?limit=100{before}", self.reader)).await;
             feed.extend(items(&page));
             let Some(next) = page["next"].as_str().filter(|next| **next > *self.bound) else { break };

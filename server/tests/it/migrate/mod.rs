@@ -13,6 +13,7 @@ use tidewire::config::EngineConfig;
 
 use crate::access::tokens::access;
 use crate::server::Server;
+use testkit::PageCount;
 use testkit::test_servers::program;
 
 /// A database server that ends with the test.
@@ -168,7 +169,9 @@ fn the_comparison_names_what_is_wrong_with_a_feed() {
 /// Returns the ids of a whole feed, newest first.
 fn feed(server: &Server, reader: &str) -> Vec<u64> {
     let (mut ids, mut before) = (Vec::new(), String::new());
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let page = server.get(&format!("/v1/users/{reader}/feed?limit=100{before}")).json();
         let items = page["items"].as_array().unwrap();
         ids.extend(items.iter().map(|item| item["post"]["id"].as_str().unwrap().parse::<u64>().unwrap()));

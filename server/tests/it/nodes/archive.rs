@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::{Done, Outcome};
 use super::{Nodes, command, free_address};
 use testkit::cassandra;
-use testkit::eventually;
+use testkit::{PageCount, eventually};
 
 const AUTHORS: u64 = 3;
 
@@ -81,7 +81,9 @@ fn author(id: u64) -> String {
 
 fn scrolled(cluster: &Nodes, node: usize, after: u64, what: &str) -> Vec<(u64, String)> {
     let (mut all, mut before) = (Vec::new(), String::new());
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let path = format!("/v1/users/{what}?limit=50{before}");
         let Done { status, body: page, .. } = cluster.read(node, after, &path);
         assert_eq!((status, &page["unreadable"]), (200, &Value::Null), "{path}: {page}");

@@ -10,7 +10,7 @@ use super::client::{Done, Outcome};
 use super::watchers::Watchers;
 use super::writers::{Content, DELIVERED_MAX, READERS, States, Writer, entry, time_of};
 use super::{Nodes, PATIENCE};
-use testkit::eventually;
+use testkit::{PageCount, eventually};
 
 /// Number of entries that are compared of each feed.
 const ENTRIES: usize = 250;
@@ -110,7 +110,9 @@ impl Nodes {
         for writer in writers {
             let (author, mut found, mut before) =
                 (writer.unnamed_author(), BTreeMap::<String, usize>::new(), String::new());
+            let mut pages = PageCount::default();
             loop {
+                pages.count();
                 let path = format!("/v1/users/{author}/posts?limit=100{before}");
                 let Done { status, body: page, .. } = self.read(node, after, &path);
                 assert_eq!(status, 200, "{path}: {page}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::program::Program;
 use testkit::cassandra::Nodes;
-use testkit::eventually;
+use testkit::{PageCount, eventually};
 
 const AUTHORS: [&str; 3] = ["star", "bob", "cas"];
 
@@ -81,7 +81,9 @@ impl Oracle {
 /// Scrolls to the end. Returns the numbers of the posts, or the first page that was not whole.
 fn walked(program: &Program, path: &str) -> Result<Vec<u64>, Value> {
     let (mut numbers, mut before) = (Vec::new(), String::new());
+    let mut pages = PageCount::default();
     loop {
+        pages.count();
         let (status, page) = program.get(&format!("{path}?limit=50{before}")).ok_or(Value::Null)?;
         if status != 200 || page["partial"].as_array().is_some_and(|partial| !partial.is_empty()) {
             return Err(page);
