@@ -80,6 +80,15 @@ pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() 
     }
 }
 
+/// Waits for a future.
+///
+/// # Panics
+/// Panics after [`DEADLINE`]. The message has `what` the test waited for.
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(output) = tokio::time::timeout(DEADLINE, future).await else { panic!("not within {DEADLINE:?}: {what}") };
+    output
+}
+
 struct Wait<'a> {
     what: &'a str,
     began: Instant,

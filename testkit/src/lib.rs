@@ -14,5 +14,5 @@ pub mod test_servers;
 pub mod world;
 
 pub use cases::{cases, seed, stride};
-pub use eventually::{DEADLINE, eventually, eventually_async, reached};
+pub use eventually::{DEADLINE, eventually, eventually_async, in_time, reached};
 pub use page_count::PageCount;

@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use tidewire::config::EngineConfig;
-use tidewire::engine::{Engine, FeedPage};
+use tidewire::engine::{Engine, FeedPage, Watcher};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::feed::event::NewEdge;
@@ -12,11 +12,12 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
+use tidewire::live::event::LiveEvent;
 use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
 
 use crate::oracle::Expected;
-use crate::{PageCount, eventually_async};
+use crate::{PageCount, eventually_async, in_time};
 
 pub fn id(text: &str) -> SourceId {
     SourceId::new(text).unwrap()
@@ -111,6 +112,11 @@ pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> V
     }
     all.reverse();
     all
+}
+
+/// The next event of a live connection that stays open.
+pub async fn next_event(watcher: &mut Watcher) -> LiveEvent {
+    in_time("the next live event", watcher.next()).await.unwrap()
 }
 
 /// Waits until everyone sleeps who is not watched.

@@ -24,7 +24,7 @@ use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
 use tidewire::storage::journal::MemoryJournal;
 
-use testkit::world::{NEWEST, config, draft, edge, id};
+use testkit::world::{NEWEST, config, draft, edge, id, next_event};
 
 async fn follow(engine: &Engine, follower: &str, sources: impl IntoIterator<Item = String>) {
     let edges = sources.into_iter().map(|source| edge(follower, &source)).collect();
@@ -281,7 +281,7 @@ async fn events_until_marked(engine: &Engine, reader: &str, at: i64, watcher: &m
     engine.mark(id(reader), at).await.unwrap();
     let mut events = Vec::new();
     loop {
-        match watcher.next().await.unwrap().kind {
+        match next_event(watcher).await.kind {
             EventKind::Marker(_) => return events,
             what => events.push(what),
         }
@@ -297,7 +297,7 @@ async fn a_notice_about_a_post_that_everybody_reposted_costs_a_watched_reader_on
     for reader in &readers {
         follow(&engine, reader, (0..edges).map(|nth| format!("other{nth}"))).await;
         let mut watcher = engine.watch(&id(reader), None).await.unwrap();
-        assert!(matches!(watcher.next().await.unwrap().kind, EventKind::Hello { .. }));
+        assert!(matches!(next_event(&mut watcher).await.kind, EventKind::Hello { .. }));
         watchers.push(watcher);
     }
     let counters = &engine.shared().counters;

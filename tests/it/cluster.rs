@@ -34,7 +34,7 @@ use tidewire::storage::journal::{ReadBack, Sequence, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
 
-use testkit::world::{draft, edge, id, ids};
+use testkit::world::{draft, edge, id, ids, next_event};
 
 const SESSION: Duration = Duration::from_secs(1);
 
@@ -265,7 +265,7 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
     let mut watchers = Vec::new();
     for node in &nodes {
         let mut watcher = node.engine.watch(&zoe, None).await.unwrap();
-        watcher.next().await.unwrap();
+        next_event(&mut watcher).await;
         watchers.push(watcher);
     }
     assert_eq!(first.engine.erase(zoe.clone()).await, Ok(Erasing::UnderWay));

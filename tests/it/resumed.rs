@@ -1,7 +1,7 @@
 //! Live clients that come back where they were.
 
 use tidewire::clock::UnixMicros;
-use tidewire::engine::{Engine, Watcher};
+use tidewire::engine::Engine;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
@@ -9,7 +9,7 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::id::PostId;
 use tidewire::live::event::{EventKind, LiveEvent};
 
-use testkit::world::{above, config, draft, edge, id};
+use testkit::world::{above, config, draft, edge, id, next_event};
 
 /// An event as a line: its number, and what it says.
 fn line(event: &LiveEvent) -> (u64, String) {
@@ -20,10 +20,6 @@ fn line(event: &LiveEvent) -> (u64, String) {
         other => format!("{other:?}"),
     };
     (event.place.last, text)
-}
-
-async fn next(watcher: &mut Watcher) -> LiveEvent {
-    watcher.next().await.unwrap()
 }
 
 async fn publish(engine: &Engine, id: u64, author: &str) {
@@ -39,7 +35,7 @@ async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_a
         publish(&engine, 1, "bob").await;
         publish(&engine, 2, "star").await;
         let mut stayed = engine.watch(&id("ann"), None).await.unwrap();
-        let mut places = vec![next(&mut stayed).await.place];
+        let mut places = vec![next_event(&mut stayed).await.place];
         let mut told = Vec::new();
         for step in 0..6 {
             match step {
@@ -50,18 +46,18 @@ async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_a
                 4 => publish(&engine, 12, "bob").await,
                 _ => engine.mark(id("ann"), Position { published_at: UnixMicros(11), id: PostId(11) }).await.unwrap(),
             }
-            let event = next(&mut stayed).await;
+            let event = next_event(&mut stayed).await;
             places.push(event.place);
             told.push(line(&event));
         }
         let mut watchers = vec![stayed];
         for (missed, place) in places.iter().rev().enumerate() {
             let mut back = engine.watch(&id("ann"), Some(*place)).await.unwrap();
-            let hello = next(&mut back).await;
+            let hello = next_event(&mut back).await;
             assert!(matches!(hello.kind, EventKind::Hello { recovered: true, .. }), "{policy:?}: {hello:?}");
             assert_eq!(hello.place, *place, "{policy:?}");
             for expected in &told[told.len() - missed..] {
-                assert_eq!(line(&next(&mut back).await), *expected, "{policy:?}, {missed} missed");
+                assert_eq!(line(&next_event(&mut back).await), *expected, "{policy:?}, {missed} missed");
             }
             watchers.push(back);
         }
@@ -69,7 +65,7 @@ async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_a
         publish(&engine, 20, "bob").await;
         for watcher in &mut watchers {
             assert_eq!(
-                line(&next(watcher).await),
+                line(&next_event(watcher).await),
                 (places.last().unwrap().last + 1, "post 20 0".to_owned()),
                 "{policy:?}"
             );
@@ -81,11 +77,11 @@ async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_a
 #[tokio::test]
 async fn who_comes_back_to_another_stream_or_from_ahead_reads_the_feed_again() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
-    let here = next(&mut engine.watch(&id("ann"), None).await.unwrap()).await.place;
+    let here = next_event(&mut engine.watch(&id("ann"), None).await.unwrap()).await.place;
     let mut other = here.epoch;
     other.0 ^= 1;
     for from in [StreamPosition { epoch: other, ..here }, StreamPosition { last: here.last + 1, ..here }] {
-        let hello = next(&mut engine.watch(&id("ann"), Some(from)).await.unwrap()).await;
+        let hello = next_event(&mut engine.watch(&id("ann"), Some(from)).await.unwrap()).await;
         assert!(matches!(hello.kind, EventKind::Hello { recovered: false, .. }), "{from:?}: {hello:?}");
         assert_eq!(hello.place, here);
     }

@@ -239,7 +239,7 @@ mod tests {
     use actix::Message;
     use std::num::NonZeroUsize;
     use std::sync::mpsc;
-    use testkit::eventually_async;
+    use testkit::{eventually_async, in_time};
     use tokio::sync::oneshot;
 
     /// A message whose handler panics.
@@ -297,7 +297,7 @@ mod tests {
         engine.follow(vec![edge.clone()]).await.unwrap();
         publish(&engine).await;
         let mut watcher = engine.watch(&id("ann"), None).await.unwrap();
-        watcher.next().await.unwrap();
+        in_time("the next event", watcher.next()).await.unwrap();
         let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), mpsc::channel());
         assert!(engine.shared().directory.send(slot, BlockShard(begins, until)).is_ok());
@@ -312,7 +312,7 @@ mod tests {
         publish(&engine).await;
         // The events from here on do not concern the state before.
         loop {
-            match watcher.next().await.unwrap().kind {
+            match in_time("the next event", watcher.next()).await.unwrap().kind {
                 EventKind::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
                 EventKind::Post(_) => entries += 1,
                 EventKind::Stale(_) => entries = 1,

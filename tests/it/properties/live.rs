@@ -15,7 +15,7 @@ use tidewire::state::reader::PageRequest;
 use crate::properties::ops::PEOPLE;
 use testkit::eventually_async;
 use testkit::oracle::{Expected, Oracle};
-use testkit::world::{expected, id};
+use testkit::world::{expected, id, next_event};
 
 /// What a live client does.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl LiveClient {
             return;
         }
         let mut watcher = engine.watch(&id(self.reader), self.place).await.unwrap();
-        let hello = watcher.next().await.unwrap();
+        let hello = next_event(&mut watcher).await;
         let EventKind::Hello { recovered, .. } = hello.kind else { panic!("the first event is {hello:?}") };
         assert!(!recovered || Some(hello.place) == self.place, "exactly what is missing follows");
         self.place = Some(hello.place);

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::live::client::PATIENCE;
-use testkit::world::{above, config, id};
+use testkit::world::{above, config, id, next_event};
 
 const WINDOW: Duration = Duration::from_millis(10);
 
@@ -24,8 +24,8 @@ const SLEEPS: u64 = 400;
 async fn come_and_go(engine: Engine, clock: Arc<ManualClock>, reader: SourceId, mut random: fastrand::Rng) {
     while engine.shared().counters.sleeps.get() < SLEEPS {
         let mut watcher = engine.watch(&reader, None).await.unwrap();
-        let hello = watcher.next().await.map(|event| event.kind);
-        assert!(matches!(hello, Ok(EventKind::Hello { .. })), "{reader}: {hello:?}");
+        let hello = next_event(&mut watcher).await.kind;
+        assert!(matches!(hello, EventKind::Hello { .. }), "{reader}: {hello:?}");
         drop(watcher);
         clock.advance(WINDOW);
         for _ in 0..random.u8(..) {
