@@ -29,16 +29,17 @@ fn after(events: &[Event]) -> (Arc<World>, Writer) {
 
 /// What is recovered from a snapshot that begins after `from` events and whose sections saw the state after as many as `seen` has, in their
 /// order, and from the events behind it.
-fn recovered(events: &[Event], from: usize, seen: [usize; 5]) -> String {
+fn recovered(events: &[Event], from: usize, seen: [usize; 6]) -> String {
     let sources = after(&events[..from]).0.sources.len();
     let worlds = seen.map(|seen| after(&events[..seen]).0);
-    let [of_sources, of_edges, of_preferences, of_reposts, of_posts] =
-        [0, 1, 2, 3, 4].map(|section| RecordTraversal { world: &worlds[section], sources });
+    let [of_sources, of_edges, of_preferences, of_reposts, of_revocations, of_posts] =
+        [0, 1, 2, 3, 4, 5].map(|section| RecordTraversal { world: &worlds[section], sources });
     let (world, mut writer) = after(&[]);
     of_sources.sources().for_each(|record| writer.restore_source(&record).unwrap());
     of_edges.edges().for_each(|record| writer.restore_edges(&record).unwrap());
     of_preferences.preferences().for_each(|record| writer.restore_preferences(&record).unwrap());
     of_reposts.reposts(|record| writer.restore_reposts(&record)).unwrap();
+    of_revocations.revocations().for_each(|record| writer.restore_revocations(&record));
     of_posts.posts(|record| writer.restore_post(&record)).unwrap();
     of_posts.deleted().for_each(|record| writer.restore_deleted(&record));
     writer.set_replaying(true);
@@ -61,7 +62,7 @@ fn whatever_a_snapshot_saw_of_an_erasure_the_replay_behind_it_makes_it_exact() {
         let expected = state(&after(&events).0);
         for from in 0..events.len() {
             for _ in 0..3 {
-                let mut seen = [0; 5].map(|_| history.random.usize(from..=events.len()));
+                let mut seen = [0; 6].map(|_| history.random.usize(from..=events.len()));
                 seen.sort_unstable();
                 let recovered = recovered(&events, from, seen);
                 assert_eq!(recovered, expected, "seed {seed}: erased at {place}, from {from}, seen {seen:?}");
