@@ -1,11 +1,15 @@
 //! Identifiers: external ids of sources, post ids, and the dense slots that represent sources inside the process.
 //!
 //! Responsible for:
-//! - validating external ids once, where they enter, so that no other module has to;
+//! - validating external ids once, where they enter, and giving each its one form, so that no other module has to;
 //! - distinguishing users, tags, topics and the replies to posts.
 //!
 //! Not responsible for:
 //! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
+
+mod name;
+
+pub use name::NameError;
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -17,10 +21,11 @@ use std::sync::Arc;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::limits::SOURCE_ID_BYTES_MAX;
+use crate::limits::USER_ID_BYTES_MAX;
 
-/// The validated external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`, but neither `.` nor `..`, which proxies and browsers
-/// remove from paths. Stored data may contain these two, from before they were refused.
+/// The validated external id of a source. That of a user has 1–128 characters of `[A-Za-z0-9._:@~-]`, but is neither `.` nor `..`, which
+/// proxies and browsers remove from paths. Stored data may contain these two, from before they were refused. That of a tag or a topic has a
+/// name in any script behind `tag:` or `topic:`, in its one form: two ids are equal if their texts are. No id has a character that JSON escapes.
 ///
 /// It is cheap to clone: a text of at most 15 characters is within it, and a longer one is shared.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,14 +48,14 @@ pub enum SourceIdError {
     /// The text is empty.
     #[error("an id must have at least 1 character")]
     Empty,
-    /// The text is a tag or a topic without a name.
-    #[error("an id that begins with {TAG_PREFIX} or {TOPIC_PREFIX} must go on with a name")]
-    NoName,
+    /// The text is a tag or a topic, but has no valid name.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The text is the beginning of the source of a post's replies, without the post.
     #[error("an id that begins with {REPLIES_PREFIX} must go on with the id of a post: {0}")]
     NoPost(PostIdError),
     /// The text is longer than the limit.
-    #[error("an id may have at most {SOURCE_ID_BYTES_MAX} characters, this one has {length}")]
+    #[error("an id may have at most {USER_ID_BYTES_MAX} characters, this one has {length}")]
     TooLong {
         /// The length in bytes.
         length: usize,
@@ -81,17 +86,24 @@ impl SourceId {
         if matches!(text, "." | "..") {
             return Err(SourceIdError::PathStep);
         }
-        if matches!(text, TAG_PREFIX | TOPIC_PREFIX) {
-            return Err(SourceIdError::NoName);
-        }
         if let Some(post) = text.strip_prefix(REPLIES_PREFIX) {
             post.parse::<PostId>().map_err(SourceIdError::NoPost)?;
         }
-        Self::stored(text)
+        match (text.strip_prefix(TAG_PREFIX), text.strip_prefix(TOPIC_PREFIX)) {
+            (Some(name), _) => Self::tag(name),
+            (_, Some(name)) => Self::topic(name),
+            _ => Self::plain(text),
+        }
     }
 
     /// Validates an id that is read from storage.
     fn stored(text: &str) -> Result<Self, SourceIdError> {
+        // Earlier versions distinguished tags by case, and stored ids that `new` refuses by now.
+        Self::plain(text).or_else(|_| Self::new(text))
+    }
+
+    /// Validates an id that is neither a tag nor a topic, or the name of a list.
+    fn plain(text: &str) -> Result<Self, SourceIdError> {
         if text.is_empty() {
             return Err(SourceIdError::Empty);
         }
@@ -99,44 +111,44 @@ impl SourceId {
         if let Some((at, found)) = text.char_indices().find(|&(_, c)| !allowed(c)) {
             return Err(SourceIdError::BadCharacter { found, at });
         }
-        if text.len() > SOURCE_ID_BYTES_MAX {
+        if text.len() > USER_ID_BYTES_MAX {
             return Err(SourceIdError::TooLong { length: text.len() });
         }
+        Ok(Self::valid(text))
+    }
+
+    fn valid(text: &str) -> Self {
         let mut within = [0; WITHIN_MAX];
         match within.get_mut(..text.len()) {
             Some(space) => space.copy_from_slice(text.as_bytes()),
-            None => return Ok(Self(Characters::Shared(Arc::new(text.into())))),
+            None => return Self(Characters::Shared(Arc::new(text.into()))),
         }
-        Ok(Self(Characters::Within(within)))
+        Self(Characters::Within(within))
     }
 
     /// Returns the source that collects the posts with the tag `name`.
     ///
     /// # Errors
-    /// Same as [`SourceId::new`], for the whole id `tag:NAME`.
+    /// Returns what is wrong with the name.
     pub fn tag(name: &str) -> Result<Self, SourceIdError> {
-        Self::prefixed(TAG_PREFIX, name)
+        Ok(Self::prefixed(TAG_PREFIX, &name::tag(name)?))
     }
 
     /// Returns the source that collects the posts on the topic `name`.
     ///
     /// # Errors
-    /// Same as [`SourceId::new`], for the whole id `topic:NAME`.
+    /// Returns what is wrong with the name.
     pub fn topic(name: &str) -> Result<Self, SourceIdError> {
-        Self::prefixed(TOPIC_PREFIX, name)
+        Ok(Self::prefixed(TOPIC_PREFIX, &name::topic(name)?))
     }
 
     /// Returns the source that collects the replies to a post.
     pub fn replies_to(post: PostId) -> Self {
-        let id = Self::prefixed(REPLIES_PREFIX, itoa::Buffer::new().format(post.0));
-        id.expect("a number has allowed characters only, and at most 20 of them")
+        Self::prefixed(REPLIES_PREFIX, itoa::Buffer::new().format(post.0))
     }
 
-    fn prefixed(prefix: &str, name: &str) -> Result<Self, SourceIdError> {
-        if name.is_empty() {
-            return Err(SourceIdError::Empty);
-        }
-        Self::new(&format!("{prefix}{name}"))
+    fn prefixed(prefix: &str, name: &str) -> Self {
+        Self::valid(&format!("{prefix}{name}"))
     }
 
     /// Returns the text of the id.
@@ -147,7 +159,7 @@ impl SourceId {
                 number[..WITHIN_MAX].copy_from_slice(within);
                 let zeros = u128::from_le_bytes(number).leading_zeros() / u8::BITS;
                 let length = WITHIN_MAX + 1 - zeros as usize;
-                str::from_utf8(&within[..length]).expect("an id has only ASCII characters")
+                str::from_utf8(&within[..length]).expect("these are the bytes of a text")
             }
             Characters::Shared(text) => text,
         }
@@ -182,8 +194,8 @@ impl SourceId {
     }
 }
 
-/// The name of a reader's list. It allows the same characters as a [`SourceId`].
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+/// The name of a reader's list. It allows the same characters as the id of a user.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 #[serde(transparent)]
 pub struct ListName(SourceId);
 
@@ -198,7 +210,17 @@ impl FromStr for ListName {
     type Err = SourceIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        SourceId::new(text).map(Self)
+        if matches!(text, "." | "..") {
+            return Err(SourceIdError::PathStep);
+        }
+        SourceId::plain(text).map(Self)
+    }
+}
+
+/// Reads a name from storage.
+impl<'de> Deserialize<'de> for ListName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_str(Text(|text: &str| SourceId::plain(text).map(Self)))
     }
 }
 
@@ -321,11 +343,11 @@ mod tests {
 
     #[test]
     fn source_ids_allow_their_alphabet_up_to_their_length() {
-        let longest = "x".repeat(SOURCE_ID_BYTES_MAX);
+        let longest = "x".repeat(USER_ID_BYTES_MAX);
         for good in ["a", "Ann.Lee_7", "tag:rust", "topic:42", "u@host", "~-", longest.as_str()] {
             assert_eq!(SourceId::new(good).unwrap().as_str(), good);
         }
-        let one_over = "x".repeat(SOURCE_ID_BYTES_MAX + 1);
+        let one_over = "x".repeat(USER_ID_BYTES_MAX + 1);
         let length = one_over.len();
         for (bad, why) in [
             ("", SourceIdError::Empty),
@@ -334,8 +356,8 @@ mod tests {
             ("é", SourceIdError::BadCharacter { found: 'é', at: 0 }),
             ("a\0", SourceIdError::BadCharacter { found: '\0', at: 1 }),
             (one_over.as_str(), SourceIdError::TooLong { length }),
-            ("tag:", SourceIdError::NoName),
-            ("topic:", SourceIdError::NoName),
+            ("tag:", SourceIdError::Name(NameError::Empty)),
+            ("topic:", SourceIdError::Name(NameError::Empty)),
             ("replies:", SourceIdError::NoPost(PostIdError)),
             ("replies:bob", SourceIdError::NoPost(PostIdError)),
             ("replies:07", SourceIdError::NoPost(PostIdError)),
@@ -387,7 +409,7 @@ mod tests {
         // From before such ids were refused.
         assert!(serde_json::from_value::<SourceId>("replies:bob".into()).unwrap().is_user());
         assert!(SourceId::new("tagged").unwrap().is_user());
-        assert_eq!(SourceId::tag(""), Err(SourceIdError::Empty));
+        assert_eq!(SourceId::tag(""), Err(SourceIdError::Name(NameError::Empty)));
     }
 
     #[test]

@@ -15,8 +15,14 @@ pub use backups::*;
 pub use connections::*;
 pub use erasures::*;
 
-/// Maximum length of a source id in bytes.
-pub const SOURCE_ID_BYTES_MAX: usize = 128;
+/// Maximum length of the id of a user in bytes.
+pub const USER_ID_BYTES_MAX: usize = 128;
+
+/// Maximum length of the name of a tag or a topic in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Maximum length of a source id in bytes: that of a topic.
+pub const SOURCE_ID_BYTES_MAX: usize = "topic:".len() + NAME_BYTES_MAX;
 
 /// Maximum bytes of the `body` of a post, as JSON text.
 pub const POST_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -92,7 +98,7 @@ pub const FEEDS_ANSWER_BYTES: usize = 8 << 20;
 pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
 
 /// Maximum bytes of the request body of a bulk follow: the maximum number of edges with the longest ids.
-pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * SOURCE_ID_BYTES_MAX + 96);
+pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * USER_ID_BYTES_MAX + 96);
 
 /// Maximum number of reads in progress: the number that two cores answer in some 30 ms.
 pub const READS_MAX: usize = 1_024;

@@ -90,7 +90,9 @@ pub struct FoundSources {
 impl Engine {
     /// Searches for sources. Takes up to a tenth of a second, so it is called on a thread that may block.
     pub fn find_sources(&self, search: &SourceSearch) -> FoundSources {
-        let search = SourceSearch { limit: search.limit.min(SOURCES_FOUND_MAX), ..search.clone() };
+        // The beginning of a tag has the form of a tag, too.
+        let prefix = SourceId::new(&search.prefix).map_or_else(|_| search.prefix.clone(), |id| id.as_str().to_owned());
+        let search = SourceSearch { prefix, limit: search.limit.min(SOURCES_FOUND_MAX), ..search.clone() };
         if !search.prefix.is_empty() || !matches!(search.kind, None | Some(SourceKind::User)) {
             return self.scan(&search, |_| true);
         }

@@ -930,7 +930,7 @@ export interface Stats {
   writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 }
 
-/** The name of a tag. */
+/** The name of a tag, in any script. Answers have its form, `NFKC_Casefold`. */
 export type TagName = string;
 
 /** RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times. */
@@ -943,7 +943,7 @@ export interface TokensRevokedChange {
   user: SourceId;
 }
 
-/** The name of a topic. */
+/** The name of a topic, in any script. Answers have its form, `NFC`. */
 export type TopicName = string;
 
 export interface UnblockedChange {

@@ -12,6 +12,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
+use percent_encoding::percent_decode_str;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -35,8 +36,15 @@ pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
     parse_part("user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
 }
 
+/// Decodes what the router left encoded in a part of a path: `%`, `/` and `+`. What is not UTF-8 becomes U+FFFD, which nothing may have.
+pub(super) fn decoded(part: &str) -> Cow<'_, str> {
+    percent_decode_str(part).decode_utf8_lossy()
+}
+
 fn parse_part<T: FromStr<Err: Display>>(part: &str, text: &str) -> Result<T, Problem> {
-    text.parse().map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
+    decoded(text)
+        .parse()
+        .map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
 }
 
 /// The query parameters of a request. All names are known and none occurs twice.

@@ -35,6 +35,7 @@ mod live;
 mod many_feeds;
 mod metrics;
 mod migrate;
+mod names;
 #[cfg(feature = "cluster")]
 mod nodes;
 mod operations;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::cli::calls::entry::Entry;
 use crate::cli::calls::screen::Screen;
-use crate::cli::calls::{Call, done, parsed, printed};
+use crate::cli::calls::{Call, done, in_path, parsed, printed};
 use crate::cli::client::Client;
 use crate::cli::settings::whole_number;
 use crate::cli::{Outcome, terminal};
@@ -68,7 +68,7 @@ impl Feed {
     fn path(&self, limit: usize, before: Option<&str>) -> String {
         let mut path = match (&self.list, self.posts) {
             (Some(list), _) => format!("/v1/users/{}/lists/{}/feed?limit={limit}", self.user, list.as_str()),
-            (None, true) => format!("/v1/users/{}/posts?limit={limit}", self.user),
+            (None, true) => format!("/v1/users/{}/posts?limit={limit}", in_path(&self.user)),
             (None, false) => format!("/v1/users/{}/feed?limit={limit}", self.user),
         };
         if let Some(before) = before {

@@ -21,12 +21,14 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::cli::client::{Client, ClientError, OUTCOME_UNKNOWN, Refused, ServerResponse};
 use crate::cli::server_access::Remote;
 use crate::cli::{Outcome, exit, terminal};
+use tidewire::id::SourceId;
 
 /// The server of a call, and the form of its output.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,6 +39,15 @@ pub(crate) struct Call {
 
     #[command(flatten)]
     remote: Remote,
+}
+
+/// What the id of a user may have stays as it is, since people read it in errors.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':').remove(b'@').remove(b'~').remove(b'-');
+
+/// Returns an id as a part of a path: the names of tags and topics have any characters.
+fn in_path(id: &SourceId) -> PercentEncode<'_> {
+    utf8_percent_encode(id.as_str(), ENCODED)
 }
 
 impl Call {

@@ -29,7 +29,7 @@ use crate::http::cluster::websocket;
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{HandledBy, Operation, WorkKind, user_in_path};
 use crate::http::problem::Problem;
-use crate::http::request::RequestBody;
+use crate::http::request::{RequestBody, decoded};
 use crate::http::sockets::answering::Endless;
 
 /// The header with the sequence up to which a write is applied.
@@ -410,7 +410,7 @@ fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Call
         return None;
     }
     if let Some((user, _)) = user_in_path(request.match_info().as_str()) {
-        return user.parse().ok();
+        return decoded(user).parse().ok();
     }
     match caller {
         Some(Caller::User(user)) => Some(user.id.clone()),

@@ -12,9 +12,9 @@ use tidewire::feed::post::Kind;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
 use tidewire::limits::{
-    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
+    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, NAME_BYTES_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
     PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, POSTS_PER_REQUEST_MAX,
-    SOURCE_ID_BYTES_MAX, UNREAD_MAX,
+    SOURCE_ID_BYTES_MAX, UNREAD_MAX, USER_ID_BYTES_MAX,
 };
 
 /// Returns a reference to a schema by its name.
@@ -67,28 +67,33 @@ pub(super) fn limit() -> Value {
 }
 
 fn values() -> Named {
-    let id = |bytes_max: usize, description: &str, example: &str| {
+    let id = |bytes_max: usize, pattern: &str, description: &str, example: &str| {
         json!({
             "type": "string",
             "minLength": 1,
             "maxLength": bytes_max,
-            "pattern": "^([.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*)$",
+            "pattern": pattern,
             "description": description,
             "examples": [example],
         })
     };
+    // Of what a name may not have, only what every dialect of patterns can say.
+    const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]+"#;
+    const PLAIN: &str = "[.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*";
+    let name = |description: &str, example: &str| id(NAME_BYTES_MAX, &format!("^{NAME}$"), description, example);
     vec![
         (
             "SourceId",
             id(
                 SOURCE_ID_BYTES_MAX,
+                &format!("^((tag|topic):{NAME}|{PLAIN})$"),
                 "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",
                 "ann",
             ),
         ),
-        ("TagName", id(SOURCE_ID_BYTES_MAX - "tag:".len(), "The name of a tag.", "rust")),
-        ("TopicName", id(SOURCE_ID_BYTES_MAX - "topic:".len(), "The name of a topic.", "42")),
-        ("ListName", id(SOURCE_ID_BYTES_MAX, "The name of a list.", "near")),
+        ("TagName", name("The name of a tag, in any script. Answers have its form, `NFKC_Casefold`.", "rust")),
+        ("TopicName", name("The name of a topic, in any script. Answers have its form, `NFC`.", "42")),
+        ("ListName", id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a list.", "near")),
         (
             "PostId",
             json!({
