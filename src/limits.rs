@@ -127,6 +127,12 @@ pub const POSTS_PAGE_DEFAULT: usize = 100;
 /// Maximum number of posts of a page of all posts.
 pub const POSTS_PAGE_MAX: usize = 1_000;
 
+/// Number of users of a page of all users when the request gives no limit.
+pub const USERS_PAGE_DEFAULT: usize = 100;
+
+/// Maximum number of users of a page of all users.
+pub const USERS_PAGE_MAX: usize = 1_000;
+
 /// Bytes of JSON after which a page of all posts ends.
 pub const POSTS_PAGE_BYTES: usize = 4 << 20;
 

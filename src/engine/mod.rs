@@ -8,6 +8,7 @@
 //! - wire formats and settings files (the server).
 
 mod all_posts;
+mod all_users;
 mod backups;
 mod bulk;
 mod changes;
@@ -38,6 +39,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use crate::engine::all_posts::PostIds;
+pub use crate::engine::all_users::AllUsers;
 pub use crate::engine::backups::BackupBase;
 pub use crate::engine::changes::{Changes, ChangesError, StoredEvent};
 pub use crate::engine::cluster::{Joining, NodeStorage};

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::NO_PAD;
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::resume::Resume;
-use crate::id::ListName;
+use std::str::FromStr;
 
 /// Maximum bytes of a resume token after its cursor: flags, preferences, an offset and two instants.
 const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
@@ -143,18 +143,18 @@ pub fn decode_edge(text: &str) -> Result<UnixMicros, CursorError> {
     Ok(UnixMicros(i64::from_be_bytes(after_kind(&bytes))))
 }
 
-/// Encodes a cursor for a list ordered by name: the last listed name.
-pub fn encode_name(name: &ListName) -> String {
+/// Encodes a cursor for a list ordered by name or id: the last listed one.
+pub fn encode_name(name: &str) -> String {
     let mut bytes = vec![NAMES];
-    bytes.extend_from_slice(name.as_str().as_bytes());
+    bytes.extend_from_slice(name.as_bytes());
     TEXT.encode(bytes)
 }
 
-/// Decodes a cursor for a list ordered by name.
+/// Decodes a cursor for a list ordered by name or id.
 ///
 /// # Errors
 /// Returns an error if the text was not written by [`encode_name`].
-pub fn decode_name(text: &str) -> Result<ListName, CursorError> {
+pub fn decode_name<T: FromStr>(text: &str) -> Result<T, CursorError> {
     match TEXT.decode(text).map_err(|_| CursorError)?.as_slice() {
         [NAMES, name @ ..] => str::from_utf8(name).ok().and_then(|name| name.parse().ok()).ok_or(CursorError),
         _ => Err(CursorError),
@@ -222,7 +222,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_reader_panic(text in "\\PC{0,40}") {
-            let _ = (decode(&text), decode_edge(&text), decode_name(&text));
+            let _ = (decode(&text), decode_edge(&text), decode_name::<ListName>(&text));
             prop_assert_eq!(decode_resume(&format!("{}.{text}", encode(at(1, 1)))), Err(CursorError));
         }
     }
@@ -236,9 +236,9 @@ mod tests {
         }
         assert_eq!(decode_edge(&feed), Err(CursorError));
         let name: ListName = "close.friends".parse().unwrap();
-        assert_eq!(decode_name(&encode_name(&name)), Ok(name.clone()));
-        for bad in ["", "x", "-k", &feed, &edge, &format!("{}A", encode_name(&name))] {
-            assert_eq!(decode_name(bad), Err(CursorError), "{bad:?}");
+        assert_eq!(decode_name(&encode_name(name.as_str())), Ok(name.clone()));
+        for bad in ["", "x", "-k", &feed, &edge, &format!("{}A", encode_name(name.as_str()))] {
+            assert_eq!(decode_name::<ListName>(bad), Err(CursorError), "{bad:?}");
         }
     }
 }

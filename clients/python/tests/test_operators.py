@@ -58,6 +58,18 @@ def test_sources_are_found_by_the_beginning_of_their_ids(client: Tidewire, name:
     assert len(client.find_sources(limit=1).items) == 1
 
 
+def test_all_users_are_listed_by_id_and_a_prefix_chooses_some(client: Tidewire, name: Name) -> None:
+    beginning = name("listed")
+    users = [f"{beginning}-{nth}" for nth in range(7)]
+    for user in users[::-1]:
+        client.follow(user, name("bob"))
+    page = client.list_users(beginning, limit=3)
+    assert [user.id for user in page.items] == users[:3] and page.items[0].following == 1
+    assert [user.id for user in client.list_users(beginning, cursor=page.next).items] == users[3:]
+    assert [user.id for user in client.iter_users(beginning, page_size=2)] == users
+    assert client.list_users(f"{beginning}-x").next is None
+
+
 def test_the_fan_out_of_a_post_says_who_got_it_and_who_reposted_it(client: Tidewire, name: Name) -> None:
     ann, bob, cas = name("ann"), name("bob"), name("cas")
     for reader in (ann, cas):

@@ -434,6 +434,17 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', '/v1/sources', rest, { query: { prefix, kind, limit } });
   }
 
+  /** All users by ascending id, or those whose ids begin with `prefix`. Who comes while they are read may be missing. */
+  iterUsers(options: WalkOptions & { prefix?: string } = {}): Walk<T.FoundSource> {
+    return walkList((part) => this.listUsers(part), options);
+  }
+
+  /** A page of all users by ascending id: 100, at most 1,000. Needs a server key. */
+  async listUsers(options: ListOptions & { prefix?: string } = {}): Promise<T.UserList> {
+    const { prefix, ...rest } = options;
+    return this.#list('/v1/users', rest, { prefix });
+  }
+
   /** How a post reached its readers, times in microseconds, and who reposted it. Null is what is not known, or not yet. */
   async fanout(post: string, options: RequestOptions = {}): Promise<T.PostFanout> {
     return this.#send('GET', path`/v1/posts/${post}/fanout`, options);

@@ -16,6 +16,7 @@ mod changes;
 mod client;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+mod collected;
 mod compression;
 pub mod engine_cell;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -15,8 +15,8 @@ use crate::http::engine_cell::ReadyEngine;
 #[cfg(feature = "cluster")]
 use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
-    all_posts, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences,
-    readiness, server, users,
+    all_posts, all_users, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts,
+    preferences, readiness, server, users,
 };
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -85,6 +85,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
 
     operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),
+    operation("list_users", GET, "/v1/users", SERVER_READ, || web::to(all_users::list)),
     operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
     operation("erase_user", DELETE, "/v1/users/{user}", SERVER_COMMAND, || web::to(erase::erase)),
     operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),

@@ -18,8 +18,8 @@ use crate::http::auth::Access;
 use crate::http::changes::streams::ChangeStreams;
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{Cluster, Peers};
+use crate::http::collected::Collected;
 use crate::http::engine_cell::EngineCell;
-use crate::http::handlers::all_posts::ListedIds;
 use crate::http::history::History;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
@@ -32,7 +32,7 @@ use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
 use crate::http::sockets::connection_slots::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
-use tidewire::engine::Engine;
+use tidewire::engine::{AllUsers, Engine, PostIds};
 
 /// Default duration above which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -75,7 +75,9 @@ pub struct HttpState {
     /// The open streams of changes.
     pub changes: Arc<ChangeStreams>,
     /// The ids of all posts, for pages of them.
-    pub listed_ids: Arc<ListedIds>,
+    pub listed_posts: Arc<Collected<PostIds>>,
+    /// All users, for pages of them.
+    pub listed_users: Arc<Collected<AllUsers>>,
     /// Chooses the level of the log anew by the settings file, if that has it.
     pub reload_log_level: Option<ReloadLogLevel>,
     /// The figures of backups.
@@ -108,7 +110,8 @@ impl HttpState {
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
             changes: Arc::default(),
-            listed_ids: Arc::default(),
+            listed_posts: Arc::default(),
+            listed_users: Arc::default(),
             reload_log_level: None,
             backups: Arc::default(),
             #[cfg(feature = "cluster")]
@@ -137,7 +140,8 @@ impl HttpState {
             .app_data(Data::from(Arc::clone(&self.admission)))
             .app_data(Data::from(Arc::clone(&self.backups)))
             .app_data(Data::from(Arc::clone(&self.changes)))
-            .app_data(Data::from(Arc::clone(&self.listed_ids)))
+            .app_data(Data::from(Arc::clone(&self.listed_posts)))
+            .app_data(Data::from(Arc::clone(&self.listed_users)))
             .app_data(Data::from(Arc::clone(&self.connections)))
             .app_data(Data::from(Arc::clone(&self.history)))
             .app_data(Data::from(Arc::clone(&self.requests)))

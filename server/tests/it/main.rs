@@ -3,6 +3,7 @@
 
 mod access;
 mod all_posts;
+mod all_users;
 mod api;
 mod archive_damage;
 #[cfg(feature = "backup")]

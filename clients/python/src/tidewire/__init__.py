@@ -30,6 +30,7 @@ from .diagnostics import (
     SourceKind,
     Span,
     Stats,
+    UserList,
 )
 from .errors import (
     BadRequest,
@@ -240,6 +241,7 @@ __all__ = [
     "UnreadMessage",
     "UpdateMessage",
     "User",
+    "UserList",
     "Verdict",
     "World",
     "new_post_id",

@@ -171,6 +171,8 @@ class AsyncTidewire:
     stats = _method(calls.stats)
     stats_history = _method(calls.stats_history)
     find_sources = _method(calls.find_sources)
+    list_users = _method(calls.list_users)
+    iter_users = _iterator(calls.iter_users)
     fanout = _method(calls.fanout)
     operations = _method(calls.operations)
     metrics = _method(calls.metrics)

@@ -492,6 +492,16 @@ def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: i
     return Call("GET", path("sources"), as_model(d.FoundSources), query(prefix=prefix or None, kind=kind, limit=limit))
 
 
+def list_users(prefix: str = "", *, limit: int | None = None, cursor: str | None = None) -> Call[d.UserList]:
+    """Returns a page of all users by ascending id, or of those whose ids begin with `prefix`: 100, at most 1,000. A server key is needed."""
+    return Call("GET", path("users"), as_model(d.UserList), query(prefix=prefix or None, limit=limit, cursor=cursor))
+
+
+def iter_users(prefix: str = "", *, page_size: int = 100) -> Pages[d.FoundSource]:
+    """Iterates over all users by ascending id. Who comes meanwhile may be missing."""
+    return Pages(list_users(prefix, limit=page_size), lambda page: list(page.items), "cursor")
+
+
 def fanout(post: str) -> Call[d.PostFanout]:
     """Returns how a post reached its readers, and who reposted it; raises `NotFound` if it is unknown."""
     return Call("GET", path("posts", post, "fanout"), as_model(d.PostFanout))

@@ -209,6 +209,14 @@ class FoundSources(Model):
 
 
 @dataclass(frozen=True)
+class UserList(Model):
+    """A page of users; continue with `cursor=page.next` until that is None."""
+
+    items: list[FoundSource]
+    next: str | None
+
+
+@dataclass(frozen=True)
 class FanoutSource(Model):
     """A source of a post, with its followers when the post was accepted; `push`: the post is put into their inboxes."""
 

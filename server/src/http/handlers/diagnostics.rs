@@ -72,7 +72,7 @@ pub(in crate::http) async fn sources(request: HttpRequest, engine: ReadyEngine) 
     })))
 }
 
-fn found_source(source: &SourceInfo) -> Value {
+pub(super) fn found_source(source: &SourceInfo) -> Value {
     json!({
         "id": source.id.as_str(),
         "kind": SourceKind::of(&source.id).name(),

@@ -25,7 +25,7 @@ pub(in crate::http) async fn all(request: HttpRequest, engine: ReadyEngine) -> R
     let after = parameters.cursor("cursor", cursor::decode_name)?;
     let found = engine.lists(&reader, after.as_ref(), limit + 1);
     let item = |(name, members): &(ListName, usize)| json!({"name": name.as_str(), "members": members});
-    Ok(answer::listing(&found, limit, item, |(name, _)| cursor::encode_name(name)))
+    Ok(answer::listing(&found, limit, item, |(name, _)| cursor::encode_name(name.as_str())))
 }
 
 /// Handles `DELETE /v1/users/{user}/lists/{name}`.

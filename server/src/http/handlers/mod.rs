@@ -1,6 +1,7 @@
 //! Handlers: each one parses a request, calls the engine, and writes the response.
 
 pub(super) mod all_posts;
+pub(super) mod all_users;
 pub(super) mod bulk_posts;
 pub(super) mod diagnostics;
 pub(super) mod erase;

@@ -8,7 +8,9 @@ use crate::http::openapi::schemas::{Named, array, count, object, or_null, schema
 pub(super) fn all() -> Named {
     vec![
         ("History", history()),
+        ("FoundSource", found_source()),
         ("FoundSources", found_sources()),
+        ("UserList", user_list()),
         ("PostFanout", post_fanout()),
         ("Operations", operations()),
     ]
@@ -64,8 +66,8 @@ fn history() -> Value {
     }))
 }
 
-fn found_sources() -> Value {
-    let source = object(json!({
+fn found_source() -> Value {
+    object(json!({
         "id": schema("SourceId"),
         "kind": {"type": "string", "enum": ["user", "tag", "topic", "replies"]},
         "active": {"type": "boolean"},
@@ -74,8 +76,17 @@ fn found_sources() -> Value {
         "posts": count(),
         "celebrity": {"type": "boolean"},
         "last_seen": or_null(schema("Time")),
-    }));
-    object(json!({"node": node(), "items": array(source), "complete": {"type": "boolean"}, "examined": count()}))
+    }))
+}
+
+fn user_list() -> Value {
+    object(json!({"items": array(schema("FoundSource")), "next": or_null(schema("Cursor"))}))
+}
+
+fn found_sources() -> Value {
+    object(
+        json!({"node": node(), "items": array(schema("FoundSource")), "complete": {"type": "boolean"}, "examined": count()}),
+    )
 }
 
 fn post_fanout() -> Value {

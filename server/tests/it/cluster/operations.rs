@@ -18,8 +18,8 @@ use crate::server::{Answer, Server};
 fn answering(name: &str) -> &'static str {
     match name {
         "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
-        | "read_changes" | "list_posts" | "take_snapshot" | "read_history" | "read_operations" | "find_sources"
-        | "read_fanout" => "a",
+        | "read_changes" | "list_posts" | "list_users" | "take_snapshot" | "read_history" | "read_operations"
+        | "find_sources" | "read_fanout" => "a",
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.

@@ -13,7 +13,7 @@ fn every_refusal_has_its_status_its_code_and_its_field() {
     let feed_cursor = cursor::encode(Position::MAX);
     let of_edge = format!("lists?cursor={edge_cursor}");
     let of_feed = format!("mutes?cursor={feed_cursor}");
-    let of_name = format!("blocks?cursor={}", cursor::encode_name(&"l".parse().unwrap()));
+    let of_name = format!("blocks?cursor={}", cursor::encode_name("l"));
     let cases: &[(&str, &str, u16, &str, Option<&str>)] = &[
         ("DELETE", "following/b?keep=yes", 400, "invalid_parameter", Some("keep")),
         ("DELETE", "following/b?hidden=true", 400, "unknown_parameter", Some("hidden")),

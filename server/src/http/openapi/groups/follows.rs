@@ -4,8 +4,12 @@ use serde_json::json;
 
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
-use crate::http::openapi::schemas::source_list;
-use tidewire::limits::{BACKFILLS_PER_REQUEST_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
+use crate::http::openapi::schemas::{PUBLISHED_AT, schema, source_list};
+use tidewire::feed::cursor;
+use tidewire::limits::{
+    BACKFILLS_PER_REQUEST_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX, USER_ID_BYTES_MAX,
+    USERS_PAGE_DEFAULT, USERS_PAGE_MAX,
+};
 
 pub(super) static DOCUMENTATION: Documented = &[
     ("follow", follow),
@@ -13,6 +17,7 @@ pub(super) static DOCUMENTATION: Documented = &[
     ("follow_many", follow_many),
     ("list_following", following),
     ("list_followers", followers),
+    ("list_users", list_users),
     ("read_user", read_user),
 ];
 
@@ -66,6 +71,23 @@ fn followers() -> Documentation {
         "SourceList",
         &source_list(),
     )
+}
+
+fn list_users() -> Documentation {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": USERS_PAGE_MAX, "default": USERS_PAGE_DEFAULT});
+    let ann = json!({
+        "id": "ann", "kind": "user", "active": true, "followers": 12, "following": 4, "posts": 3, "celebrity": false,
+        "last_seen": PUBLISHED_AT.to_string(),
+    });
+    documented("List all users")
+        .description(
+            "By ascending id, all that anything has named and that are not erased. Who comes while the pages are read may be missing. \
+             `GET /v1/sources` finds the most useful of them by the beginning of the id.",
+        )
+        .query("prefix", "Only ids that begin so.", json!({"type": "string", "maxLength": USER_ID_BYTES_MAX, "default": ""}))
+        .query("limit", "Users of a page, at most.", limit)
+        .query("cursor", "The `next` of the page before.", schema("Cursor"))
+        .answers(200, "A page.", "UserList", &json!({"items": [ann], "next": cursor::encode_name("ann")}))
 }
 
 fn read_user() -> Documentation {

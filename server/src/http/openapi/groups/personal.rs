@@ -96,8 +96,7 @@ fn mark() -> Documentation {
 
 fn list_lists() -> Documentation {
     let lists = json!({"items": [{"name": "near", "members": 2}], "next": null});
-    let after = "far".parse().map(|name| cursor::encode_name(&name)).unwrap_or_default();
-    documented("List a reader's lists").description("By name.").goes_on(&after).answers(
+    documented("List a reader's lists").description("By name.").goes_on(&cursor::encode_name("far")).answers(
         200,
         "A page of the list.",
         "ListOfLists",
