@@ -58,6 +58,11 @@ def is_source(text):
     return SOURCE_ID.fullmatch(text) is not None
 
 
+def is_user(source):
+    """Returns false for a tag, a topic, and the replies to a post."""
+    return not source.startswith(("tag:", "topic:", "replies:"))
+
+
 def content(post):
     """Returns what must be the same before and after."""
     return {
@@ -79,7 +84,7 @@ def everybody(server, source):
     for user in users:
         for side in ("following", "followers"):
             for item in server.pages(user_path(user, side), PAGE_MAX, "cursor"):
-                if item["id"] not in found:
+                if item["id"] not in found and is_user(item["id"]):
                     found[item["id"]] = None
                     users.append(item["id"])
     return users, unknown
@@ -96,8 +101,8 @@ class Refused(Exception):
 class Server:
     """A Tidewire server. Waits while it is busy, and connects again after a lost connection."""
 
-    def __init__(self, url, key):
-        self._where, self._url = url, urllib.parse.urlsplit(url)
+    def __init__(self, url, key, timeout=60):
+        self._where, self._url, self._timeout = url, urllib.parse.urlsplit(url), timeout
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -127,6 +132,15 @@ class Server:
             time.sleep(min(int(wait), 10))
         sys.exit(f"no answer of {self._where} to {request} after {ATTEMPTS_MAX} attempts: {why}")
 
+    def once(self, method, path, document):
+        """Sends a request once. Returns its status and the text of the answer. Raises OSError or HTTPException if no answer comes."""
+        try:
+            status, _, text = self._send(method, path, None if document is None else json.dumps(document).encode())
+        except (OSError, http.client.HTTPException):
+            self._connection = None
+            raise
+        return status, text.decode(errors="replace")
+
     def _read(self, request, status, text):
         try:
             return json.loads(text) if text else None
@@ -136,7 +150,7 @@ class Server:
     def _send(self, method, path, body):
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._url.netloc, timeout=60)
+            self._connection = kind(self._url.netloc, timeout=self._timeout)
         self._connection.request(method, self._url.path.rstrip("/") + path, body, self._headers)
         answer = self._connection.getresponse()
         return answer.status, answer.getheader("Retry-After"), answer.read()

@@ -1,4 +1,4 @@
-"""The commands of from_redis.py and from_sql.py, `import` and `compare`: arguments, reports and exit codes.
+"""The commands of from_redis.py, from_sql.py and from_hosted.py, `import` and `compare`: arguments, reports and exit codes.
 
 Exit codes: 0 if all is done and equal; 1 if something was refused or differs, or if the command could not be done, and then the last line says
 why; 2 if the arguments are wrong.
@@ -18,12 +18,11 @@ from target import Target
 HINT = "Is it the right database, and does the beginning of the script fit it?"
 
 
-def arguments(description):
-    """Returns the arguments that both scripts have."""
+def arguments(description, further=()):
+    """Returns the arguments that all scripts have. `further` are commands of this one."""
     parser = argparse.ArgumentParser(description=description, epilog="Exit code 1 if something was refused, differs or failed.")
-    parser.add_argument("command", choices=["import", "compare"])
-    parser.add_argument("--server", type=url, default="http://127.0.0.1:8080", help="the Tidewire server [http://127.0.0.1:8080]")
-    parser.add_argument("--key", default=os.environ.get("TIDEWIRE_KEY"), help="a server key, if the server has keys [TIDEWIRE_KEY]")
+    parser.add_argument("command", choices=["import", "compare", *further])
+    server_arguments(parser)
     parser.add_argument("--prune", action="store_true", help="import: also remove what the old database does not have any more")
     most = "import --prune: also if that is more than half of these; may be repeated"
     parser.add_argument("--prune-most", choices=KINDS, action="append", default=[], help=most)
@@ -32,6 +31,11 @@ def arguments(description):
     parser.add_argument("--reader", action="append", help="compare: the feed of this reader, in place of random ones; may be repeated")
     parser.add_argument("--depth", type=above_zero, default=100, help="compare: so many entries of each [100]")
     return parser
+
+
+def server_arguments(parser):
+    parser.add_argument("--server", type=url, default="http://127.0.0.1:8080", help="the Tidewire server [http://127.0.0.1:8080]")
+    parser.add_argument("--key", default=os.environ.get("TIDEWIRE_KEY"), help="a server key, if the server has keys [TIDEWIRE_KEY]")
 
 
 def url(text):

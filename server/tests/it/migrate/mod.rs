@@ -1,5 +1,6 @@
 //! The scripts of `examples/migrate`: real databases are imported, and the feeds before and after are compared.
 
+mod both;
 mod redis;
 mod sql;
 
@@ -41,6 +42,8 @@ fn ask(client: &mut Command, input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+const LINES_PRINTED_MAX: usize = 20;
+
 /// A script with the old database that it reads.
 struct Script {
     command: Vec<String>,
@@ -66,11 +69,36 @@ impl Script {
         command
     }
 
-    /// Runs it. Returns its exit code and what it printed.
+    /// Returns the script by which an application writes to both, with this log.
+    fn both(log: &Path, server: &Server) -> Self {
+        Self::new("both.py", &["--log", log.to_str().unwrap()], server)
+    }
+
+    /// Runs it. Returns its exit code and what it printed, of which the test prints the beginning.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
-        let output = self.command(arguments).output().unwrap();
+        self.run_with(arguments, "")
+    }
+
+    /// Runs it with this input, which has to fit into a pipe.
+    #[allow(clippy::print_stdout, reason = "the reports of the scripts are what these tests show")]
+    fn run_with(&self, arguments: &[&str], input: &str) -> (i32, String) {
+        let mut command = self.command(arguments);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let name = Path::new(&self.command[0]).file_name().unwrap().to_string_lossy();
+        let first: Vec<&str> = said.lines().take(LINES_PRINTED_MAX).collect();
+        println!("$ {name} {}\n{}\n", arguments.join(" "), first.join("\n"));
         (output.status.code().unwrap(), said)
+    }
+
+    /// Runs `both.py write`. Returns what it printed.
+    fn write(&self, writes: &str) -> String {
+        let (code, said) = self.run_with(&["write"], writes);
+        assert_eq!(code, 0, "{said}");
+        said
     }
 
     /// Runs it, and expects exactly these lines, whatever the spaces between words.
@@ -164,6 +192,13 @@ fn the_comparison_names_what_is_wrong_with_a_feed() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("Ran 3 tests"), "{said}");
+}
+
+/// Returns a count of a report, zero without it.
+fn count(said: &str, what: &str) -> usize {
+    let counts = said.lines().filter_map(|line| line.trim_start().split_once("  "));
+    let found = counts.filter(|(_, name)| *name == what).map(|(number, _)| number.replace(',', "").parse::<usize>());
+    found.map(Result::unwrap).sum()
 }
 
 /// Returns the ids of a whole feed, newest first.

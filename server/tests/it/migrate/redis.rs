@@ -12,19 +12,19 @@ use crate::server::Server;
 use testkit::test_servers::program;
 
 /// The time of the first post, in milliseconds, as scores have it.
-const FIRST_MS: u64 = 1_700_000_000_000;
+pub const FIRST_MS: u64 = 1_700_000_000_000;
 
 /// More followers than one request takes.
 const FANS: u64 = 10_500;
 
 /// A Redis server on a socket in a directory of its own.
-struct Redis {
+pub struct Redis {
     database: Database,
     client: String,
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let (server, client) = (program("redis-server", "redis-server"), program("redis-cli", "redis-tools"));
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
@@ -46,6 +46,10 @@ impl Redis {
         redis
     }
 
+    pub fn script(&self, server: &Server) -> Script {
+        Script::new("from_redis.py", &["--redis", &self.client], server)
+    }
+
     fn command(&self) -> Command {
         assert!(self.database.child.id() > 0);
         let mut words = self.client.split(' ');
@@ -54,7 +58,7 @@ impl Redis {
         command
     }
 
-    fn ask(&self, commands: &str) {
+    pub fn ask(&self, commands: &str) {
         let said = ask(&mut self.command(), commands);
         assert!(!said.contains("ERR") && !said.contains("WRONGTYPE"), "{said}");
     }
@@ -80,7 +84,7 @@ impl Old {
 
 /// Ann follows bob, cas, eve whom she has muted, and star, a celebrity. Her timeline has the newest posts of bob, two that were deleted, one of
 /// dan whom she does not follow any more, and one of eve. Cas has reposted a post of bob and one that was deleted.
-fn filled(redis: &Redis) {
+pub fn filled(redis: &Redis) {
     let mut old = Old::default();
     old.0.push_str("SADD following:ann bob cas eve star ann\nSADD muted:ann eve\nSADD celebrities star\nZADD following:zoe 1 cas 2 bob\n");
     for fan in 0..FANS {
@@ -118,7 +122,7 @@ fn feeds_of_redis_are_the_same_afterwards() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     filled(&redis);
-    let script = Script::new("from_redis.py", &["--redis", &redis.client], &server);
+    let script = redis.script(&server);
     let orphan = ["1 refused", "refused: post:600: KeyError('author')"];
     let expected = ["10,506 follows added", "1 follows of oneself, left out", "1 mutes", "465 posts published"];
     script.check(&["import"], 1, &[&expected[..], &orphan].concat());
@@ -174,7 +178,7 @@ fn what_differs_from_redis_is_named_and_another_import_mends_it() {
         old.push("ann", [10 * id]);
     }
     redis.ask(&old.0);
-    let script = Script::new("from_redis.py", &["--redis", &redis.client], &server);
+    let script = redis.script(&server);
     script.check(&["import"], 0, &["2 follows added", "9 posts published"]);
     let end = "1 entries below the end of the old feed, not compared";
     // Bob and cas have no timelines.
@@ -239,7 +243,7 @@ fn what_differs_from_redis_is_named_and_another_import_mends_it() {
 fn what_is_gone_from_redis_is_removed_and_what_cannot_be_read_is_not() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
-    let script = Script::new("from_redis.py", &["--redis", &redis.client], &server);
+    let script = redis.script(&server);
     let hint = "Is it the right database, and does the beginning of the script fit it?";
     let nothing = format!("nothing was found to import: no follow, no mute, no post. {hint}");
     script.check(&["import", "--prune"], 1, &[&nothing]);
@@ -369,7 +373,7 @@ const MADE_WRONG: &[(&str, &[&str])] = &[
 fn what_the_timeline_lacks_is_right_only_with_a_live_post_or_repost_of_somebody_who_is_followed_and_not_muted() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
-    let script = Script::new("from_redis.py", &["--redis", &redis.client], &server);
+    let script = redis.script(&server);
     redis.ask(&partly_pushed());
     script.check(&["import"], 0, &["2 follows added", "6 posts published"]);
     for (change, wrong) in MADE_WRONG {
@@ -402,7 +406,7 @@ const EMPTIED: &[(&str, &str, &[&str])] = &[
 fn an_import_that_would_prune_more_than_half_removes_nothing_until_that_is_asked_for() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
-    let script = Script::new("from_redis.py", &["--redis", &redis.client], &server);
+    let script = redis.script(&server);
     let mut old = Old::default();
     old.0.push_str("FLUSHALL\nSADD following:ann bob cas\nSADD following:zoe bob\nSADD muted:ann eve fay\n");
     for (id, author) in [(10, "bob"), (20, "bob"), (30, "cas"), (40, "cas")] {

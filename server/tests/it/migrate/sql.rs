@@ -12,7 +12,7 @@ use crate::server::Server;
 use testkit::test_servers::program;
 
 /// The tables for which the queries of the script are written, as the guide has them.
-const TABLES: &str = "
+pub const TABLES: &str = "
 CREATE TABLE posts (
     id BIGINT UNSIGNED PRIMARY KEY, author VARCHAR(64) NOT NULL, text TEXT NOT NULL, created_at DATETIME(6) NOT NULL,
     reply_to BIGINT UNSIGNED, repost_of BIGINT UNSIGNED, deleted_at DATETIME(6), KEY (author, created_at)
@@ -24,7 +24,7 @@ CREATE TABLE mutes (user VARCHAR(64), muted VARCHAR(64), PRIMARY KEY (user, mute
 /// Bee follows so many that a page of the table ends among them. Ann and 10,500 others follow star; ann also follows bob, cas and herself, and
 /// has muted eve, whom she follows. Of 12,000 posts, which are more than two pages of the table, four at a time have the same instant; each
 /// hundredth is deleted, and some of bob are long.
-const ROWS: &str = r#"
+pub const ROWS: &str = r#"
 INSERT INTO follows SELECT CONCAT('fan-', seq), 'star' FROM seq_1_to_10500;
 INSERT INTO follows SELECT 'bee', CONCAT('source-', seq) FROM seq_1_to_4998;
 INSERT INTO follows VALUES ('ann', 'ann'), ('ann', 'bob'), ('ann', 'cas'), ('ann', 'eve'), ('ann', 'star'), ('zoe', 'bob');
@@ -44,17 +44,17 @@ INSERT INTO posts (id, author, text, created_at, reply_to, repost_of) VALUES
 /// What ann sees of the small ids: both reposts are one entry.
 const NEWEST_OF_ANN: [u64; 3] = [4, BASE + 4, 1];
 
-const BASE: u64 = 18_446_744_073_709_000_000;
+pub const BASE: u64 = 18_446_744_073_709_000_000;
 
 /// A MariaDB server on a socket in a directory of its own.
-struct MariaDb {
+pub struct MariaDb {
     database: Database,
     client: String,
     directory: PathBuf,
 }
 
 impl MariaDb {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let [server, install, client] =
             ["mariadbd", "mariadb-install-db", "mariadb"].map(|name| program(name, "mariadb-server"));
         let directory = tempfile::tempdir().unwrap();
@@ -102,11 +102,11 @@ impl MariaDb {
         command
     }
 
-    fn ask(&self, sql: &str) {
+    pub fn ask(&self, sql: &str) {
         ask(&mut self.command(), sql);
     }
 
-    fn script(&self, server: &Server) -> Script {
+    pub fn script(&self, server: &Server) -> Script {
         let place = self.directory.join("place");
         Script::new("from_sql.py", &["--sql", &self.client, "--place", place.to_str().unwrap()], server)
     }
