@@ -24,6 +24,10 @@ class Target:
     def __init__(self, server):
         self.server = server
         self.counts = collections.Counter()
+        # How a refusal names a post.
+        self.name_of_post = "post {}".format
+        # False: a post that is deleted here and not there is refused.
+        self.keeps_deleted = False
         self.refusals = []
         self.is_resumed = False
 
@@ -54,11 +58,13 @@ class Target:
                     self.counts["posts published" if result["created"] else "posts that were there already"] += 1
                 elif "retry_after" in problem:
                     again.append(post)
+                elif problem["code"] == "post_deleted" and self.keeps_deleted:
+                    self.counts["posts that are deleted in Tidewire, left out"] += 1
                 elif problem["code"] == "post_id_taken":
-                    with self.refusing(f"post {post['id']}"):
+                    with self.refusing(self.name_of_post(post["id"])):
                         self._edit(post, problem)
                 else:
-                    self.refuse(f"post {post['id']}", f"{problem['code']}: {problem['detail']}")
+                    self.refuse(self.name_of_post(post["id"]), f"{problem['code']}: {problem['detail']}")
             if len(again) == len(posts):
                 time.sleep(1)
             posts = again
@@ -72,7 +78,7 @@ class Target:
             self.server.ask("PATCH", f"/v1/posts/{post['id']}", {"body": post["body"]})
             self.counts["posts edited"] += 1
         else:
-            self.refuse(f"post {post['id']}", f"{problem['code']}: {was} is there in place of {now}")
+            self.refuse(self.name_of_post(post["id"]), f"{problem['code']}: {was} is there in place of {now}")
 
     def follow(self, edges):
         """Adds (follower, source) edges. An edge to oneself is left out: feeds have the reader's own posts anyway."""
@@ -126,6 +132,9 @@ class Target:
     def set_replies(self, source, which):
         """Sets the rule `replies` of each reader."""
         for reader in filter(is_source, source.readers()):
-            with self.refusing(f"rules of {reader}"):
-                self.server.ask("PATCH", user_path(reader, "rules"), {"replies": which})
-                self.counts["rules set"] += 1
+            self.set_rules(reader, {"replies": which})
+
+    def set_rules(self, reader, rules):
+        with self.refusing(f"rules of {reader}"):
+            self.server.ask("PATCH", user_path(reader, "rules"), rules)
+            self.counts["rules set"] += 1

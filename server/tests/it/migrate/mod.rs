@@ -1,6 +1,7 @@
 //! The scripts of `examples/migrate`: real databases are imported, and the feeds before and after are compared.
 
 mod both;
+mod hosted;
 mod redis;
 mod sql;
 
