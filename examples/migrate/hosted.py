@@ -13,6 +13,7 @@ import datetime
 import json
 import math
 import re
+import time
 
 from api import EPOCH, is_source
 
@@ -66,6 +67,8 @@ def _parsed(line):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise Unusable("not Unicode: half of a surrogate pair") from None
+    except json.JSONDecodeError as cause:
+        raise Unusable(f"not JSON: {cause.msg} at character {cause.pos + 1}") from None
     except (ValueError, RecursionError) as cause:
         raise Unusable(f"not JSON: {cause}") from None
     if not isinstance(document, dict):
@@ -149,6 +152,8 @@ def activity(place, record):
         raise Unusable(f"fids: {shown(fids)} is not an array of feeds")
     feeds = [_feed({f"fids[{index}]": fid}, f"fids[{index}]") for index, fid in enumerate(fids)]
     left_out = "activities that are deleted there" if record.get("deleted_at") else None
+    if record.get("expires_at") and _time(record, "expires_at") <= time.time() * 1_000_000:
+        left_out = left_out or "activities that have expired, left out"
     if record.get("visibility") not in (None, "", "public"):
         # Tidewire would show it to everybody.
         left_out = left_out or "activities that are not public, left out"

@@ -25,6 +25,7 @@ enum State {
     Public,
     Deleted,
     Private,
+    Expired,
 }
 
 #[derive(Clone)]
@@ -67,6 +68,7 @@ impl Activity {
             State::Public => {}
             State::Deleted => record["deleted_at"] = "2024-03-01T00:00:00Z".into(),
             State::Private => record["visibility"] = "private".into(),
+            State::Expired => record["expires_at"] = "2024-03-01T00:00:00Z".into(),
         }
         record
     }
@@ -120,6 +122,7 @@ impl Service {
             let state = match number {
                 _ if number % 50 == 5 => State::Deleted,
                 _ if number % 50 == 6 => State::Private,
+                _ if number % 50 == 7 => State::Expired,
                 _ => State::Public,
             };
             let text = format!("text {number} \"\u{e4}\u{1f600}\"\n");
@@ -254,27 +257,27 @@ impl Service {
     }
 
     /// Returns the counts of an import that do not depend on Tidewire.
-    pub fn expected(&self, shape: Shape) -> [usize; 5] {
+    pub fn expected(&self, shape: Shape) -> [usize; 6] {
         let of = |state: State| self.activities.iter().filter(move |activity| activity.state == state);
         let comments = of(State::Public).filter(|activity| is_commented(activity)).count();
         let pears = of(State::Public).filter(|activity| activity.feeds[0] == "stock:pear").count();
         let published = of(State::Public).count() + comments;
-        let hidden = if shape == Shape::Export {
-            [State::Deleted, State::Private]
-        } else {
-            return [published, 0, 0, comments, pears];
-        };
-        let [deleted, private] = hidden.map(|state| of(state).count());
-        let on_hidden = of(State::Deleted).chain(of(State::Private)).filter(|activity| is_commented(activity)).count();
-        [published, deleted, private, comments + on_hidden, pears]
+        if shape == Shape::Older {
+            return [published, 0, 0, 0, comments, pears];
+        }
+        let hidden = [State::Deleted, State::Private, State::Expired];
+        let likes = comments + hidden.into_iter().flat_map(of).filter(|activity| is_commented(activity)).count();
+        let [deleted, private, expired] = hidden.map(|state| of(state).count());
+        [published, deleted, private, expired, likes, pears]
     }
 
     /// Returns the same counts of a report.
-    pub fn imported(said: &str) -> [usize; 5] {
+    pub fn imported(said: &str) -> [usize; 6] {
         [
             count(said, "posts published") + count(said, "posts that are deleted in Tidewire, left out"),
             count(said, "activities that are deleted there"),
             count(said, "activities that are not public, left out"),
+            count(said, "activities that have expired, left out"),
             count(said, "other records, left out: reactions (like)"),
             count(said, "activities in no feed of their actor, with the feed as the author"),
         ]
