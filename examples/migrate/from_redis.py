@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Moves feeds from Redis sorted sets to Tidewire, and compares them.
+"""Moves feeds from Redis sorted sets or lists to Tidewire, and compares them.
 
     python3 examples/migrate/from_redis.py import --redis "redis-cli -h 127.0.0.1"
     python3 examples/migrate/from_redis.py compare --redis "redis-cli -h 127.0.0.1"
@@ -19,14 +19,14 @@ import subprocess
 import sys
 
 from additions import NOT_READ, UNREADABLE
-from api import post_id, time_of
+from api import microseconds_of, post_id, time_of
 from commands import arguments, run
 from compare import OldFeed
 
 # The keys, with %s for the id of the user or post, which has no colon.
-FOLLOWING = "following:%s"  # a set, or a sorted set: whom the user follows
-TIMELINE = "timeline:%s"  # a sorted set: ids of posts that were pushed to the reader, by time
-POSTS = "posts:%s"  # a sorted set: ids of the author's posts, by time
+FOLLOWING = "following:%s"  # a set, a sorted set or a list: whom the user follows
+TIMELINE = "timeline:%s"  # a sorted set: ids of posts that were pushed to the reader, by time; or a list, the newest first
+POSTS = "posts:%s"  # a sorted set: ids of the author's posts, by time; or a list, the newest first
 POST = "post:%s"  # a hash
 MUTED = "muted:%s"  # a set: whom the user has muted
 CELEBRITIES = "celebrities"  # a set: authors whose posts are not pushed, but merged into the feed when it is read
@@ -136,8 +136,13 @@ class Redis:
                 yield piece[::2]
         elif kind == "set":
             yield from self.scan("SSCAN", key, ("COUNT", SCAN_COUNT))
+        elif kind == "list":
+            first = 0
+            while piece := self.ask("LRANGE", key, first, first + SCAN_COUNT - 1):
+                yield piece
+                first += SCAN_COUNT
         elif kind != "none":
-            sys.exit(f"{key} is a {kind}, neither a set nor a sorted set")
+            sys.exit(f"{key} is a {kind}, neither a set, nor a sorted set, nor a list")
 
 
 def quoted(word):
@@ -220,13 +225,19 @@ class RedisSource:
         muted = self.muted(reader)
         celebrities = {source for piece in self.redis.members(CELEBRITIES) for source in piece} & followed
         lists = [TIMELINE % reader, *(POSTS % author for author in sorted(celebrities))]
+        kinds = list(self.redis.ask_all(("TYPE", key) for key in lists))
+        reads = {"list": ("LRANGE",), "zset": ("ZREVRANGE", "WITHSCORES"), "none": ("ZREVRANGE", "WITHSCORES")}
+        for key, kind in zip(lists, kinds):
+            if kind not in reads:
+                sys.exit(f"{key} is a {kind}, neither a sorted set nor a list")
+        commands = [(reads[kind][0], key, 0, depth - 1, *reads[kind][1:]) for key, kind in zip(lists, kinds)]
         scores, floors = {}, []
-        for nth, answer in enumerate(self.redis.ask_all(("ZREVRANGE", key, 0, depth - 1, "WITHSCORES") for key in lists)):
-            at = list(map(microseconds, answer[1::2]))
-            scores.update(zip(answer[::2], at))
+        for nth, (kind, answer) in enumerate(zip(kinds, self.redis.ask_all(commands))):
+            scored = self._scored(answer) if kind == "list" else dict(zip(answer[::2], map(microseconds, answer[1::2])))
+            scores.update(scored)
             # A timeline is usually trimmed, so what is below its end is not known. The list of an author is complete.
-            if at and (nth == 0 or len(at) == depth):
-                floors.append(at[-1])
+            if scored and (nth == 0 or len(scored) == depth):
+                floors.append(list(scored.values())[-1])
         keys = sorted(scores, key=scores.get, reverse=True)
         found = self.posts(keys)
         originals = self._originals(found)
@@ -244,6 +255,14 @@ class RedisSource:
             else:
                 shown.append((post, original, scores[key]))
         return OldFeed(shown, max(floors, default=None))
+
+    def _scored(self, keys):
+        """Returns the times of the posts of a list, which has no scores. A post that is not there has that of the one above it."""
+        found, scored, at = self.posts(keys).readable, {}, 0
+        for key in keys:
+            at = microseconds_of(found[key]["published_at"]) if key in found else at
+            scored[key] = at
+        return scored
 
     def _originals(self, found):
         """Returns what each repost repeats, by the key of the repost."""

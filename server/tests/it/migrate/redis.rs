@@ -1,4 +1,4 @@
-//! From Redis sorted sets.
+//! From Redis sorted sets and lists.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -164,6 +164,41 @@ fn feeds_of_redis_are_the_same_afterwards() {
     );
     let (code, said) = script.run(&["compare", "--readers", "20"]);
     assert!(code == 0 && said.contains("20  readers"), "{said}");
+}
+
+#[test]
+#[ignore = "needs Redis and python3"]
+fn feeds_in_lists_are_the_same_afterwards() {
+    let redis = Redis::start();
+    let server = Server::start(EngineConfig::default());
+    filled(&redis);
+    // The same as lists, of which the newest is the first.
+    let pushed = |key: &str, ids: &mut dyn Iterator<Item = u64>| {
+        let ids: String = ids.map(|id| format!(" {id}")).collect();
+        format!("DEL {key}\nLPUSH {key}{ids}\n")
+    };
+    redis.ask(&pushed("timeline:ann", &mut (361..=400).chain([490]).chain(500..=505)));
+    redis.ask(&pushed("posts:star", &mut (401..=460)));
+    redis.ask("DEL post:600 following:ann\nRPUSH following:ann bob cas eve star ann\n");
+    let script = redis.script(&server);
+    let expected = ["10,506 follows added", "1 follows of oneself, left out", "1 mutes", "465 posts published"];
+    script.check(&["import"], 0, &expected);
+    assert_eq!(feed(&server, "ann")[..101], expected_of_ann());
+    let compared = [
+        "3 deleted posts that a timeline still had, left out",
+        "1 posts of authors that are not followed any more, left out",
+        "1 posts of muted authors, left out",
+        "1 readers",
+        "99 entries that are equal",
+        "3 entries of the same time in another order",
+    ];
+    let end = "99 entries below the end of the old feed, not compared";
+    let arguments = ["compare", "--reader", "ann", "--depth", "198"];
+    script.check(&arguments, 0, &[&compared[..], &[end]].concat());
+
+    assert_eq!(server.send("DELETE", "/v1/posts/380", None, "").status, 204);
+    let (code, said) = script.run(&arguments);
+    assert!(code == 1 && said.contains("differences: feed of ann: 380 of bob is missing"), "{said}");
 }
 
 #[test]
