@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import time
+import unicodedata
 import urllib.parse
 
 PAGE_MAX = 100
@@ -19,6 +20,8 @@ ATTEMPTS_UNTIL_SAID = 3
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 LEFT_OUT = "users whose id Tidewire does not take, left out"
 SOURCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:@~-]{1,128}")
+# Joiners and variation selectors, which names of tags and topics lose.
+FOR_LOOKS = dict.fromkeys([0x200C, 0x200D, *range(0x180B, 0x180E), 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
 
 
 def post_id(key):
@@ -54,8 +57,21 @@ def user_path(*parts):
 
 
 def is_source(text):
-    """Returns true if Tidewire takes this id of a user."""
-    return SOURCE_ID.fullmatch(text) is not None
+    """Returns true if Tidewire takes this id of a user. Names of tags and topics are in any script: which of them it takes, it says itself."""
+    return SOURCE_ID.fullmatch(text) is not None or text.startswith(("tag:", "topic:"))
+
+
+def form(source):
+    """Returns an id as Tidewire answers it: of a tag the case fold NFKC_Casefold, of a topic the normal form NFC."""
+    group, _, name = source.partition(":")
+    if group == "topic":
+        return f"topic:{unicodedata.normalize('NFC', name.translate(FOR_LOOKS))}"
+    if group != "tag":
+        return source
+    name, before = unicodedata.normalize("NFKC", name.translate(FOR_LOOKS)), None
+    while name != before:
+        name, before = unicodedata.normalize("NFKC", name.casefold()), name
+    return f"tag:{name}"
 
 
 def is_user(source):
@@ -69,7 +85,7 @@ def content(post):
         "author": post["author"],
         "published_at": microseconds_of(post["published_at"]),
         "body": post["body"],
-        "tags": sorted(post.get("tags") or []),
+        "tags": sorted({form(f"tag:{tag}") for tag in post.get("tags") or []}),
         "reply_to": post.get("reply_to"),
     }
 

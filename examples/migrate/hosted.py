@@ -244,8 +244,8 @@ def _feed(record, field):
     if not group or not name:
         raise Unusable(f"{field}: {shown(value)} is not a feed, GROUP:NAME")
     # As a tag, or as a user.
-    if not is_source(f"tag:{value}"):
-        raise Unusable(f"{field}: {shown(value)}: {ID_RULE}, here 124 with the group")
+    if not is_source(value):
+        raise Unusable(f"{field}: {shown(value)}: {ID_RULE}")
     return value
 
 

@@ -6,7 +6,7 @@ Whatever reads the old database from a wrong place reads it as empty. So nothing
 import itertools
 import sys
 
-from api import LEFT_OUT, PAGE_MAX, batches, everybody, user_path
+from api import LEFT_OUT, PAGE_MAX, batches, everybody, form, user_path
 from target import EDGES_PER_REQUEST
 
 KINDS = ("posts", "follows", "mutes")
@@ -70,7 +70,7 @@ class Pruner:
             with self.target.refusing(f"{side} of {user}"):
                 found = [item["id"] for item in self.server.pages(user_path(user, side), PAGE_MAX, "cursor")]
                 here += len(found)
-                there = read(user) if found else set()
+                there = set(map(form, read(user))) if found else set()
                 gone += [(user, one) for one in found if one not in there]
         return gone, here
 
@@ -90,5 +90,5 @@ class Pruner:
     def _still_gone(self, edges, read):
         """Yields the edges that have not come back to the old database since it was read."""
         for user, of_user in itertools.groupby(edges, key=lambda edge: edge[0]):
-            there = read(user)
+            there = set(map(form, read(user)))
             yield from (edge for edge in of_user if edge[1] not in there)
