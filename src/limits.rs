@@ -50,7 +50,8 @@ pub const CLOCK_EARLIEST: UnixMicros = UnixMicros(1_577_836_800_000_000);
 /// Number of entries of a page when the request gives no limit.
 pub const PAGE_POSTS_DEFAULT: usize = 20;
 
-/// Maximum number of reposts of a post that one request about its fan-out examines: some 50 us, in which no repost of this post is added.
+/// Maximum number of reposts of a post that are examined at once: some 50 us, in which no repost of this post is added. A request about its
+/// fan-out examines no more, and a list of more reposts is made on a thread of its own.
 pub const REPOSTS_EXAMINED_MAX: usize = 4_096;
 
 /// Maximum number of reposts of a post that such a request lists.

@@ -7,10 +7,15 @@
 //! Not responsible for:
 //! - choosing between push and pull (`feed::celebrity`), the posts themselves (`state::posts`).
 
+mod newest;
+
+pub use newest::Newest;
+
 use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::resume::LatePosts;
 use crate::feed::runs::SortedRuns;
+use crate::id::PostId;
 
 /// The way by which a post reaches the followers of one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,43 +82,18 @@ pub enum ReadGap {
 pub struct Outbox {
     pushed: SortedRuns<Position>,
     pulled: SortedRuns<Position>,
-    /// Counters of the archived posts; none until a post is archived.
-    archived_counts: Option<Box<ArchivedCounts>>,
+    /// Counters of the archived and of the hidden posts; none until there is one.
+    counts: Option<Box<Counts>>,
     /// The last late posts; none until there is one.
     late: Option<Box<LatePosts>>,
 }
 
-/// The newest posts of one outbox that are left to be pulled, as of one moment. Most reads of a pulled source need nothing else. The value
-/// is immutable, so that any number of readers share it.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Newest {
-    /// The positions, newest first.
-    positions: Box<[Position]>,
-    /// From this position up, no post is missing.
-    floor: Position,
-}
-
-impl Newest {
-    /// Appends the requested positions to `into`. Returns true if they are complete; otherwise nothing was appended.
-    pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> bool {
-        if ask.part != Part::Pulled || ask.direction != Direction::Older {
-            return false;
-        }
-        let start = into.len();
-        let from = self.positions.partition_point(|position| *position >= ask.span.below);
-        let inside = self.positions[from..].iter().take_while(|position| **position > ask.span.above);
-        into.extend(inside.take(ask.max));
-        let is_all = into.len() - start == ask.max || ask.span.above.next_up() >= self.floor;
-        if !is_all {
-            into.truncate(start);
-        }
-        is_all
-    }
-
-    /// Returns the bytes on the heap, without the overhead of the allocator.
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.positions)
-    }
+/// What most outboxes do not count.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    archived: ArchivedCounts,
+    /// The ids of the hidden posts, sorted, archived ones included. Kept only of the replies to a post.
+    hidden: Vec<PostId>,
 }
 
 /// Counters of the archived posts of one outbox.
@@ -177,11 +157,30 @@ impl Outbox {
 
     /// Returns the number of posts, archived ones included.
     pub fn len(&self) -> usize {
-        let archived = self
-            .archived_counts
-            .as_ref()
-            .map_or(0, |archived_counts| archived_counts.pushed.posts + archived_counts.pulled.posts);
+        let archived =
+            self.counts.as_ref().map_or(0, |counts| counts.archived.pushed.posts + counts.archived.pulled.posts);
         self.in_memory() + archived as usize
+    }
+
+    /// Returns the number of posts that are not hidden, archived ones included. Only for the replies to a post.
+    pub fn shown(&self) -> usize {
+        self.len().saturating_sub(self.hidden().len())
+    }
+
+    /// Returns the ids of the hidden posts, sorted. Only for the replies to a post.
+    pub fn hidden(&self) -> &[PostId] {
+        self.counts.as_ref().map_or(&[], |counts| &counts.hidden)
+    }
+
+    /// Counts a post as hidden, or no longer. It must be in the outbox, or in its archived part.
+    pub fn hide(&mut self, id: PostId, hidden: bool) {
+        match (self.hidden().binary_search(&id), hidden) {
+            (Err(place), true) => self.counts.get_or_insert_default().hidden.insert(place, id),
+            (Ok(place), false) => {
+                self.counts.get_or_insert_default().hidden.remove(place);
+            }
+            _ => {}
+        }
     }
 
     /// Returns the number of posts in memory.
@@ -204,14 +203,14 @@ impl Outbox {
     pub fn move_to_archive(&mut self, position: Position) -> bool {
         let Some(route) = self.route(position) else { return false };
         self.remove(position);
-        self.archived_counts.get_or_insert_default().of_route_mut(route).add(position);
+        self.counts.get_or_insert_default().archived.of_route_mut(route).add(position);
         true
     }
 
     /// Subtracts a deleted post from the counters of the archive.
     pub fn forget_archived(&mut self, position: Position) {
-        let Some(archived_counts) = &mut self.archived_counts else { return };
-        let counts = [&mut archived_counts.pushed, &mut archived_counts.pulled].into_iter();
+        let Some(counts) = &mut self.counts else { return };
+        let counts = [&mut counts.archived.pushed, &mut counts.archived.pulled].into_iter();
         let holds = |count: &&mut RouteCount| count.posts > 0 && count.newest >= Some(position);
         // It is not known here which of the two had it; only their sum matters.
         if let Some(count) = counts.into_iter().find(holds) {
@@ -236,12 +235,12 @@ impl Outbox {
 
     /// Returns the counters of the archived posts.
     pub fn archived_counts(&self) -> ArchivedCounts {
-        self.archived_counts.as_deref().copied().unwrap_or_default()
+        self.counts.as_ref().map(|counts| counts.archived).unwrap_or_default()
     }
 
     /// Sets the counters of the archived posts.
     pub fn set_archived_counts(&mut self, archived_counts: ArchivedCounts) {
-        self.archived_counts = Some(Box::new(archived_counts));
+        self.counts.get_or_insert_default().archived = archived_counts;
     }
 
     /// Appends the requested positions that are in memory to `into`.
@@ -263,7 +262,7 @@ impl Outbox {
 
     /// Returns the position at and below which a part is not entirely in memory.
     pub fn archived(&self, part: Part) -> Option<Position> {
-        let archived_counts = self.archived_counts.as_ref()?;
+        let archived_counts = &self.counts.as_ref()?.archived;
         match part {
             Part::Pushed => archived_counts.pushed.newest,
             Part::Pulled => archived_counts.pulled.newest,
@@ -278,8 +277,7 @@ impl Outbox {
 
     /// Returns true if any post is left for the followers to pull.
     pub fn has_pulled(&self) -> bool {
-        !self.pulled.is_empty()
-            || self.archived_counts.as_ref().is_some_and(|archived_counts| archived_counts.pulled.posts > 0)
+        !self.pulled.is_empty() || self.counts.as_ref().is_some_and(|counts| counts.archived.pulled.posts > 0)
     }
 
     /// Returns a position above which no post is left for the followers to pull; none if no post is.
@@ -333,9 +331,10 @@ impl Outbox {
 
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
-        let archived_counts = self.archived_counts.as_ref().map_or(0, |_| size_of::<ArchivedCounts>());
+        let of_counts = |counts: &Counts| size_of::<Counts>() + counts.hidden.capacity() * size_of::<PostId>();
+        let counts = self.counts.as_deref().map_or(0, of_counts);
         let late = self.late.as_ref().map_or(0, |late| size_of::<LatePosts>() + late.heap_bytes());
-        self.pushed.heap_bytes() + self.pulled.heap_bytes() + archived_counts + late
+        self.pushed.heap_bytes() + self.pulled.heap_bytes() + counts + late
     }
 }
 
@@ -464,6 +463,20 @@ mod tests {
         assert_eq!(outbox.newest_left_to_pull(), Some(at(1, 0)), "it is in the archive");
         outbox.forget_archived(at(1, 0));
         assert_eq!(outbox.newest_left_to_pull(), None);
+    }
+
+    #[test]
+    fn a_hidden_post_does_not_count_as_shown_wherever_it_is() {
+        let mut outbox = Outbox::default();
+        (1..=4).for_each(|time| assert!(outbox.insert(at(time, time as u64), Route::Push)));
+        [1, 2, 1].into_iter().for_each(|id| outbox.hide(PostId(id), true));
+        assert_eq!((outbox.len(), outbox.shown(), outbox.hidden()), (4, 2, &[PostId(1), PostId(2)][..]));
+        assert_eq!(outbox.archived(Part::Whole), None, "none is archived yet");
+        (1..=3).for_each(|time| assert!(outbox.move_to_archive(at(time, time as u64))));
+        assert_eq!((outbox.len(), outbox.shown()), (4, 2));
+        outbox.forget_archived(at(1, 1));
+        [1, 2, 3, 2].into_iter().for_each(|id| outbox.hide(PostId(id), false));
+        assert_eq!((outbox.len(), outbox.shown(), outbox.hidden().len()), (3, 3, 0));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use by_source::BySource;
 
 use crate::feed::position::Position;
 use crate::feed::runs::packed::{Key, unzigzag, zigzag};
-use crate::id::SourceSlot;
+use crate::id::{PostId, SourceSlot};
 
 /// One repost in the outbox of one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -127,6 +127,23 @@ impl Reposts {
         self.by_source.len()
     }
 
+    /// Returns the number of reposts that are not hidden, each counted once. This takes the same time however many there are.
+    pub fn shown(&self) -> usize {
+        self.by_source.posts().saturating_sub(self.hidden.len())
+    }
+
+    /// Passes some reposts to `each`, each once for each of its sources and in no particular order. Returns the place where the next call goes
+    /// on, or `None` after the last repost. A call passes about `max` of them, so that the lock of a large set is not held for long. Reposts
+    /// that are added between two calls may be passed twice or not at all.
+    pub fn some(&self, above: Option<Repost>, max: usize, each: impl FnMut(Repost)) -> Option<Repost> {
+        self.by_source.some(above, max, each)
+    }
+
+    /// Forgets that the post with this id was hidden. The repost itself need not be there.
+    pub fn forget_hidden(&mut self, id: PostId) {
+        self.hidden.retain(|at| at.id != id);
+    }
+
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
@@ -167,6 +184,38 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_repost_counts_once_however_many_sources_it_has_and_not_while_it_is_hidden(
+            changes in prop::collection::vec((0..4u8, 0..12i64, 0..4u32), 0..80),
+        ) {
+            let (mut reposts, mut there) = (Reposts::default(), std::collections::BTreeMap::new());
+            for (change, time, sources) in changes {
+                // Half of the authors have larger numbers than the tags of their reposts.
+                let (author, place) = (SourceSlot(if time % 2 == 0 { 3 } else { 30 }), at(time, 0));
+                let each = |sources: u32| std::iter::once(author).chain((10..10 + sources).map(SourceSlot));
+                match change {
+                    0 | 1 if !there.contains_key(&time) => {
+                        reposts.insert_post(place, author, each(sources));
+                        there.insert(time, (sources, false));
+                    }
+                    2 => {
+                        for source in there.remove(&time).into_iter().flat_map(|(sources, _)| each(sources)) {
+                            let repost = Repost { source, at: place, author };
+                            prop_assert!(reposts.remove(repost));
+                        }
+                    }
+                    3 => {
+                        if let Some((_, hidden)) = there.get_mut(&time) {
+                            *hidden = sources % 2 == 0;
+                            reposts.hide(place, *hidden);
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(reposts.shown(), there.values().filter(|(_, hidden)| !hidden).count());
+            }
+        }
+
+        #[test]
         fn both_ways_of_looking_find_the_same(
             all in prop::collection::btree_set((0..30u32, 0..40i64), 0..200),
             chosen in prop::collection::btree_set(0..30u32, 0..12),
@@ -186,6 +235,15 @@ mod tests {
             let mut found: Vec<Repost> = reposts.iter().collect();
             found.sort_unstable();
             prop_assert!(found.into_iter().eq(all.iter().map(repost)));
+            let (mut above, mut passed) = (None, Vec::new());
+            loop {
+                above = reposts.some(above, 1, |repost| passed.push(repost));
+                if above.is_none() {
+                    break;
+                }
+            }
+            passed.sort_unstable();
+            prop_assert!(passed.into_iter().eq(all.iter().map(repost)), "each repost is passed once");
             let expected: BTreeSet<(u32, i64)> = all.iter().filter(|(source, _)| chosen.contains(source)).copied().collect();
             for chosen_len in [0, usize::MAX] {
                 let mut found = Vec::new();

@@ -19,6 +19,7 @@ mod erased;
 mod preferences;
 mod reposts;
 mod revocations;
+mod sources;
 
 pub use archived_counts::ArchivedCountsRecord;
 pub use awaited::AwaitedRecord;
@@ -26,6 +27,7 @@ pub use erased::ErasedRecord;
 pub use preferences::PreferencesRecord;
 pub use reposts::RepostsRecord;
 pub use revocations::RevocationsRecord;
+pub use sources::SourceRecord;
 
 use std::sync::Arc;
 
@@ -38,44 +40,13 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post, replies};
 use crate::feed::record::PostRecord;
-use crate::feed::resume::LatePosts;
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{PostId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 
 /// Maximum number of sources that one post can belong to: its author, its tags, its topic and the replies to another post.
 const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1 + 1;
-
-/// A source. Records are in the order of slots: other records name a source by its index in that order.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SourceRecord {
-    /// The external id of the source.
-    pub id: SourceId,
-    /// When the source last read its feed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_seen: Option<UnixMicros>,
-    /// True if its posts are pulled. Stored, because within the hysteresis it depends on earlier follower counts.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub celebrity: bool,
-    /// The last posts that arrived late: the instant and the position of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late: Vec<(UnixMicros, Position)>,
-    /// Posts that arrived late up to this instant may be missing from `late`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late_forgotten: Option<UnixMicros>,
-    /// Its erasure, if it was or is being erased. `id` is then a placeholder that nobody can look up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub erased: Option<ErasedRecord>,
-}
-
-impl SourceRecord {
-    /// Creates the record of a source of which only the id is known.
-    pub fn new(id: SourceId) -> Self {
-        Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None, erased: None }
-    }
-}
 
 /// The edges of one follower, as columns of consecutive little-endian numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Default)]
@@ -189,28 +160,6 @@ impl<'a> RecordTraversal<'a> {
         (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
     }
 
-    /// Returns the records of all sources, in the order of slots.
-    pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
-        self.readers().map(move |source| {
-            if let Some(at) = source.erased_at() {
-                return self.erased(at);
-            }
-            let outbox = source.outbox();
-            let (late, late_forgotten) = outbox.late().map_or((Vec::new(), None), |late| {
-                let (posts, forgotten) = late.parts();
-                (posts.collect(), forgotten)
-            });
-            SourceRecord {
-                id: source.id.clone(),
-                last_seen: source.last_seen(),
-                celebrity: source.is_celebrity(),
-                late,
-                late_forgotten,
-                erased: None,
-            }
-        })
-    }
-
     /// Returns the records of all edges, one record per follower.
     pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
         self.readers().filter_map(move |follower| {
@@ -312,29 +261,6 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
 
 /// Builds a world from records. Required order: all sources, then edges, preferences, reposts and posts, then tombstones.
 impl Writer {
-    /// Restores a source.
-    ///
-    /// # Errors
-    /// Fails if the source is known already.
-    pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), InvalidRecordError> {
-        if let Some(erased) = &record.erased {
-            self.restore_erased(&record.id, erased);
-            return Ok(());
-        }
-        let before = self.world().sources.len();
-        let source = self.world().sources.intern(&record.id);
-        if source.slot.0 as usize != before {
-            return invalid(format!("source {} stands in it twice", record.id));
-        }
-        record.last_seen.into_iter().for_each(|at| source.seen(at));
-        if !record.late.is_empty() || record.late_forgotten.is_some() {
-            let late = LatePosts::restored(record.late.iter().copied(), record.late_forgotten);
-            source.change_outbox(|outbox| outbox.set_late(late));
-        }
-        source.celebrity.store(record.celebrity, std::sync::atomic::Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Restores the edges of one follower.
     ///
     /// # Errors
@@ -445,6 +371,7 @@ mod tests {
     use crate::feed::event::{Event, NewEdge};
     use crate::feed::followers::Sharding;
     use crate::feed::position::at;
+    use crate::id::SourceId;
 
     fn edge(start: Option<Position>) -> NewEdge {
         let id = |text| SourceId::new(text).unwrap();

@@ -49,6 +49,11 @@ impl RepostIndex {
         self.reposts.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of reposts of a post that are not hidden, each counted once.
+    pub fn shown_of(&self, origin: PostId) -> usize {
+        self.of(origin).map_or(0, |reposts| reposts.read().shown())
+    }
+
     /// Returns true if there are no reposts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -175,6 +180,9 @@ impl RepostIndex {
     pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
         self.remove(id);
         self.redirected.remove(&id);
+        if let Some(reposts) = origin.and_then(|origin| self.of(origin)) {
+            reposts.write().forget_hidden(id);
+        }
         self.remove_some(origin, |reposts| reposts.iter().filter(|repost| repost.at.id == id).collect());
     }
 

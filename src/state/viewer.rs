@@ -18,7 +18,7 @@ use crate::feed::post::{Membership, Post};
 use crate::feed::preferences::Preferences;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
-use crate::feed::work::Budget;
+use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
@@ -148,6 +148,12 @@ impl Viewer {
     pub fn page(source: SourceSlot, reader: &Source) -> Self {
         let Self { feed, follows, rules, page_of, .. } = Self::everybody(source);
         Self { rules, page_of, names_sources: false, ..Self::of(reader, feed, follows) }
+    }
+
+    /// Creates the viewer of the reposts of a post.
+    pub fn of_reposts(reader: &Source) -> Self {
+        let (feed, follows) = Default::default();
+        Self::of(reader, feed, follows)
     }
 
     /// Creates the viewer of an unknown reader.
@@ -317,6 +323,17 @@ impl Viewer {
         silenced.sort_by_key(|(at, _)| *at);
         silenced.dedup_by_key(|(at, _)| *at);
         silenced
+    }
+
+    /// Returns the positions of the reposts that belong to a muted or blocked source, sorted.
+    pub(super) fn silenced_reposts(&self, reposts: &Reposts) -> Vec<Position> {
+        let budget = Budget::untimed(Allowance::last(0));
+        self.silenced(reposts, &budget).into_iter().map(|(at, _)| at).collect()
+    }
+
+    /// Returns true if an author's posts exist for the reader at all.
+    pub(super) fn may_see(&self, world: &World, author: SourceSlot) -> bool {
+        !world.sources.is_erased(author) && self.blocked_by(world, author).is_none()
     }
 
     fn repost_rule(&self, repost: Repost) -> Option<Blocker> {

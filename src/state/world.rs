@@ -390,6 +390,9 @@ impl Writer {
         let position = post.position;
         self.world.posts.put(Arc::clone(post));
         self.world.reposts.note(post);
+        if post.hidden {
+            self.hide_reply(&Affected::of(post), true);
+        }
         self.restore_answer(post);
         for (nth, source) in post.sources().iter().enumerate() {
             let source = Arc::clone(self.world.sources.at(source.slot));

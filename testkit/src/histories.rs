@@ -44,6 +44,10 @@ pub fn state(world: &World) -> String {
             let ids: Vec<u64> = outbox.iter().map(|position| position.id.0).collect();
             lines.push(format!("outbox {} {ids:?}", source.id));
         }
+        let hidden = source.outbox().hidden().to_vec();
+        lines.extend(
+            Some(hidden).filter(|hidden| !hidden.is_empty()).map(|ids| format!("hidden {} {ids:?}", source.id)),
+        );
         posts.extend(outbox.into_iter().map(|position| (position, world.posts.get(position.id))));
         for edge in source.following().edges() {
             let (followed, since) = (&world.sources.at(edge.source).id, edge.since.0);
@@ -101,6 +105,7 @@ pub fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
         format!("repost of {of}: {} by {} in {}, {}", repost.at.id, author.id, source.id, reposts.is_hidden(repost.at))
     };
     lines.extend(reposts.iter().map(repost));
+    lines.push(format!("{} reposts of {of} are shown", reposts.shown()));
 }
 
 fn make_world() -> (Arc<World>, Writer) {

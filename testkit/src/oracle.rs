@@ -1,5 +1,7 @@
 //! The naive oracle: posts in a vector, everything readers decided in maps; every read filters everything and sorts.
 
+mod counts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidewire::feed::rules::{Replies, Rules, RulesPatch};

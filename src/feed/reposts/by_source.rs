@@ -12,6 +12,7 @@
 //! new repost would search its run and write it again.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::feed::position::Position;
 use crate::feed::reposts::Repost;
@@ -34,7 +35,9 @@ pub(super) struct BySource {
     few: Vec<Repost>,
     /// The runs. Each holds the reposts from its key up to the key of the next run. The first key is [`LOWEST`].
     runs: BTreeMap<Repost, Run>,
-    len: usize,
+    len: u32,
+    /// The number of these entries that are in the outbox of the repost's author: every repost has exactly one.
+    posts: u32,
     /// No added repost ever had a position above this one.
     highest: Position,
 }
@@ -51,14 +54,19 @@ struct Run {
 
 impl Default for BySource {
     fn default() -> Self {
-        Self { few: Vec::new(), runs: BTreeMap::new(), len: 0, highest: Position::MIN }
+        Self { few: Vec::new(), runs: BTreeMap::new(), len: 0, posts: 0, highest: Position::MIN }
     }
 }
 
 impl BySource {
-    /// Returns the number of reposts.
+    /// Returns the number of reposts, each counted once for each of its sources.
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    /// Returns the number of reposts, each counted once.
+    pub(super) fn posts(&self) -> usize {
+        self.posts as usize
     }
 
     /// Returns the highest position ever added: no repost in the set has a higher one.
@@ -85,6 +93,7 @@ impl BySource {
     pub(super) fn add(&mut self, repost: Repost) {
         self.highest = self.highest.max(repost.at);
         self.len += 1;
+        self.posts += u32::from(repost.source == repost.author);
         if let Some((_, run)) = self.runs.range_mut(..=repost).next_back() {
             run.late.push(repost);
             if run.late.len() >= LATE_MAX
@@ -115,13 +124,34 @@ impl BySource {
                 removed
             }
         };
-        self.len -= usize::from(removed);
+        self.len -= u32::from(removed);
+        self.posts -= u32::from(removed && repost.source == repost.author);
         removed
     }
 
     /// Returns all reposts, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Repost> {
         self.few.iter().copied().chain(self.runs.values().flat_map(Run::iter))
+    }
+
+    /// Passes some reposts to `each`, in no particular order: those of the first runs above `above`, until `max` are passed. Returns the place
+    /// where the next call goes on, or `None` after the last repost. Reposts that are added between two calls may be passed twice or not at
+    /// all.
+    pub(super) fn some(&self, above: Option<Repost>, max: usize, mut each: impl FnMut(Repost)) -> Option<Repost> {
+        if above.is_none() {
+            self.few.iter().copied().for_each(&mut each);
+        }
+        let from = above.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut passed, mut last) = (0, None);
+        for (key, run) in self.runs.range((from, Bound::Unbounded)) {
+            if passed >= max {
+                return last;
+            }
+            run.iter().for_each(&mut each);
+            passed += run.len();
+            last = Some(*key);
+        }
+        None
     }
 
     /// Appends the reposts of one source to `into`, in no particular order.
@@ -166,6 +196,10 @@ impl Run {
 
     fn is_empty(&self) -> bool {
         self.packed.is_empty() && self.late.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.packed.len() + self.late.len()
     }
 
     fn iter(&self) -> impl Iterator<Item = Repost> {

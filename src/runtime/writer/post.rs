@@ -61,7 +61,7 @@ impl<J: Journal> Scribe<J> {
         let (deleted, post) = match self.resolved.stored(self.writer.world(), id) {
             Some(Stored::Deleted) => return drop(reply.send(Ok(()))),
             Some(Stored::Live(post)) => {
-                (Event::Deleted { id, repost_of: post.repost_of, post: self.known_of(&post) }, Some(post))
+                (Event::Deleted { id, repost_of: post.repost_of, post: self.known_of_deleted(&post) }, Some(post))
             }
             // The delete overtook the publish, which must not bring the post back.
             None => match self.check_store_bytes() {
@@ -74,13 +74,23 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.
     fn known_of(&self, post: &Post) -> Option<Box<ChangedPost>> {
+        self.writer.world().behind_log().map(|_| self.changed(post))
+    }
+
+    /// Returns what other nodes, or a replay beside a newer archive, need to know of a post that is deleted.
+    fn known_of_deleted(&self, post: &Post) -> Option<Box<ChangedPost>> {
         let world = self.writer.world();
-        world.behind_log()?;
+        let is_needed = world.behind_log().is_some() || (world.archive().is_some() && post.replies().is_some());
+        is_needed.then(|| self.changed(post))
+    }
+
+    fn changed(&self, post: &Post) -> Box<ChangedPost> {
+        let world = self.writer.world();
         // The log must not name an erased user again.
         let is_named = |source: &&Membership| !world.sources.at(source.slot).is_erased();
         let sources = post.sources().iter().filter(is_named).map(|source| source.id.clone()).collect();
         let Post { position: at, repost_of, hidden, .. } = *post;
-        Some(Box::new(ChangedPost { at, sources, repost_of, hidden }))
+        Box::new(ChangedPost { at, sources, repost_of, hidden })
     }
 
     /// Returns the post with this id. A post whose author is being erased counts as deleted.

@@ -87,8 +87,19 @@ impl Writer {
         }
         put(self);
         world.reposts.hide(post.repost_of, post.position, is_hidden);
+        self.hide_reply(post, is_hidden);
         if edit.hidden == Some(false) {
             self.note_revealed(post, UnixMicros(edit.at.0.saturating_add(world.arrivals.ahead_us())));
+        }
+    }
+
+    /// Counts a reply as hidden, or no longer, among the replies to its parent post. Does nothing for other posts.
+    pub(super) fn hide_reply(&self, post: &Affected, is_hidden: bool) {
+        for slot in &post.sources {
+            let source = self.world.sources.at(*slot);
+            if source.id.replied_post().is_some() && (is_hidden || !source.outbox().hidden().is_empty()) {
+                source.change_outbox(|outbox| outbox.hide(post.position.id, is_hidden));
+            }
         }
     }
 
@@ -116,6 +127,7 @@ impl Writer {
                 if !outbox.remove(post.position) {
                     outbox.forget_archived(post.position);
                 }
+                outbox.hide(id, false);
             });
         }
         self.backlog.note_deleted(&post);
@@ -133,7 +145,7 @@ impl Writer {
         let world = Arc::clone(&self.world);
         // The second time it changes nothing.
         let is_new = !is_deleted_there && !world.posts.is_deleted(id);
-        let changed = changed.filter(|_| is_new);
+        let post = changed.map(|changed| self.affected(changed));
         let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
         world.reposts.forget_id(id, repost_of);
         world.posts.write_tombstone(id);
@@ -143,8 +155,9 @@ impl Writer {
         } else if is_new {
             self.backlog.note_deleted_id(id);
         }
-        let Some(changed) = changed else { return Applied::Done };
-        let post = self.affected(changed);
+        // Also the second time: a snapshot may have the reply as hidden although the archive had it as deleted.
+        post.iter().for_each(|post| self.hide_reply(post, false));
+        let Some(post) = post.filter(|_| is_new) else { return Applied::Done };
         for slot in &post.sources {
             world.sources.at(*slot).change_outbox(|outbox| outbox.forget_archived(post.position));
         }

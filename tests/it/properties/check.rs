@@ -9,6 +9,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
+use tidewire::state::counts::PostCounts;
 use tidewire::state::explain::{Bar, Explanation, Reason};
 use tidewire::state::reader::PageRequest;
 
@@ -153,6 +154,37 @@ impl Run {
         }
     }
 
+    /// Pages the list of a post's reposts down to its end.
+    pub async fn reposts(&self, post: u64, reader: Option<&str>, limit: usize) {
+        let named = reader.map(id);
+        let is_there = match reader {
+            Some(reader) => self.oracle.is_shown_to(reader, post),
+            None => self.oracle.post(post).is_some(),
+        };
+        let (mut met, mut before) = (Vec::new(), None);
+        loop {
+            let page = self.engine.reposts(PostId(post), named.as_ref(), before, limit).await;
+            if !is_there {
+                return assert_eq!(page.unwrap_err().code(), "unknown_post", "{post} {reader:?}");
+            }
+            let page = page.unwrap();
+            assert!(page.items.len() == limit || page.next.is_none(), "a page is full while anything is left");
+            met.extend(page.items.iter().map(|repost| (repost.user.to_string(), at(repost.at))));
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(met, self.oracle.reposts_of(post, reader), "reposts of {post} for {reader:?}");
+    }
+
+    pub fn counts(&self, post: u64) {
+        if self.oracle.post(post).is_some() {
+            let PostCounts { replies, reposts } = self.engine.counts(PostId(post));
+            assert_eq!((replies, reposts), self.oracle.counts(post), "replies and reposts of {post}");
+        }
+    }
+
     pub async fn unread(&self, reader: &str) {
         let unread = self.engine.unread(&id(reader)).await.unwrap();
         assert_eq!((unread.entries, unread.capped), self.oracle.unread(reader), "unread of {reader}");
@@ -202,6 +234,11 @@ impl Run {
         }
         for source in 0..SOURCES {
             self.whole(Of::Page(&source_name(source)), 5, false).await;
+        }
+        for (nth, post) in self.oracle.posts.iter().enumerate() {
+            self.counts(post.id);
+            self.reposts(post.id, None, 4).await;
+            self.reposts(post.id, Some(PEOPLE[nth % PEOPLE.len()]), 2).await;
         }
         for (post, reader) in REPLIED.iter().zip(PEOPLE) {
             self.whole(Of::Replies(&format!("replies:{post}"), reader), 3, false).await;

@@ -235,6 +235,12 @@ impl Run {
                     self.explain(PEOPLE[reader], post.id).await;
                 }
             }
+            Op::Reposts { post, reader, limit } => {
+                if let Some(post) = self.oracle.posts.get(post) {
+                    self.reposts(post.id, reader.map(|reader| PEOPLE[reader]), limit).await;
+                    self.counts(post.id);
+                }
+            }
             Op::Unread(reader) => self.unread(PEOPLE[reader]).await,
             Op::SleepAll => {
                 self.latest = self.latest.max(self.clock.now()).saturating_add(2 * WINDOW);

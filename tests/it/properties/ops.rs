@@ -89,6 +89,12 @@ pub enum Op {
         upward: bool,
     },
     Explain(usize, usize),
+    /// The list of a post's reposts, for a reader if there is one, in pages of so many; and its counts.
+    Reposts {
+        post: usize,
+        reader: Option<usize>,
+        limit: usize,
+    },
     Unread(usize),
     /// What one of the live clients does.
     Live(usize, LiveOp),
@@ -224,6 +230,8 @@ fn reads() -> impl Strategy<Value = Op> {
         6 => (feed(), limit(), any::<bool>()).prop_map(|(feed, limit, upward)| Op::Whole { feed, limit, upward }),
         4 => (person(), 0..60usize).prop_map(|(reader, post)| Op::Explain(reader, post)),
         2 => person().prop_map(Op::Unread),
+        4 => (0..60usize, prop::option::of(person()), limit())
+            .prop_map(|(post, reader, limit)| Op::Reposts { post, reader, limit }),
     ]
 }
 

@@ -1,0 +1,106 @@
+//! The records of sources.
+
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::feed::resume::LatePosts;
+use crate::id::{PostId, SourceId};
+use crate::state::records::{ErasedRecord, InvalidRecordError, RecordTraversal, invalid};
+use crate::state::world::Writer;
+
+/// A source. Records are in the order of slots: other records name a source by its index in that order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRecord {
+    /// The external id of the source.
+    pub id: SourceId,
+    /// When the source last read its feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<UnixMicros>,
+    /// True if its posts are pulled. Stored, because within the hysteresis it depends on earlier follower counts.
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    pub celebrity: bool,
+    /// The last posts that arrived late: the instant and the position of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<(UnixMicros, Position)>,
+    /// Posts that arrived late up to this instant may be missing from `late`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_forgotten: Option<UnixMicros>,
+    /// The hidden posts, archived ones included, if it is the replies to a post.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<PostId>,
+    /// Its erasure, if it was or is being erased. `id` is then a placeholder that nobody can look up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erased: Option<ErasedRecord>,
+}
+
+impl SourceRecord {
+    /// Creates the record of a source of which only the id is known.
+    pub fn new(id: SourceId) -> Self {
+        Self {
+            id,
+            last_seen: None,
+            celebrity: false,
+            late: Vec::new(),
+            late_forgotten: None,
+            hidden: Vec::new(),
+            erased: None,
+        }
+    }
+}
+
+impl RecordTraversal<'_> {
+    /// Returns the records of all sources, in the order of slots.
+    pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
+        self.readers().map(move |source| {
+            if let Some(at) = source.erased_at() {
+                return self.erased(at);
+            }
+            let outbox = source.outbox();
+            let (late, late_forgotten) = outbox.late().map_or((Vec::new(), None), |late| {
+                let (posts, forgotten) = late.parts();
+                (posts.collect(), forgotten)
+            });
+            SourceRecord {
+                id: source.id.clone(),
+                last_seen: source.last_seen(),
+                celebrity: source.is_celebrity(),
+                late,
+                late_forgotten,
+                hidden: outbox.hidden().to_vec(),
+                erased: None,
+            }
+        })
+    }
+}
+
+impl Writer {
+    /// Restores a source.
+    ///
+    /// # Errors
+    /// Fails if the source is known already.
+    pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), InvalidRecordError> {
+        if let Some(erased) = &record.erased {
+            self.restore_erased(&record.id, erased);
+            return Ok(());
+        }
+        let before = self.world().sources.len();
+        let source = self.world().sources.intern(&record.id);
+        if source.slot.0 as usize != before {
+            return invalid(format!("source {} stands in it twice", record.id));
+        }
+        record.last_seen.into_iter().for_each(|at| source.seen(at));
+        if !record.late.is_empty() || record.late_forgotten.is_some() {
+            let late = LatePosts::restored(record.late.iter().copied(), record.late_forgotten);
+            source.change_outbox(|outbox| outbox.set_late(late));
+        }
+        if !record.hidden.is_empty() {
+            source.change_outbox(|outbox| record.hidden.iter().for_each(|id| outbox.hide(*id, true)));
+        }
+        source.celebrity.store(record.celebrity, Ordering::Relaxed);
+        Ok(())
+    }
+}
