@@ -7,15 +7,17 @@
 //! Not responsible for:
 //! - choosing between push and pull (`feed::celebrity`), the posts themselves (`state::posts`).
 
+mod counts;
 mod newest;
 
+use counts::Counts;
+pub use counts::{ArchivedCounts, RouteCount};
 pub use newest::Newest;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::resume::LatePosts;
 use crate::feed::runs::SortedRuns;
-use crate::id::PostId;
 
 /// The way by which a post reaches the followers of one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,58 +90,6 @@ pub struct Outbox {
     late: Option<Box<LatePosts>>,
 }
 
-/// What most outboxes do not count.
-#[derive(Clone, Debug, Default)]
-struct Counts {
-    archived: ArchivedCounts,
-    /// The ids of the hidden posts, sorted, archived ones included. Kept only of the replies to a post.
-    hidden: Vec<PostId>,
-}
-
-/// Counters of the archived posts of one outbox.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ArchivedCounts {
-    /// Counters of the posts that were pushed.
-    pub pushed: RouteCount,
-    /// Counters of the posts that are left to be pulled.
-    pub pulled: RouteCount,
-}
-
-/// Counters of the archived posts of one source and one route.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RouteCount {
-    /// The newest position ever archived: an upper bound, since it does not decrease when that post is removed.
-    pub newest: Option<Position>,
-    /// The current number of archived posts.
-    pub posts: u64,
-}
-
-impl RouteCount {
-    /// Counts an archived post.
-    pub fn add(&mut self, position: Position) {
-        self.posts += 1;
-        self.newest = self.newest.max(Some(position));
-    }
-}
-
-impl ArchivedCounts {
-    /// Returns the counters of the posts that took `route`.
-    pub fn of_route(&self, route: Route) -> &RouteCount {
-        match route {
-            Route::Push => &self.pushed,
-            Route::Pull => &self.pulled,
-        }
-    }
-
-    /// The same, as a mutable reference.
-    pub fn of_route_mut(&mut self, route: Route) -> &mut RouteCount {
-        match route {
-            Route::Push => &mut self.pushed,
-            Route::Pull => &mut self.pulled,
-        }
-    }
-}
-
 impl Outbox {
     /// Adds a post. Returns false if it was in memory already. A post keeps its first route.
     pub fn insert(&mut self, position: Position, route: Route) -> bool {
@@ -147,7 +97,9 @@ impl Outbox {
             Route::Push => (&mut self.pushed, &self.pulled),
             Route::Pull => (&mut self.pulled, &self.pushed),
         };
-        !other.contains(&position) && set.insert(position)
+        let is_new = !other.contains(&position) && set.insert(position);
+        self.unlist(position);
+        is_new
     }
 
     /// Removes a deleted post from memory. Returns false if it was not there.
@@ -157,30 +109,7 @@ impl Outbox {
 
     /// Returns the number of posts, archived ones included.
     pub fn len(&self) -> usize {
-        let archived =
-            self.counts.as_ref().map_or(0, |counts| counts.archived.pushed.posts + counts.archived.pulled.posts);
-        self.in_memory() + archived as usize
-    }
-
-    /// Returns the number of posts that are not hidden, archived ones included. Only for the replies to a post.
-    pub fn shown(&self) -> usize {
-        self.len().saturating_sub(self.hidden().len())
-    }
-
-    /// Returns the ids of the hidden posts, sorted. Only for the replies to a post.
-    pub fn hidden(&self) -> &[PostId] {
-        self.counts.as_ref().map_or(&[], |counts| &counts.hidden)
-    }
-
-    /// Counts a post as hidden, or no longer. It must be in the outbox, or in its archived part.
-    pub fn hide(&mut self, id: PostId, hidden: bool) {
-        match (self.hidden().binary_search(&id), hidden) {
-            (Err(place), true) => self.counts.get_or_insert_default().hidden.insert(place, id),
-            (Ok(place), false) => {
-                self.counts.get_or_insert_default().hidden.remove(place);
-            }
-            _ => {}
-        }
+        self.in_memory() + self.counts.as_ref().map_or(0, |counts| counts.archived_posts())
     }
 
     /// Returns the number of posts in memory.
@@ -209,6 +138,7 @@ impl Outbox {
 
     /// Subtracts a deleted post from the counters of the archive.
     pub fn forget_archived(&mut self, position: Position) {
+        self.unlist(position);
         let Some(counts) = &mut self.counts else { return };
         let counts = [&mut counts.archived.pushed, &mut counts.archived.pulled].into_iter();
         let holds = |count: &&mut RouteCount| count.posts > 0 && count.newest >= Some(position);
@@ -331,8 +261,7 @@ impl Outbox {
 
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
-        let of_counts = |counts: &Counts| size_of::<Counts>() + counts.hidden.capacity() * size_of::<PostId>();
-        let counts = self.counts.as_deref().map_or(0, of_counts);
+        let counts = self.counts.as_ref().map_or(0, |counts| counts.bytes());
         let late = self.late.as_ref().map_or(0, |late| size_of::<LatePosts>() + late.heap_bytes());
         self.pushed.heap_bytes() + self.pulled.heap_bytes() + counts + late
     }
@@ -342,6 +271,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::feed::position::at;
+    use crate::id::PostId;
     use proptest::prelude::*;
 
     fn copied(outbox: &Outbox, part: Part, span: Span, direction: Direction, max: usize) -> Vec<i64> {

@@ -249,7 +249,7 @@ impl Writer {
                 self.leave_behind(*slot, *position);
                 continue;
             }
-            self.world().sources.at(*slot).change_outbox(|outbox| outbox.move_to_archive(*position));
+            self.move_to_archive(*slot, *position);
         }
         for post in tiering.posts.iter().chain(&tiering.rewrites) {
             let id = post.id();
@@ -328,7 +328,7 @@ impl Writer {
             {
                 newest.into_iter().try_for_each(|newest| self.drop_archived(&source, part, newest))?;
             }
-            Ok(())
+            self.list_archived_replies(&*archive, &source)
         })?;
         self.world().renew_pulled_epoch();
         Ok(())

@@ -1,4 +1,4 @@
-//! The counts of a post beside an archive that is newer than the snapshot which a restart begins with.
+//! The counts of a post beside an archive, which may be newer than the snapshot that a restart begins with.
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
 use tidewire::state::counts::PostCounts;
 use tidewire::state::posts::Stored;
-use tidewire::state::records::{DeletedRecord, RecordTraversal, RepostsRecord, SourceRecord};
+use tidewire::state::records::{ArchivedCountsRecord, DeletedRecord, RecordTraversal, RepostsRecord, SourceRecord};
 use tidewire::state::tiering::TieringLimits;
 use tidewire::state::world::{World, Writer};
+use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::journal::Sequence;
 
@@ -28,6 +29,7 @@ struct Snapshot {
     reposts: Vec<RepostsRecord>,
     posts: Vec<PostRecord<u32>>,
     deleted: Vec<DeletedRecord>,
+    counts: Vec<ArchivedCountsRecord>,
 }
 
 fn create(archive: &Arc<dyn Archive>) -> (Arc<World>, Writer) {
@@ -63,68 +65,104 @@ fn archive_all(writer: &mut Writer, archive: &dyn Archive) {
     }
 }
 
-fn snapshot(world: &World) -> Snapshot {
+/// Takes a snapshot; `meanwhile` happens after its posts were written.
+fn snapshot(world: &World, meanwhile: impl FnOnce()) -> Snapshot {
     let traversal = RecordTraversal { world, sources: world.sources.len() };
-    let (mut reposts, mut posts) = (Vec::new(), Vec::new());
+    let (sources, mut reposts, mut posts) = (traversal.sources().collect(), Vec::new(), Vec::new());
     traversal.reposts(|record| Ok::<_, ()>(reposts.push(record))).unwrap();
     traversal.posts(|record| Ok::<_, ()>(posts.push(record))).unwrap();
-    Snapshot { sources: traversal.sources().collect(), reposts, posts, deleted: traversal.deleted().collect() }
+    meanwhile();
+    Snapshot {
+        sources,
+        reposts,
+        posts,
+        deleted: traversal.deleted().collect(),
+        counts: traversal.archived_counts().collect(),
+    }
 }
 
-/// Restores a snapshot beside an archive, and replays what came after it.
-fn restore(snapshot: &Snapshot, archive: &Arc<dyn Archive>, events: &[Event]) -> Arc<World> {
+/// Restores a snapshot beside an archive, replays what came after it, and archives what that brought back to memory.
+fn restore(snapshot: Option<&Snapshot>, archive: &Arc<dyn Archive>, events: &[Event]) -> [PostCounts; 2] {
     let (world, mut writer) = create(archive);
-    snapshot.sources.iter().for_each(|record| writer.restore_source(record).unwrap());
-    snapshot.reposts.iter().for_each(|record| writer.restore_reposts(record).unwrap());
-    snapshot.posts.iter().for_each(|record| writer.restore_post(record).unwrap());
-    snapshot.deleted.iter().for_each(|record| writer.restore_deleted(record));
-    writer.note_archived_counts(false).unwrap();
+    for snapshot in snapshot {
+        snapshot.sources.iter().for_each(|record| writer.restore_source(record).unwrap());
+        snapshot.reposts.iter().for_each(|record| writer.restore_reposts(record).unwrap());
+        snapshot.posts.iter().for_each(|record| writer.restore_post(record).unwrap());
+        snapshot.deleted.iter().for_each(|record| writer.restore_deleted(record));
+        snapshot.counts.iter().for_each(|record| writer.restore_archived_counts(record).unwrap());
+    }
+    writer.note_archived_counts(snapshot.is_none()).unwrap();
     writer.set_replaying(true);
     events.iter().for_each(|event| drop(writer.apply(event)));
     writer.check_replay().unwrap();
-    world
+    writer.set_replaying(false);
+    let replayed = world.counts(PARENT);
+    archive_all(&mut writer, &**archive);
+    [replayed, world.counts(PARENT)]
 }
 
 #[test]
 fn counts_after_a_restart_do_not_depend_on_how_much_newer_the_archive_is_than_the_snapshot() {
-    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
-    let (world, mut writer) = create(&archive);
-    (1..=20).for_each(|id| apply(&mut writer, &published(id, Some(PARENT), None)));
-    (21..=40).for_each(|id| apply(&mut writer, &published(id, None, Some(PARENT))));
-    archive_all(&mut writer, &*archive);
-    assert!(world.posts.get(PostId(1)).is_none(), "it is in the archive");
-    [1, 2, 3, 20, 21, 22, 23, 40].into_iter().for_each(|id| apply(&mut writer, &hidden(id, true)));
-    archive_all(&mut writer, &*archive);
-    assert_eq!(world.counts(PARENT), PostCounts { replies: 16, reposts: 16 });
-    let taken = snapshot(&world);
+    let counting: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let remote: Arc<dyn Archive> = Arc::new(FaultyArchive::remote(MemoryArchive::default(), Plan::default()));
+    for archive in [counting, remote] {
+        let (world, mut writer) = create(&archive);
+        let mut events: Vec<Event> = (1..=20).map(|id| published(id, Some(PARENT), None)).collect();
+        events.extend((21..=40).map(|id| published(id, None, Some(PARENT))));
+        events.iter().for_each(|event| apply(&mut writer, event));
+        archive_all(&mut writer, &*archive);
+        assert!(world.posts.get(PostId(1)).is_none(), "it is in the archive");
+        let hides: Vec<Event> = [1, 2, 3, 20, 21, 22, 23, 40].map(|id| hidden(id, true)).into();
+        hides.iter().for_each(|event| apply(&mut writer, event));
+        archive_all(&mut writer, &*archive);
+        assert_eq!(world.counts(PARENT), PostCounts { replies: 16, reposts: 16 });
+        events.extend(hides);
+        // These leave memory while the snapshot is taken.
+        let more: Vec<Event> = (41..=50).map(|id| published(id, Some(PARENT), None)).collect();
+        more.iter().for_each(|event| apply(&mut writer, event));
+        events.extend(more);
+        let taken = snapshot(&world, || archive_all(&mut writer, &*archive));
+        assert!(world.posts.get(PostId(41)).is_none(), "it is in the archive and in the snapshot");
 
-    let deleted = |id: u64, repost_of, post| Event::Deleted { id: PostId(id), repost_of, post };
-    let reply = |id: u64| {
-        let Stored::Live(post) = world.find(PostId(id)).unwrap().unwrap() else { panic!("{id} is there") };
-        let sources = post.sources().iter().map(|source| source.id.clone()).collect();
-        Some(Box::new(ChangedPost { at: post.position, sources, repost_of: None, hidden: true }))
-    };
-    let events = [
-        // Shown and then deleted, of which the archive has only the latter.
-        hidden(1, false),
-        hidden(21, false),
-        deleted(1, None, reply(1)),
-        deleted(21, Some(PARENT), None),
-        deleted(2, None, reply(2)),
-        deleted(22, Some(PARENT), None),
-        hidden(4, true),
-        hidden(24, true),
-        hidden(20, false),
-        hidden(40, false),
-    ];
-    events.iter().for_each(|event| apply(&mut writer, event));
-    let expected = PostCounts { replies: 16, reposts: 16 };
-    assert_eq!(world.counts(PARENT), expected);
-    archive_all(&mut writer, &*archive);
-    assert_eq!(world.counts(PARENT), expected);
-    assert_eq!(restore(&taken, &archive, &events).counts(PARENT), expected);
-    // The journal may have been replayed in part before.
-    let twice: Vec<Event> = events.iter().chain(&events).cloned().collect();
-    assert_eq!(restore(&taken, &archive, &twice).counts(PARENT), expected);
-    assert_eq!(restore(&snapshot(&world), &archive, &events).counts(PARENT), expected);
+        let deleted = |id: u64, repost_of, post| Event::Deleted { id: PostId(id), repost_of, post };
+        let reply = |id: u64| {
+            let Stored::Live(post) = world.find(PostId(id)).unwrap().unwrap() else { panic!("{id} is there") };
+            let sources = post.sources().iter().map(|source| source.id.clone()).collect();
+            Some(Box::new(ChangedPost { at: post.position, sources, repost_of: None, hidden: post.hidden }))
+        };
+        let later = [
+            // Shown and then deleted: the archive has only the latter.
+            hidden(1, false),
+            hidden(21, false),
+            deleted(1, None, reply(1)),
+            deleted(21, Some(PARENT), None),
+            deleted(2, None, reply(2)),
+            deleted(22, Some(PARENT), None),
+            deleted(5, None, reply(5)),
+            deleted(42, None, reply(42)),
+            hidden(4, true),
+            hidden(24, true),
+            hidden(20, false),
+            hidden(40, false),
+            published(60, Some(PARENT), None),
+            published(61, Some(PARENT), None),
+            published(62, Some(PARENT), None),
+            published(63, Some(PARENT), None),
+        ];
+        later.iter().for_each(|event| apply(&mut writer, event));
+        let expected = PostCounts { replies: 28, reposts: 16 };
+        assert_eq!(world.counts(PARENT), expected);
+        archive_all(&mut writer, &*archive);
+        assert_eq!(world.counts(PARENT), expected);
+        events.extend(later.iter().cloned());
+        let twice: Vec<Event> = later.iter().chain(&later).cloned().collect();
+        for (what, snapshot, replayed) in [
+            ("the first snapshot", Some(&taken), &later[..]),
+            ("events that are replayed twice", Some(&taken), &twice[..]),
+            ("events that the snapshot has", Some(&snapshot(&world, || {})), &later[..]),
+            ("no snapshot", None, &events[..]),
+        ] {
+            assert_eq!(restore(snapshot, &archive, replayed), [expected; 2], "{what}, {}", archive.place());
+        }
+    }
 }

@@ -1,13 +1,26 @@
-//! How replies leave memory: with their authors.
+//! How replies leave memory: with their authors, and so that they still count.
 //!
 //! Most posts have few replies. Their outboxes never have too many posts, so a reply would stay in memory until all posts take too many bytes.
 
 use std::mem;
 
 use super::Tiering;
-use crate::feed::position::Position;
+use crate::feed::outbox::{OutboxQuery, Part};
+use crate::feed::position::{Direction, Position, Span};
 use crate::id::SourceSlot;
-use crate::state::world::Writer;
+use crate::state::sources::Source;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::{Archive, ArchiveError};
+
+/// Number of archived replies that are read together.
+const LISTED_AT_ONCE: usize = 1_024;
+
+impl World {
+    /// Returns true if the archived posts of a source are listed: it is the replies to a post, and the archive does not count them.
+    fn lists_archived(&self, source: &Source) -> bool {
+        source.id.replied_post().is_some() && self.archive().is_some_and(|archive| !archive.counts_outboxes())
+    }
+}
 
 impl Writer {
     /// Adds the entries of posts among the replies to others, if those of their authors were collected, and the entries that were left behind
@@ -33,6 +46,36 @@ impl Writer {
         tiering.entries.dedup();
     }
 
+    /// Moves an entry of an outbox to the archive, which has it by now.
+    pub(super) fn move_to_archive(&self, slot: SourceSlot, position: Position) {
+        let source = self.world().sources.at(slot);
+        let is_listed = self.world().lists_archived(source);
+        source.change_outbox(|outbox| {
+            if is_listed && outbox.contains(position) {
+                outbox.list(position);
+            }
+            outbox.move_to_archive(position)
+        });
+    }
+
+    /// Reads from the archive which replies to a post it has, if they must be listed.
+    pub(super) fn list_archived_replies(&self, archive: &dyn Archive, source: &Source) -> Result<(), ArchiveError> {
+        let mut span = Span::ALL;
+        while self.world().lists_archived(source) {
+            let mut archived = Vec::new();
+            let max = LISTED_AT_ONCE;
+            let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max };
+            archive.positions(&source.id, ask, &mut archived)?;
+            let last = archived.last().copied().filter(|_| archived.len() == max);
+            source.change_outbox(|outbox| outbox.restore_listed(archived.into_iter()));
+            match last {
+                Some(last) => span = span.beyond(last, Direction::Older),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Notes an entry that remains in memory, if nothing else would collect it again.
     pub(super) fn leave_behind(&mut self, slot: SourceSlot, position: Position) {
         if self.world().sources.at(slot).id.replied_post().is_some() {
@@ -54,9 +97,8 @@ mod tests {
     use crate::id::{PostId, SourceId};
     use crate::state::records::{SourceRecord, record};
     use crate::state::tiering::TieringLimits;
-    use crate::state::world::World;
     use crate::storage::archive::faulty::{FaultyArchive, Plan};
-    use crate::storage::archive::{Archive, ArchiveBehindLog, MemoryArchive};
+    use crate::storage::archive::{ArchiveBehindLog, MemoryArchive};
     use crate::storage::journal::Sequence;
 
     fn world() -> (Arc<World>, Writer) {

@@ -155,8 +155,13 @@ impl Writer {
         } else if is_new {
             self.backlog.note_deleted_id(id);
         }
-        // Also the second time: a snapshot may have the reply as hidden although the archive had it as deleted.
-        post.iter().for_each(|post| self.hide_reply(post, false));
+        // Also the second time: a snapshot may have the reply as hidden or listed although the archive had it as deleted.
+        if let Some(post) = &post {
+            self.hide_reply(post, false);
+            post.sources
+                .iter()
+                .for_each(|slot| world.sources.at(*slot).change_outbox(|outbox| outbox.unlist(post.position)));
+        }
         let Some(post) = post.filter(|_| is_new) else { return Applied::Done };
         for slot in &post.sources {
             world.sources.at(*slot).change_outbox(|outbox| outbox.forget_archived(post.position));
