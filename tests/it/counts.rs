@@ -69,8 +69,15 @@ fn archive_all(writer: &mut Writer, archive: &dyn Archive) {
 fn snapshot(world: &World, meanwhile: impl FnOnce()) -> Snapshot {
     let traversal = RecordTraversal { world, sources: world.sources.len() };
     let (sources, mut reposts, mut posts) = (traversal.sources().collect(), Vec::new(), Vec::new());
-    traversal.reposts(|record| Ok::<_, ()>(reposts.push(record))).unwrap();
-    traversal.posts(|record| Ok::<_, ()>(posts.push(record))).unwrap();
+    let all_reposts = traversal.reposts(|record| {
+        reposts.push(record);
+        Ok::<_, ()>(())
+    });
+    let all_posts = traversal.posts(|record| {
+        posts.push(record);
+        Ok::<_, ()>(())
+    });
+    assert_eq!((all_reposts, all_posts), (Ok(()), Ok(())));
     meanwhile();
     Snapshot {
         sources,
@@ -84,7 +91,7 @@ fn snapshot(world: &World, meanwhile: impl FnOnce()) -> Snapshot {
 /// Restores a snapshot beside an archive, replays what came after it, and archives what that brought back to memory.
 fn restore(snapshot: Option<&Snapshot>, archive: &Arc<dyn Archive>, events: &[Event]) -> [PostCounts; 2] {
     let (world, mut writer) = create(archive);
-    for snapshot in snapshot {
+    if let Some(snapshot) = snapshot {
         snapshot.sources.iter().for_each(|record| writer.restore_source(record).unwrap());
         snapshot.reposts.iter().for_each(|record| writer.restore_reposts(record).unwrap());
         snapshot.posts.iter().for_each(|record| writer.restore_post(record).unwrap());

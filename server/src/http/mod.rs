@@ -31,6 +31,7 @@ pub mod openapi;
 mod operation;
 mod page_json;
 pub(crate) mod plain_text;
+mod post_json;
 pub mod problem;
 mod process;
 pub mod proxies;

@@ -6,30 +6,22 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::http::caching::Tag;
+use crate::http::post_json::{self, Shape};
 use tidewire::clock::UnixMicros;
-use tidewire::engine::FeedPage;
+use tidewire::engine::{FeedPage, RepostPage};
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::feed::resume::Resume;
 use tidewire::id::SourceId;
 use tidewire::state::feed_view::{Entry, Reposted};
 
-/// The fields of each post that a page includes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fields {
-    /// All fields of the post.
-    All,
-    /// The id, the author and the publication time.
-    Ids,
-}
-
 // Ids, cursors and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 
 /// Encodes a page of a feed as JSON. Returns its tag too, unless the page lacks something or tells the client to read again.
-pub(super) fn page(page: &FeedPage, fields: Fields) -> (String, Option<Tag>) {
+pub(super) fn page(page: &FeedPage, shape: Shape<'_>) -> (String, Option<Tag>) {
     let mut json = String::with_capacity(bytes(page));
     json.push('{');
-    let newest = members(&mut json, page, fields);
+    let newest = members(&mut json, page, shape);
     let lacks = !page.page.partial.is_empty() || !page.partial.is_empty() || !page.page.unreadable.is_empty();
     let tag = (!lacks && !page.page.gap).then(|| {
         let token = page.page.resume.map(|token| token_bytes(token, page.page.resumable_from));
@@ -65,10 +57,10 @@ fn token_bytes(resume: Resume, resumable_from: UnixMicros) -> [u8; 53] {
 }
 
 /// Appends a page of a reader's feed, which begins with the reader.
-pub(super) fn page_of(json: &mut String, user: &SourceId, page: &FeedPage, fields: Fields) {
+pub(super) fn page_of(json: &mut String, user: &SourceId, page: &FeedPage, shape: Shape<'_>) {
     json.reserve(bytes(page));
     let _ = write!(json, r#"{{"user":"{user}","#);
-    members(json, page, fields);
+    members(json, page, shape);
 }
 
 /// Appends the problem that a reader gets in place of a page.
@@ -82,13 +74,13 @@ fn bytes(page: &FeedPage) -> usize {
 }
 
 /// Appends the members of a page and the end of its object. Returns the place of the value of `newest`.
-fn members(json: &mut String, page: &FeedPage, fields: Fields) -> Range<usize> {
+fn members(json: &mut String, page: &FeedPage, shape: Shape<'_>) -> Range<usize> {
     json.push_str(r#""items":["#);
     for (nth, (position, entry)) in page.page.items.iter().enumerate() {
         if nth > 0 {
             json.push(',');
         }
-        item(json, *position, entry, fields);
+        item(json, *position, entry, shape);
     }
     json.push_str(r#"],"next":"#);
     optional_cursor(json, page.page.next);
@@ -120,26 +112,41 @@ fn members(json: &mut String, page: &FeedPage, fields: Fields) -> Range<usize> {
 }
 
 /// Appends an entry of a feed.
-pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
+pub(super) fn item(json: &mut String, position: Position, entry: &Entry, shape: Shape<'_>) {
     json.push_str(r#"{"post":"#);
-    match fields {
-        Fields::All => json.push_str(entry.post.json()),
-        Fields::Ids => {
-            let Position { published_at, id } = entry.post.position;
-            let author = &entry.post.author().id;
-            let _ = write!(json, r#"{{"id":"{id}","author":"{author}","published_at":"{published_at}"}}"#);
-        }
-    }
+    post_json::push(json, &entry.post, shape);
     json.push_str(r#","cursor":""#);
     cursor::encode_into(position, json);
     json.push_str(r#"","reposts":["#);
-    for (nth, Reposted { user, at: Position { published_at, id } }) in entry.reposts().iter().enumerate() {
-        let comma = if nth > 0 { "," } else { "" };
-        let _ = write!(json, r#"{comma}{{"user":"{user}","at":"{published_at}","post":"{id}"}}"#);
+    for (nth, reposted) in entry.reposts().iter().enumerate() {
+        json.push_str(if nth > 0 { ",{" } else { "{" });
+        repost(json, reposted);
+        json.push('}');
     }
     json.push_str(r#"],"via":"#);
     ids(json, entry.via().map(SourceId::as_str));
     json.push('}');
+}
+
+/// Appends the members of a repost.
+pub(super) fn repost(json: &mut String, Reposted { user, at: Position { published_at, id } }: &Reposted) {
+    let _ = write!(json, r#""user":"{user}","at":"{published_at}","post":"{id}""#);
+}
+
+/// Encodes a page of the reposts of a post as JSON.
+pub(super) fn repost_page(page: &RepostPage) -> String {
+    let mut json = String::from(r#"{"items":["#);
+    for (nth, reposted) in page.items.iter().enumerate() {
+        json.push_str(if nth > 0 { ",{" } else { "{" });
+        repost(&mut json, reposted);
+        json.push_str(r#","cursor":"#);
+        optional_cursor(&mut json, Some(reposted.at));
+        json.push('}');
+    }
+    json.push_str(r#"],"next":"#);
+    optional_cursor(&mut json, page.next);
+    json.push('}');
+    json
 }
 
 /// Appends a cursor, or `null` if there is none.
@@ -186,7 +193,7 @@ mod tests {
     #[test]
     fn a_page_names_what_it_lacks_has_no_tag_then_and_keeps_silent_about_damage_where_there_is_none() {
         let page = |lacking: &FeedPage| {
-            let (json, tag) = page(lacking, Fields::All);
+            let (json, tag) = page(lacking, Shape::FULL);
             assert!(tag.is_none(), "{json}");
             json
         };
@@ -213,7 +220,7 @@ mod tests {
             let resumable_from = UnixMicros(from);
             FeedPage { page: Page { resume, resumable_from, ..Page::empty() }, partial: Vec::new() }
         };
-        let tag_from = |resume, from| page(&given(resume, from), Fields::All).1.expect("it lacks nothing");
+        let tag_from = |resume, from| page(&given(resume, from), Shape::FULL).1.expect("it lacks nothing");
         let tag = |resume| tag_from(resume, 5);
         let of = |micros| Resume { above: Some(UnixMicros(micros)), below: Some(UnixMicros(micros)), ..newest };
         assert_eq!(tag(Some(of(8))), tag(Some(of(9))));

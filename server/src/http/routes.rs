@@ -79,6 +79,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
     operation("read_replies", GET, "/v1/posts/{id}/replies", USER_READ, || web::to(feeds::replies)),
+    operation("read_reposts", GET, "/v1/posts/{id}/reposts", USER_READ, || web::to(feeds::reposts)),
     lasting(operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket))),
     lasting(operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events))),
     operation("read_feeds", POST, "/v1/feeds", NAMED_READ, || web::to(many_feeds::read)),

@@ -14,7 +14,7 @@ use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
 
 /// The operations whose answers the caller may store.
-const TAGGED: [&str; 5] = ["read_feed", "read_own_page", "read_list_feed", "read_post", "read_replies"];
+const TAGGED: [&str; 6] = ["read_feed", "read_own_page", "read_list_feed", "read_post", "read_replies", "read_reposts"];
 
 fn check_stored(answer: &Answer, expected: &str, what: &str) {
     let told = format!("{what}: {} {:?} {}", answer.status, answer.headers, answer.text);

@@ -48,6 +48,7 @@ mod program;
 mod random_history;
 mod recovery;
 mod replies;
+mod reposts_and_counts;
 mod requirements;
 mod server;
 mod signals;

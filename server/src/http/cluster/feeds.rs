@@ -24,6 +24,7 @@ use crate::http::cluster::pass::{Looks, STALE, has_moved, problem_of};
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::cluster::relay;
 use crate::http::page_json;
+use crate::http::post_json::Fields;
 use crate::http::problem::Problem;
 use tidewire::cluster::placement::Place;
 use tidewire::id::SourceId;
@@ -40,7 +41,7 @@ pub(in crate::http) struct FeedsRequest<'a> {
     pub(in crate::http) hop: Option<Hop>,
     /// The fields of the body beside the readers.
     pub(in crate::http) limit: usize,
-    pub(in crate::http) only_ids: bool,
+    pub(in crate::http) fields: Fields,
     pub(in crate::http) after: Option<&'a HeaderValue>,
     pub(in crate::http) turn: &'a Turn,
 }
@@ -206,8 +207,8 @@ impl Peers {
         }
         let users: Vec<&str> = users.iter().map(|user| user.as_str()).collect();
         let mut body = json!({"users": users, "limit": request.limit});
-        if request.only_ids {
-            body["fields"] = json!("ids");
+        if let Some(fields) = request.fields.name() {
+            body["fields"] = json!(fields);
         }
         Ok(Outgoing {
             method: http1::Method::POST,

@@ -18,7 +18,9 @@ use serde_json::value::RawValue;
 use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::page_query::fields;
 use crate::http::handlers::posts::{delivered_elsewhere, find_own, new_post};
+use crate::http::post_json;
 use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, invalid_parameter, wait};
 use crate::http::request_metrics::RequestMetrics;
@@ -101,7 +103,8 @@ pub(in crate::http) async fn read(
     caller: Caller,
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
-    let ids = ids(&Parameters::read(&request, &["ids"])?)?;
+    let parameters = Parameters::read(&request, &["ids", "fields"])?;
+    let (ids, fields) = (ids(&parameters)?, fields(&parameters)?);
     let (caller, engine) = (&caller, &engine);
     let mut found = stream::iter(&ids).map(|id| find_own(caller, engine, *id)).buffered(LOOKUPS_AT_ONCE);
     let (mut json, mut missing) = (String::from(r#"{"posts":["#), Vec::new());
@@ -110,7 +113,7 @@ pub(in crate::http) async fn read(
         match found.next().await.unwrap_or(Err(Error::ShuttingDown)) {
             Ok(post) => {
                 json.push_str(std::mem::replace(&mut separator, ","));
-                json.push_str(post.json());
+                post_json::push(&mut json, &post, fields.of(engine));
             }
             Err(Error::UnknownPost(_)) => missing.push(*id),
             Err(cause) => return Err(cause.into()),

@@ -1,4 +1,4 @@
-//! Feed operations: a reader's home feed, a source's own posts and the replies to a post.
+//! Feed operations: a reader's home feed, a source's own posts, the replies to a post and its reposts.
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -6,14 +6,16 @@ use actix_web::{HttpRequest, HttpResponse};
 use crate::http::admission::Admission;
 use crate::http::answer;
 use crate::http::auth::Caller;
-use crate::http::caching;
+use crate::http::caching::{self, Tag};
 use crate::http::engine_cell::{EngineCell, ReadyEngine, recovering};
 use crate::http::handlers::page_query::{PageQuery, fields};
 use crate::http::operation::WorkKind;
-use crate::http::page_json::{self, Fields};
+use crate::http::page_json;
+use crate::http::post_json::Shape;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use tidewire::engine::FeedPage;
+use tidewire::feed::cursor;
 
 /// Handles `GET /v1/users/{user}/feed`. It takes nothing but the request, so that it needs no router in front.
 pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse, Problem> {
@@ -21,7 +23,7 @@ pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse,
     let engine = engine_cell.and_then(|engine_cell| engine_cell.engine()).ok_or_else(recovering)?;
     let PageQuery { user, page, fields } = PageQuery::parse(request)?;
     let page = engine.feed_admitted(&user, page, || Admission::of(request)?.enter(WorkKind::WakeUp)).await?;
-    Ok(answer(&page, fields))
+    Ok(answer(&page, fields.of(engine)))
 }
 
 /// Handles `GET /v1/users/{user}/posts`.
@@ -35,7 +37,7 @@ pub(in crate::http) async fn own_page(
         true => engine.own_page_for_owner(&user, page).await?,
         false => engine.own_page(&user, page).await?,
     };
-    Ok(answer(&page, fields))
+    Ok(answer(&page, fields.of(&engine)))
 }
 
 /// Handles `GET /v1/posts/{id}/replies`.
@@ -47,12 +49,29 @@ pub(in crate::http) async fn replies(
     let parameters = Parameters::read(&request, &["limit", "before", "after", "fields", "reader"])?;
     let (reader, fields) = (caller.reader(parameters.parsed("reader")?)?, fields(&parameters)?);
     let page = engine.replies(path(&request, "id")?, reader.as_ref(), parameters.page()?).await?;
-    Ok(answer(&page, fields))
+    Ok(answer(&page, fields.of(&engine)))
+}
+
+/// Handles `GET /v1/posts/{id}/reposts`.
+pub(in crate::http) async fn reposts(
+    request: HttpRequest,
+    caller: Caller,
+    engine: ReadyEngine,
+) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "before", "reader"])?;
+    let reader = caller.reader(parameters.parsed("reader")?)?;
+    let before = parameters.cursor("before", cursor::decode_resume)?.map(|before| before.position);
+    let page = engine.reposts(path(&request, "id")?, reader.as_ref(), before, parameters.limit()?).await?;
+    let json = page_json::repost_page(&page);
+    let tag = Tag::of(&[json.as_bytes()]);
+    let mut response = answer::json_text(json);
+    caching::allow_caller(response.headers_mut(), tag);
+    Ok(response)
 }
 
 /// Answers with a page as JSON.
-pub(in crate::http) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
-    let (json, tag) = page_json::page(page, fields);
+pub(in crate::http) fn answer(page: &FeedPage, shape: Shape<'_>) -> HttpResponse {
+    let (json, tag) = page_json::page(page, shape);
     let mut response = answer::json_text(json);
     tag.into_iter().for_each(|tag| caching::allow_caller(response.headers_mut(), tag));
     response

@@ -71,5 +71,5 @@ pub(in crate::http) async fn feed(
     query: PageQuery,
 ) -> Result<HttpResponse, Problem> {
     let (PageQuery { user, page, fields }, list) = (query, name(&request)?);
-    Ok(feeds::answer(&engine.list_feed(&user, &list, page).await?, fields))
+    Ok(feeds::answer(&engine.list_feed(&user, &list, page).await?, fields.of(&engine)))
 }

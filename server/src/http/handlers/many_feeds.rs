@@ -26,7 +26,8 @@ use crate::http::auth::{Access, Caller};
 use crate::http::cluster::{self, Elsewhere, FeedsRequest, Hop, Peers};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
-use crate::http::page_json::{self, Fields};
+use crate::http::page_json;
+use crate::http::post_json::{Fields, FieldsName};
 use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, text};
 use crate::http::request_metrics::RequestMetrics;
@@ -54,12 +55,6 @@ struct Feeds {
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Reader(#[serde(deserialize_with = "text")] SourceId);
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum FieldsName {
-    Ids,
-}
 
 fn limit_default() -> usize {
     PAGE_POSTS_DEFAULT
@@ -104,7 +99,7 @@ pub(in crate::http) async fn read(
     let count = |nth: usize, user: &SourceId| {
         access.enter_named(caller, (if is_inside { 0 } else { nth }, user), peer).map_err(Problem::from)
     };
-    let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
+    let fields = fields.map(|Name(fields)| Fields::from(fields)).unwrap_or_default();
     // A token may read one feed only. Named a hundred times, it must not be built a hundred times.
     let mut named = HashSet::new();
     let distinct: Vec<_> =
@@ -149,7 +144,7 @@ pub(in crate::http) async fn read(
                 entry.map(|entry| json.push_str(&entry))
             }
             None => pages.next().await.unwrap_or_else(|| Err(answer_full())).map(|page| {
-                page_json::page_of(&mut json, user, &page, fields);
+                page_json::page_of(&mut json, user, &page, fields.of(engine));
             }),
         };
         let appended = appended.and_then(|()| admission.answer(WorkKind::BulkRead, client, json.len() - end));
@@ -194,7 +189,7 @@ async fn elsewhere(
         peer: request.peer_addr(),
         hop: request.extensions().get().copied(),
         limit,
-        only_ids: matches!(fields, Fields::Ids),
+        fields,
         after: request.headers().get("tidewire-after"),
         turn,
     };

@@ -8,7 +8,7 @@ use std::future::{Ready, ready};
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest};
 
-use crate::http::page_json::Fields;
+use crate::http::post_json::Fields;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
 use tidewire::id::SourceId;
@@ -29,9 +29,9 @@ impl PageQuery {
     }
 }
 
-/// Parses the fields of each post that are requested.
+/// Parses the fields of each post that are requested; by default all, without counts.
 pub(in crate::http) fn fields(parameters: &Parameters) -> Result<Fields, Problem> {
-    Ok(if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All })
+    Ok(parameters.parsed("fields")?.unwrap_or_default())
 }
 
 impl FromRequest for PageQuery {

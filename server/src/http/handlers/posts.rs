@@ -14,8 +14,10 @@ use crate::http::answer;
 use crate::http::auth::{Access, Caller, Denial};
 use crate::http::caching::{self, Tag};
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::page_query::fields;
+use crate::http::post_json;
 use crate::http::problem::Problem;
-use crate::http::request::{RequestBody, json, optional_text, path, present, text, wait};
+use crate::http::request::{Parameters, RequestBody, json, optional_text, path, present, text, wait};
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
 use tidewire::feed::post::{Body, BodyError, Draft, Kind, Post};
@@ -150,10 +152,13 @@ pub(in crate::http) async fn read(
     caller: Caller,
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
-    crate::http::request::Parameters::read(&request, &[])?;
+    let fields = fields(&Parameters::read(&request, &["fields"])?)?;
     let found = find_own(&caller, &engine, path(&request, "id")?).await?;
-    let mut response = post(StatusCode::OK, &found);
-    caching::allow_caller(response.headers_mut(), Tag::of(&[found.json().as_bytes()]));
+    let mut json = String::new();
+    post_json::push(&mut json, &found, fields.of(&engine));
+    let tag = Tag::of(&[json.as_bytes()]);
+    let mut response = answer::json_text(json);
+    caching::allow_caller(response.headers_mut(), tag);
     Ok(response)
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::http::page_json;
+use crate::http::post_json::Shape;
 use tidewire::engine::Unread;
 use tidewire::feed::cursor;
 use tidewire::feed::stream::{Epoch, StreamPosition};
@@ -70,7 +71,7 @@ fn text(item: &LiveEntry) -> &str {
 
 fn cursor_and_post(item: &LiveEntry) -> String {
     let mut json = String::with_capacity(item.entry.post.json().len() + 2 * cursor::encode(item.at).len() + 64);
-    page_json::item(&mut json, item.at, &item.entry, page_json::Fields::All);
+    page_json::item(&mut json, item.at, &item.entry, Shape::FULL);
     json
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::http::openapi::problems::{self, Refusals};
 use crate::http::openapi::schemas::{post, schema};
 use crate::http::operation::{Needs, Operation, Right};
+use crate::http::post_json::Fields;
 use tidewire::cluster::record::NODE_NAME_BYTES_MAX;
 
 /// The documentation of one operation.
@@ -48,6 +49,15 @@ impl Documentation {
         }
         self.parameters.push(json!({"name": name, "in": "query", "description": description, "schema": schema}));
         self
+    }
+
+    /// Adds the parameter with the fields of each post.
+    pub(super) fn fields(self) -> Self {
+        self.query(
+            "fields",
+            "`ids`: only id, author and time of each post. `counts`: also how many replies and reposts it has.",
+            json!({"enum": Fields::NAMES}),
+        )
     }
 
     /// Adds the parameter with the node of a cluster that answers.

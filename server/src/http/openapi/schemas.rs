@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::http::openapi::{change_schemas, diagnostics_schemas, live_schemas, stats_schemas};
+use crate::http::post_json::Fields;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -189,7 +190,8 @@ fn posts() -> Named {
         "published_at": schema("Time"),
     }));
     post["description"] = json!(
-        "With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`."
+        "With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With \
+         `fields=counts` it has `counts` in addition."
     );
     let optional = json!({
         "kind": schema("Kind"),
@@ -200,10 +202,13 @@ fn posts() -> Named {
         "repost_of": schema("PostId"),
         "reply_to": schema("PostId"),
         "edited_at": schema("Time"),
+        "counts": schema("Counts"),
     });
     for (name, of) in optional.as_object().into_iter().flatten() {
         post["properties"][name] = of.clone();
     }
+    let mut counts = object(json!({"replies": count(), "reposts": count()}));
+    counts["description"] = json!("How many replies and reposts a post has, hidden ones not counted.");
     let many = json!({"type": "array", "maxItems": POSTS_PER_REQUEST_MAX, "items": schema("NewPost")});
     let published = object(json!({"created": {"type": "boolean"}, "post": schema("Post")}));
     let answers = array(json!({"anyOf": [schema("PublishedPost"), schema("RefusedPost")]}));
@@ -211,6 +216,7 @@ fn posts() -> Named {
         ("NewPost", closed(&["author", "body"], sent)),
         ("PostChange", change),
         ("Post", post),
+        ("Counts", counts),
         ("PostsRequest", closed(&["posts"], json!({"posts": many}))),
         ("PublishedPost", published),
         ("RefusedPost", object(json!({"problem": schema("Problem")}))),
@@ -311,6 +317,8 @@ fn pages() -> Named {
         "reposts": {"type": "array", "items": repost, "description": "Who repeats the post, newest first."},
         "via": {"type": "array", "items": schema("SourceId"), "description": "Followed sources that brought it."},
     }));
+    let listed =
+        json!({"user": schema("SourceId"), "at": schema("Time"), "post": schema("PostId"), "cursor": schema("Cursor")});
     let mut newest = or_null(schema("Cursor"));
     newest["description"] = json!("For `after`: stands for all that had come into the feed. Null where nothing has.");
     let mut page = object(json!({
@@ -333,7 +341,7 @@ fn pages() -> Named {
     page["properties"]["unreadable"] =
         json!({"type": "array", "items": schema("PostId"), "description": "Posts that are damaged on disk."});
     let users = json!({"type": "array", "maxItems": FEEDS_PER_REQUEST_MAX, "items": schema("SourceId")});
-    let fields = or_null(json!({"type": "string", "enum": ["ids"]}));
+    let fields = or_null(json!({"type": "string", "enum": Fields::NAMES}));
     let request = closed(&["users"], json!({"users": users, "limit": limit(), "fields": fields}));
     let mut of_user = page.clone();
     of_user["properties"]["user"] = schema("SourceId");
@@ -343,6 +351,7 @@ fn pages() -> Named {
     vec![
         ("Item", item),
         ("Page", page),
+        ("RepostPage", list(object(listed))),
         ("FeedsRequest", request),
         ("FeedOfUser", of_user),
         ("RefusedFeed", refused),

@@ -59,7 +59,7 @@ pub fn call(name: &str) -> Call {
         "list_posts" | "list_users" => call(Who::Server, false, None, 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
-        "read_replies" => call(Who::Each, false, None, 200),
+        "read_replies" | "read_reposts" => call(Who::Each, false, None, 200),
         "read_post" => call(Who::Author, false, None, 200),
         "edit_post" => call(Who::Author, true, Some(json!({"hidden": false})), 200),
         "delete_post" => call(Who::Author, true, None, 204),

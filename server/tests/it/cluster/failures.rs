@@ -257,7 +257,12 @@ fn each_node_does_its_own_part() {
         assert_eq!(node.post("/v1/posts?wait=delivered", &post).status, 201);
     }
     nodes.roles.own("eve", None);
-    for (more, query) in [(json!({}), ""), (json!({"fields": "ids", "limit": 3}), "?fields=ids&limit=3")] {
+    for (more, query) in [
+        (json!({}), ""),
+        (json!({"fields": "ids", "limit": 3}), "?fields=ids&limit=3"),
+        (json!({"fields": "counts"}), "?fields=counts"),
+        (json!({"fields": "ids,counts"}), "?fields=ids,counts"),
+    ] {
         let mut body = more;
         body["users"] = json!(["cas", "ann", "eve", "dan", "ann"]);
         let answer = nodes.a().post("/v1/feeds", &body);

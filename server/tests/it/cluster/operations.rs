@@ -23,7 +23,7 @@ fn answering(name: &str) -> &'static str {
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.
-        "read_post" | "read_posts" | "read_replies" => "a or b",
+        "read_post" | "read_posts" | "read_replies" | "read_reposts" => "a or b",
         "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers" | "list_mutes"
         | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
         | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" => "b",

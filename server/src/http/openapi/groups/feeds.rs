@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
-use crate::http::openapi::schemas::{page, schema};
+use crate::http::openapi::schemas::{feed_cursor, page, schema};
 use tidewire::limits::{FEEDS_ANSWER_BYTES, FEEDS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
 
 pub(super) static DOCUMENTATION: Documented = &[
@@ -12,6 +12,7 @@ pub(super) static DOCUMENTATION: Documented = &[
     ("read_feeds", of_many),
     ("read_own_page", own_page),
     ("read_replies", replies),
+    ("read_reposts", reposts),
     ("read_list_feed", of_list),
     ("explain", explain),
 ];
@@ -25,7 +26,7 @@ impl Documentation {
         self.limited()
             .query("before", "Entries older than this: the `next` of the page before.", schema("Cursor"))
             .query("after", AFTER, schema("Cursor"))
-            .query("fields", "Only id, author and time of each post.", json!({"enum": ["ids"]}))
+            .fields()
             .answers(200, "A page.", "Page", &page())
             .tagged()
     }
@@ -86,6 +87,29 @@ fn replies() -> Documentation {
             schema("SourceId"),
         )
         .paged()
+        .refuses(404, &["unknown_post"])
+        .reads_archive()
+}
+
+fn reposts() -> Documentation {
+    let repost = json!({
+        "user": "ann", "at": "2026-11-20T10:05:00.500000Z", "post": "7352851374080000001", "cursor": feed_cursor(),
+    });
+    documented("List the reposts of a post")
+        .description(
+            "Newest first; a user who has reposted it twice is there twice. Hidden reposts are left out. The mutes and blocks of the reader \
+             apply, and the blocks of the authors, but not the rules of the home feed. A repost of a repost is one of the original. A reader who \
+             may not see the post is answered as if it was not there.",
+        )
+        .query(
+            "reader",
+            "For whom the list is. By a token it is the user of the token, and nobody else. Otherwise, without it, the list is as everybody sees it.",
+            schema("SourceId"),
+        )
+        .limited()
+        .query("before", "Reposts older than this: the `next` of the page before.", schema("Cursor"))
+        .answers(200, "A page.", "RepostPage", &json!({"items": [repost], "next": null}))
+        .tagged()
         .refuses(404, &["unknown_post"])
         .reads_archive()
 }

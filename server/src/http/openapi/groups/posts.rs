@@ -77,6 +77,7 @@ fn read_many() -> Documentation {
         ))
         .query("ids", "The ids, separated by commas.", json!({"type": "string", "minLength": 1}))
         .for_instance(&json!("7,8"))
+        .fields()
         .answers(200, "The posts.", "PostList", &json!({"posts": [post()], "missing": ["7"]}))
         .refuses(400, &["missing_parameter"])
         .reads_archive()
@@ -107,6 +108,7 @@ fn list() -> Documentation {
 fn read() -> Documentation {
     documented("Read a post")
         .description("Hidden ones too.")
+        .fields()
         .answers(200, "The post.", "Post", &post())
         .tagged()
         .refuses(404, &["unknown_post"])
