@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import tidewire
-from tidewire import FeedOfUser, NewFollow, NewPost, PublishedChange, PublishedPost, RefusedPost, Tidewire, Unfollow
+from tidewire import FeedOfUser, NewFollow, NewPost, PostCounts, PublishedChange, PublishedPost, RefusedPost, Tidewire, Unfollow
 
 Name = Callable[[str], str]
 
@@ -76,6 +76,24 @@ def test_replies_come_in_pages_without_those_that_a_reader_mutes(client: Tidewir
     assert [item.post.id for item in client.iter_replies(parent, reader=name("bob"), page_size=1)] == [newest[0], newest[2]]
     client.follow(name("fay"), f"replies:{parent}")
     assert [item.post.id for item in client.feed(name("fay")).items] == newest
+
+
+def test_reposts_come_in_pages_and_posts_have_counts(client: Tidewire, name: Name) -> None:
+    post = client.publish(name("bob"), 1).id
+    reply = client.publish(name("cas"), 2, reply_to=post).id
+    reposts = [client.repost(name(author), post).id for author in ("cas", "dan", "eve")]
+    newest = reposts[::-1]
+    client.mute(name("bob"), name("dan"))
+    page = client.reposts(post, limit=2)
+    assert [(item.user, item.post) for item in page.items] == [(name("eve"), newest[0]), (name("dan"), newest[1])]
+    assert page.next == page.items[-1].cursor
+    assert [item.post for item in client.iter_reposts(post, page_size=1)] == newest
+    assert [item.post for item in client.iter_reposts(post, reader=name("bob"), page_size=1)] == [newest[0], newest[2]]
+    counts = PostCounts(1, 3)
+    assert client.get_post(post, fields="counts").counts == counts
+    assert [each.counts for each in client.get_posts([post, reply], fields="ids,counts").posts] == [counts, PostCounts(0, 0)]
+    assert client.posts_of(name("bob"), fields="counts").items[0].post.counts == counts
+    assert client.get_post(post).counts is None
 
 
 def test_posts_of_a_batch_are_answered_each_by_itself(client: Tidewire, name: Name) -> None:

@@ -6,12 +6,16 @@ import { Feed, type FeedOptions } from './live/feed.js';
 import type {
   ChangesOptions,
   ClientOptions,
+  IdFields,
   ListOptions,
   PageOptions,
+  PostOptions,
   ReadOptions,
   FeedWalkOptions,
   RepliesOptions,
   RepliesWalkOptions,
+  RepostsOptions,
+  RepostsWalkOptions,
   RequestOptions,
   WalkOptions,
   WriteOptions,
@@ -98,13 +102,17 @@ export class Tidewire<Body = unknown> {
   }
 
   /** A post, hidden ones and reposts too, whose body may be null. Refused with `unknown_post`, or `post_deleted`. */
-  async getPost(id: string, options: ReadOptions = {}): Promise<T.Post<Body | null>> {
-    return this.#send('GET', path`/v1/posts/${id}`, options);
+  getPost(id: string, options: PostOptions & { fields: IdFields }): Promise<T.Post<undefined>>;
+  getPost(id: string, options?: PostOptions): Promise<T.Post<Body | null>>;
+  async getPost(id: string, { fields, ...options }: PostOptions = {}): Promise<T.Post<any>> {
+    return this.#send('GET', path`/v1/posts/${id}`, options, { query: { fields } });
   }
 
   /** Up to 100 posts, in the order of the ids; `missing` has the ids of those that are unknown or deleted. */
-  async getPosts(ids: Iterable<string>, options: ReadOptions = {}): Promise<T.PostList<Body | null>> {
-    return this.#send('GET', '/v1/posts', options, { query: { ids: texts('ids', ids).join() } });
+  getPosts(ids: Iterable<string>, options: PostOptions & { fields: IdFields }): Promise<T.PostList<undefined>>;
+  getPosts(ids: Iterable<string>, options?: PostOptions): Promise<T.PostList<Body | null>>;
+  async getPosts(ids: Iterable<string>, { fields, ...options }: PostOptions = {}): Promise<T.PostList<any>> {
+    return this.#send('GET', '/v1/posts', options, { query: { ids: texts('ids', ids).join(), fields } });
   }
 
   /**
@@ -179,14 +187,14 @@ export class Tidewire<Body = unknown> {
   // Feeds
 
   /** The entries of a reader's home feed, newest first, down to the oldest. */
-  iterFeed(user: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterFeed(user: string, options: FeedWalkOptions & { fields: IdFields }): Walk<T.Item<undefined>>;
   iterFeed(user: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
   iterFeed(user: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
     return walkFeed((part) => this.feed(user, part), options);
   }
 
   /** A page of a reader's home feed. */
-  feed(user: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  feed(user: string, options: PageOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   feed(user: string, options?: PageOptions): Promise<T.Page<Body>>;
   async feed(user: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${user}/feed`, options);
@@ -195,7 +203,7 @@ export class Tidewire<Body = unknown> {
   /** The newest pages of up to 100 readers, each answered by itself, in the order of `users`. */
   feeds(
     users: Iterable<string>,
-    options: ReadOptions & Pick<PageOptions, 'limit'> & { fields: 'ids' },
+    options: ReadOptions & Pick<PageOptions, 'limit'> & { fields: IdFields },
   ): Promise<FeedResult<undefined>[]>;
   feeds(
     users: Iterable<string>,
@@ -214,21 +222,21 @@ export class Tidewire<Body = unknown> {
   }
 
   /** What a source has published, newest first. */
-  iterPostsOf(source: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterPostsOf(source: string, options: FeedWalkOptions & { fields: IdFields }): Walk<T.Item<undefined>>;
   iterPostsOf(source: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
   iterPostsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
     return walkFeed((part) => this.postsOf(source, part), options);
   }
 
   /** A page of what a source has published. */
-  postsOf(source: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  postsOf(source: string, options: PageOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   postsOf(source: string, options?: PageOptions): Promise<T.Page<Body>>;
   async postsOf(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${source}/posts`, options);
   }
 
   /** The replies to a post, newest first. */
-  iterReplies(post: string, options: RepliesWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterReplies(post: string, options: RepliesWalkOptions & { fields: IdFields }): Walk<T.Item<undefined>>;
   iterReplies(post: string, options?: RepliesWalkOptions): Walk<T.Item<Body>>;
   iterReplies(post: string, options: RepliesWalkOptions = {}): Walk<T.Item<any>> {
     const { reader, ...rest } = options;
@@ -236,11 +244,21 @@ export class Tidewire<Body = unknown> {
   }
 
   /** A page of the replies to a post, for a reader: without those that mutes and blocks keep away. */
-  replies(post: string, options: RepliesOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  replies(post: string, options: RepliesOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   replies(post: string, options?: RepliesOptions): Promise<T.Page<Body>>;
   async replies(post: string, options: RepliesOptions = {}): Promise<T.Page<any>> {
     const { reader, ...rest } = options;
     return this.#page(path`/v1/posts/${post}/replies`, rest, { reader });
+  }
+
+  /** The reposts of a post, newest first. */
+  iterReposts(post: string, { reader, ...options }: RepostsWalkOptions = {}): Walk<T.RepostPage['items'][number]> {
+    return walkList(({ cursor, ...part }) => this.reposts(post, { ...part, before: cursor, reader }), options);
+  }
+
+  /** A page of the reposts of a post, for a reader: without those that mutes and blocks keep away. */
+  async reposts(post: string, { limit, before, reader, ...options }: RepostsOptions = {}): Promise<T.RepostPage> {
+    return this.#send('GET', path`/v1/posts/${post}/reposts`, options, { query: { limit, before, reader } });
   }
 
   /** Why a post is, or is not, in a reader's feed. */
@@ -342,14 +360,14 @@ export class Tidewire<Body = unknown> {
   }
 
   /** The entries of a list's feed, newest first. */
-  iterListFeed(user: string, list: string, options: FeedWalkOptions & { fields: 'ids' }): Walk<T.Item<undefined>>;
+  iterListFeed(user: string, list: string, options: FeedWalkOptions & { fields: IdFields }): Walk<T.Item<undefined>>;
   iterListFeed(user: string, list: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
   iterListFeed(user: string, list: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
     return walkFeed((part) => this.listFeed(user, list, part), options);
   }
 
   /** A page of a list's feed. */
-  listFeed(user: string, list: string, options: PageOptions & { fields: 'ids' }): Promise<T.Page<undefined>>;
+  listFeed(user: string, list: string, options: PageOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   listFeed(user: string, list: string, options?: PageOptions): Promise<T.Page<Body>>;
   async listFeed(user: string, list: string, options: PageOptions = {}): Promise<T.Page<any>> {
     return this.#page(path`/v1/users/${user}/lists/${list}/feed`, options);

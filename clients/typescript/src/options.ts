@@ -47,6 +47,17 @@ export interface WriteOptions extends RequestOptions {
   wait?: 'delivered';
 }
 
+/** The fields of posts that have no body. */
+export type IdFields = 'ids' | 'ids,counts';
+/** The fields of posts: `counts` are the numbers of replies and reposts. */
+export type Fields = IdFields | 'counts';
+
+/** Of posts that are read by their ids. */
+export interface PostOptions extends ReadOptions {
+  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  fields?: Fields;
+}
+
 /** Which part of a feed. */
 export interface PageOptions extends ReadOptions {
   /** At most so many entries: 20, at most 100. */
@@ -55,8 +66,8 @@ export interface PageOptions extends ReadOptions {
   before?: string;
   /** What has come into the feed since this `newest`: to poll. Not together with `before`. */
   after?: string;
-  /** `ids`: posts have no more than `id`, `author` and `published_at`. */
-  fields?: 'ids';
+  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  fields?: Fields;
 }
 
 /** Which part of a list. */
@@ -78,10 +89,26 @@ export interface RepliesOptions extends PageOptions {
   reader?: string;
 }
 
+/** Which of the reposts of a post. */
+export interface RepostsOptions extends ReadOptions {
+  /** At most so many: 20, at most 100. */
+  limit?: number;
+  /** Older ones than this: the `next` of the page before. */
+  before?: string;
+  /** For whom the list is. By a token it is the token's user. */
+  reader?: string;
+}
+
+/** Of iterations over reposts. */
+export interface RepostsWalkOptions extends WalkOptions {
+  /** For whom the list is. By a token it is the token's user. */
+  reader?: string;
+}
+
 /** Of iterations over the entries of feeds. */
 export interface FeedWalkOptions extends WalkOptions {
-  /** `ids`: posts have no more than `id`, `author` and `published_at`. */
-  fields?: 'ids';
+  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  fields?: Fields;
   /**
    * Whether pages may lack what could not be read in time. By default such a page is read again, at most 3 times, and then
    * the iteration fails with `partial`.

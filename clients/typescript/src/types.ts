@@ -140,6 +140,12 @@ export interface Cluster {
   };
 }
 
+/** How many replies and reposts a post has, hidden ones not counted. */
+export interface Counts {
+  replies: number;
+  reposts: number;
+}
+
 /** Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone. */
 export type Cursor = string;
 
@@ -260,7 +266,7 @@ export interface FeedsAnswer<Body = unknown> {
 }
 
 export interface FeedsRequest {
-  fields?: 'ids' | null;
+  fields?: 'ids' | 'counts' | 'ids,counts' | 'counts,ids' | null;
   limit?: number;
   users: SourceId[];
 }
@@ -574,11 +580,12 @@ export interface Page<Body = unknown> {
   unreadable?: PostId[];
 }
 
-/** With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. */
+/** With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With `fields=counts` it has `counts` in addition. */
 export interface Post<Body = unknown> {
   author: SourceId;
   /** Any JSON, at most 65536 bytes and 64 levels. */
   body: Body;
+  counts?: Counts;
   edited_at?: Time;
   /** Kept out of every feed until it is shown again. */
   hidden?: boolean;
@@ -730,6 +737,17 @@ export interface RemoveMessage {
   post: PostId;
   seq: number;
   type: 'remove';
+}
+
+export interface RepostPage {
+  items: {
+    at: Time;
+    cursor: Cursor;
+    post: PostId;
+    user: SourceId;
+  }[];
+  /** Where what follows begins; null where nothing does. */
+  next: Cursor | null;
 }
 
 export interface Revoke {

@@ -185,6 +185,25 @@ test('the replies to a post come in pages, without those that a reader mutes', a
   await assert.rejects(tidewire.replies('1'), { code: 'unknown_post' });
 });
 
+test('the reposts of a post come in pages, and posts have counts', async () => {
+  const { id } = await say('hal', 'again');
+  await tidewire.publish({ author: 'ian', body: {}, reply_to: id });
+  for (const author of ['nia', 'oto', 'pia']) await tidewire.repost(author, id);
+  await tidewire.mute('hal', 'oto');
+  const users = (items) => items.map(({ user }) => user).join(' ');
+  const page = await tidewire.reposts(id, { limit: 2 });
+  assert.equal(users(page.items), 'pia oto');
+  assert.equal(page.next, page.items[1].cursor);
+  assert.equal(users(await all(tidewire.iterReposts(id, { pageSize: 1 }))), 'pia oto nia');
+  assert.equal(users(await all(tidewire.iterReposts(id, { pageSize: 1, reader: 'hal' }))), 'pia nia');
+  const counts = { replies: 1, reposts: 3 };
+  assert.deepEqual((await tidewire.getPost(id, { fields: 'counts' })).counts, counts);
+  const { posts } = await tidewire.getPosts([id], { fields: 'ids,counts' });
+  assert.deepEqual([posts[0].body, posts[0].counts], [undefined, counts]);
+  assert.deepEqual((await tidewire.postsOf('hal', { fields: 'counts', limit: 1 })).items[0].post.counts, counts);
+  await assert.rejects(tidewire.reposts('1'), { code: 'unknown_post' });
+});
+
 test('it is explained why a post is shown', async () => {
   await tidewire.follow('eve', 'dan');
   const post = await say('dan', 'seen');

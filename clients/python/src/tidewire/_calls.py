@@ -18,7 +18,7 @@ from .errors import refusal_of
 from .messages import Unfollow
 
 Wait: TypeAlias = Literal["delivered"]
-Fields: TypeAlias = Literal["ids"]
+Fields: TypeAlias = Literal["ids", "counts", "ids,counts"]
 
 
 def new_post_id() -> str:
@@ -106,14 +106,14 @@ def publish_many(posts: Iterable[m.NewPost | Row], *, wait: Wait | None = None) 
     return Call("POST", path("posts", "batch"), read, query(wait=wait), json_bytes({"posts": fields}))
 
 
-def get_post(id: str) -> Call[m.Post]:
-    """Returns a post; raises `NotFound` if it is unknown or deleted."""
-    return Call("GET", path("posts", id), as_model(m.Post))
+def get_post(id: str, *, fields: Fields | None = None) -> Call[m.Post]:
+    """Returns a post; raises `NotFound` if it is unknown or deleted. With `fields="counts"` it has `counts`."""
+    return Call("GET", path("posts", id), as_model(m.Post), query(fields=fields))
 
 
-def get_posts(ids: Iterable[str]) -> Call[m.PostList]:
+def get_posts(ids: Iterable[str], *, fields: Fields | None = None) -> Call[m.PostList]:
     """Returns up to 100 posts, in the order of `ids`, and the ids that are unknown or deleted."""
-    return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(texts("ids", ids))})
+    return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(texts("ids", ids)), **query(fields=fields)})
 
 
 def list_posts(*, after: str | None = None, limit: int | None = None) -> Call[m.PostsPage]:
@@ -264,6 +264,11 @@ def replies(
     return _page(path("posts", post, "replies"), limit, before, after, fields, reader=reader)
 
 
+def reposts(post: str, *, reader: str | None = None, limit: int | None = None, before: str | None = None) -> Call[m.RepostPage]:
+    """Returns a page of the reposts of a post, newest first; for a `reader` without those that mutes and blocks keep away."""
+    return Call("GET", path("posts", post, "reposts"), as_model(m.RepostPage), query(reader=reader, limit=limit, before=before))
+
+
 def list_feed(
     user: str,
     name: str,
@@ -296,6 +301,11 @@ def iter_replies(
     """Iterates over the replies to a post, newest first."""
     first = replies(post, reader=reader, limit=page_size, fields=fields)
     return Pages(first, lambda page: list(page.items), "before", take_partial)
+
+
+def iter_reposts(post: str, *, reader: str | None = None, page_size: int = 100) -> Pages[m.ListedRepost]:
+    """Iterates over the reposts of a post, newest first."""
+    return Pages(reposts(post, reader=reader, limit=page_size), lambda page: list(page.items), "before")
 
 
 def iter_list_feed(user: str, name: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:

@@ -17,11 +17,19 @@ Replies: TypeAlias = Literal["followed", "all", "none"]
 
 
 @dataclass(frozen=True)
+class PostCounts(Model):
+    """How many replies and reposts a post has; hidden ones are not counted."""
+
+    replies: int
+    reposts: int
+
+
+@dataclass(frozen=True)
 class Post(Model):
     """A post.
 
     In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `author` and
-    `published_at`.
+    `published_at`. With `fields="counts"` it has `counts` too.
     """
 
     id: str
@@ -35,6 +43,7 @@ class Post(Model):
     reply_to: str | None = None
     hidden: bool = False
     edited_at: datetime | None = None
+    counts: PostCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,21 @@ class Repost(Model):
     user: str
     at: datetime
     post: str
+
+
+@dataclass(frozen=True)
+class ListedRepost(Repost):
+    """One of the reposts of a post."""
+
+    cursor: str
+
+
+@dataclass(frozen=True)
+class RepostPage(Model):
+    """Some reposts of a post, newest first. Continue with `before=page.next` until that is None."""
+
+    items: list[ListedRepost]
+    next: str | None
 
 
 @dataclass(frozen=True)
