@@ -328,19 +328,21 @@ export interface FollowsRequest {
   }[];
 }
 
+export interface FoundSource {
+  active: boolean;
+  celebrity: boolean;
+  followers: number;
+  following: number;
+  id: SourceId;
+  kind: 'user' | 'tag' | 'topic' | 'replies';
+  last_seen: Time | null;
+  posts: number;
+}
+
 export interface FoundSources {
   complete: boolean;
   examined: number;
-  items: {
-    active: boolean;
-    celebrity: boolean;
-    followers: number;
-    following: number;
-    id: SourceId;
-    kind: 'user' | 'tag' | 'topic' | 'replies';
-    last_seen: Time | null;
-    posts: number;
-  }[];
+  items: FoundSource[];
   node: string | null;
 }
 
@@ -1014,6 +1016,11 @@ export interface User {
   id: SourceId;
   last_seen: Time | null;
   posts: number;
+}
+
+export interface UserList {
+  items: FoundSource[];
+  next: Cursor | null;
 }
 
 export interface Verdict {
