@@ -16,10 +16,11 @@ use tokio::sync::Mutex;
 use tidewire::error::Error;
 
 /// Time for which it is used, and after which it is forgotten. For posts, the journal must reach back so far and as long as the pages take.
-const KEPT: Duration = Duration::from_secs(60);
+pub(in crate::http) const KEPT: Duration = Duration::from_secs(60);
 
-/// Time between two collections: so long a first page waits after another one, so that many of them do not keep the server busy.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time between two collections, so that many first pages do not keep the server busy: a first page waits so long, or has what was collected
+/// within it.
+pub(in crate::http) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What was collected, while somebody reads pages of it.
 pub struct Collected<T>(Mutex<Option<Kept<T>>>);
@@ -36,20 +37,20 @@ impl<T> Default for Collected<T> {
 }
 
 impl<T: 'static> Collected<T> {
-    /// Returns what was collected since this request came, or, unless it `begins` to read all pages, within the last minute. Requests wait
-    /// for each other meanwhile, so that one collection serves all that wait.
+    /// Returns what was collected since this request came, or at most `age_max` ago. Requests wait for each other meanwhile, so that one
+    /// collection serves all that wait.
     ///
     /// # Errors
     /// Fails if `collect` does.
     pub(in crate::http) async fn get(
         shared: Arc<Self>,
-        begins: bool,
+        age_max: Duration,
         collect: impl Future<Output = Result<T, Error>>,
     ) -> Result<Arc<T>, Error> {
         let came = Instant::now();
         let mut collected = shared.0.lock().await;
         while let Some(Kept { all, at }) = &*collected {
-            if *at >= came || (!begins && at.elapsed() < KEPT) {
+            if *at >= came || at.elapsed() < age_max {
                 return Ok(Arc::clone(all));
             }
             let rest = PAUSE.saturating_sub(at.elapsed());

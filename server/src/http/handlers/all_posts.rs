@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::rt;
 use actix_web::web::Data;
@@ -12,7 +13,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
-use crate::http::collected::Collected;
+use crate::http::collected::{Collected, KEPT};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, invalid_parameter};
@@ -30,7 +31,9 @@ pub(in crate::http) async fn list(
 ) -> Result<HttpResponse, Problem> {
     let bounds = bounds(&Parameters::read(&request, &["after", "limit"])?)?;
     let of = Engine::clone(&engine);
-    let collecting = Collected::get(collected.into_inner(), bounds.after.is_none(), async move { of.post_ids().await });
+    // The first page has all that was accepted before.
+    let age_max = if bounds.after.is_none() { Duration::ZERO } else { KEPT };
+    let collecting = Collected::get(collected.into_inner(), age_max, async move { of.post_ids().await });
     // In a task of its own, so that clients who leave and ask again find the ids, in place of collecting them once more.
     let ids = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let page = engine.posts_after(Arc::clone(&ids), bounds).await?;

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, rt, web};
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
-use crate::http::collected::Collected;
+use crate::http::collected::{Collected, KEPT, PAUSE};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::diagnostics::found_source;
 use crate::http::problem::Problem;
@@ -33,7 +33,8 @@ pub(in crate::http) async fn list(
     let after = parameters.cursor("cursor", cursor::decode_name)?;
     let of = Engine::clone(&engine);
     let collect = async move { web::block(move || of.all_users()).await.map_err(|_| Error::ShuttingDown) };
-    let collecting = Collected::get(collected.into_inner(), after.is_none(), collect);
+    let age_max = if after.is_none() { PAUSE } else { KEPT };
+    let collecting = Collected::get(collected.into_inner(), age_max, collect);
     // In a task of its own, so that clients who leave and ask again find the users, in place of collecting them once more.
     let users = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let found = engine.users_after(&users, prefix, after.as_ref(), limit + 1);
