@@ -68,10 +68,15 @@ def form(source):
         return f"topic:{unicodedata.normalize('NFC', name.translate(FOR_LOOKS))}"
     if group != "tag":
         return source
-    name, before = unicodedata.normalize("NFKC", name.translate(FOR_LOOKS)), None
-    while name != before:
-        name, before = unicodedata.normalize("NFKC", name.casefold()), name
-    return f"tag:{name}"
+    name = "".join(map(_folded, unicodedata.normalize("NFD", name.translate(FOR_LOOKS))))
+    return f"tag:{unicodedata.normalize('NFC', name)}"
+
+
+def _folded(character):
+    text, before = unicodedata.normalize("NFKC", character), None
+    while text != before:
+        text, before = unicodedata.normalize("NFKC", text.casefold()), text
+    return text
 
 
 def is_user(source):

@@ -183,6 +183,7 @@ fn after_kind<const N: usize>(bytes: &[u8]) -> [u8; N] {
 mod tests {
     use super::*;
     use crate::feed::position::at;
+    use crate::id::ListName;
     use proptest::prelude::*;
 
     /// Generates times of which some are equal, so that ids decide, and some are on either side of 1970.

@@ -25,9 +25,11 @@ pub fn published(position: Position, draft: Draft) -> Event {
 
 /// The third post of the journal, with everything a post can have.
 pub fn full() -> Draft {
+    // Earlier versions distinguished tags by case.
+    let cased = serde_json::from_value("tag:Tea-2_b".into()).unwrap();
     Draft {
         kind: Kind::Ad,
-        tags: vec![SourceId::tag("tea").unwrap(), SourceId::tag("Tea-2_b").unwrap()],
+        tags: vec![SourceId::tag("tea").unwrap(), cased],
         topic: Some(SourceId::topic("42").unwrap()),
         repost_of: Some(PostId(7)),
         reply_to: Some(PostId(u64::MAX)),

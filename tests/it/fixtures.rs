@@ -38,7 +38,7 @@ fn sources() -> Vec<SourceRecord> {
         SourceRecord { last_seen: Some(UnixMicros(7_500_000)), ..plain("ann") },
         SourceRecord { celebrity: true, ..plain("bob") },
         plain("tag:tea"),
-        plain("tag:Tea-2_b"),
+        SourceRecord::new(full().tags[1].clone()),
         plain("topic:42"),
         plain("cas"),
     ]

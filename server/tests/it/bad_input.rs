@@ -112,7 +112,7 @@ fn posts() {
     let post = |fields: &str| format!(r#"{{"author":"a","body":1{fields}}}"#);
     let with_body = |body: &str| format!(r#"{{"author":"a","body":{body}}}"#);
     let tags = |count: usize| format!(r#","tags":{}"#, json!((0..count).map(|n| n.to_string()).collect::<Vec<_>>()));
-    let long_tag = format!(r#","tags":["{}"]"#, "x".repeat(125));
+    let long_tag = format!(r#","tags":["{}"]"#, "x".repeat(129));
     let far = r#","published_at":"2999-01-01T00:00:00Z""#;
     let cases: Vec<(String, u16, &str, Option<&str>)> = vec![
         (String::new(), 400, "invalid_json", None),

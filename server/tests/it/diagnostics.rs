@@ -229,7 +229,7 @@ fn sources_are_found_by_the_beginning_of_their_ids_the_most_useful_first() {
     assert_eq!(ids(&find("")), ["ANDY"], "who is awake is suggested");
     wake(&server, "fay");
     assert_eq!(ids(&find("?kind=user")), ["fay", "ANDY"], "who read last is first");
-    for wrong in ["limit=0", "limit=51", "limit=x", "kind=users", &format!("prefix={}", "x".repeat(129))] {
+    for wrong in ["limit=0", "limit=51", "limit=x", "kind=users", &format!("prefix={}", "x".repeat(135))] {
         let refused = server.get(&format!("/v1/sources?{wrong}"));
         assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("invalid_parameter")), "{wrong}");
     }

@@ -14,7 +14,7 @@ use std::thread;
 use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
-use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
+use crate::limits::{NAME_BYTES_MAX, POST_BODY_BYTES_MAX};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, MemoryArchive, RedbArchive, Rewrite,
@@ -350,7 +350,7 @@ fn the_newest_archived_position_does_not_fall(archive: &dyn Archive) -> Tested {
 }
 
 fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
-    let longest = "x".repeat(SOURCE_ID_BYTES_MAX);
+    let longest = format!("topic:{}", "x".repeat(NAME_BYTES_MAX));
     let ids = ["a", "a-", "aa", "ab", "b", "tag:a", &longest];
     for (time, id) in (0..).zip(ids) {
         archive.write(&placed([(id, at(time, 0), Push), (id, at(time, 1), Pull)]))?;
