@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::sources::SourceInfo;
-use crate::id::{SourceId, SourceSlot};
+use crate::id::SourceSlot;
 
 /// The users who existed at one moment, 4 bytes for each, with which pages of all users are read.
 #[derive(Clone, Debug)]
@@ -21,17 +21,11 @@ impl Engine {
 
     /// Returns the next users, at most `limit`, whose ids begin with `prefix` and are behind `after`, by ascending id. Those who were erased
     /// since they were collected are left out.
-    pub fn users_after(
-        &self,
-        users: &AllUsers,
-        prefix: &str,
-        after: Option<&SourceId>,
-        limit: usize,
-    ) -> Vec<SourceInfo> {
+    pub fn users_after(&self, users: &AllUsers, prefix: &str, after: Option<&str>, limit: usize) -> Vec<SourceInfo> {
         let sources = &self.inner.shared.world.sources;
         let is_before = |slot: &SourceSlot| {
             let id = sources.at(*slot).id.as_str();
-            id < prefix || after.is_some_and(|after| id <= after.as_str())
+            id < prefix || after.is_some_and(|after| id <= after)
         };
         let rest = users.0[users.0.partition_point(is_before)..].iter().map(|slot| sources.at(*slot));
         let these = rest.take_while(|user| user.id.as_str().starts_with(prefix)).filter(|user| !user.is_erased());

@@ -1,11 +1,16 @@
 //! A follow edge as a line of text: what `tidewire import follows` reads.
 //!
 //! Responsible for:
-//! - words apart by tabs, commas, semicolons or spaces;
+//! - words apart by tabs, commas, semicolons or spaces, in quotation marks if they have one of these or begin with `#`;
 //! - CSV files of other systems: a first line with names of columns, which says their order, and quoted fields.
 //!
 //! Not responsible for:
 //! - line ends, character encoding and compression (`cli::lines`), sending (`cli::import_follows`).
+
+mod words;
+
+pub(crate) use words::word;
+use words::{fields, is_time, unquoted, without_comment, words};
 
 use crate::cli::in_order::Unusable;
 use crate::cli::report::Report;
@@ -88,7 +93,7 @@ impl EdgeLines {
     /// # Errors
     /// If the line has no edge, or if it is a header with an unknown column.
     pub(crate) fn parse(&mut self, line: &str, report: &mut Report) -> Result<Option<Edge>, Unusable> {
-        let text = line.split('#').next().unwrap_or("");
+        let text = without_comment(line);
         if text.trim().is_empty() {
             return Ok(None);
         }
@@ -129,33 +134,6 @@ fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
         report.note(TIME);
     }
     edge(follower, source, hidden)
-}
-
-fn words(text: &str) -> Vec<&str> {
-    text.split(is_separator).map(unquoted).filter(|word| !word.is_empty()).collect()
-}
-
-fn is_separator(character: char) -> bool {
-    matches!(character, ' ' | '\t' | ',' | ';')
-}
-
-fn unquoted(word: &str) -> &str {
-    word.strip_prefix('"').and_then(|word| word.strip_suffix('"')).unwrap_or(word)
-}
-
-/// Returns true for a date with or without a time of day, as RFC 3339 and databases write it, and for seconds, milliseconds or microseconds
-/// since 1970.
-fn is_time(text: &str) -> bool {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return matches!(text.len(), 10 | 13 | 16);
-    }
-    let Some((date, rest)) = text.split_at_checked("2026-01-01".len()) else { return false };
-    let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    });
-    let rest = rest.trim_end_matches("UTC");
-    is_date && rest.bytes().all(|byte| byte.is_ascii_digit() || b"Tt Zz:.+-".contains(&byte))
 }
 
 fn edge(follower: &str, source: &str, hidden: bool) -> Result<Edge, Unusable> {
@@ -304,21 +282,6 @@ fn truth(word: &str) -> Result<bool, String> {
     known.map(|(_, hidden)| *hidden).ok_or_else(|| format!("hidden: expected true or false, found {word:?}"))
 }
 
-/// Splits a line of CSV. Returns `None` if a quoted field does not end in it.
-fn fields(text: &str, delimiter: char) -> Option<Vec<String>> {
-    let mut fields = vec![String::new()];
-    let (mut characters, mut is_quoted) = (text.chars().peekable(), false);
-    while let Some(character) = characters.next() {
-        match character {
-            '"' if is_quoted && characters.peek() == Some(&'"') => fields.last_mut()?.extend(characters.next()),
-            '"' => is_quoted = !is_quoted,
-            other if other == delimiter && !is_quoted => fields.push(String::new()),
-            other => fields.last_mut()?.push(other),
-        }
-    }
-    (!is_quoted).then(|| fields.iter().map(|field| field.trim().to_owned()).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,7 +305,7 @@ mod tests {
 
     #[test]
     fn edges_are_read_whatever_separates_them() {
-        for text in ["a b", "a\tb", "a,b", "a;b", " a ,  b # c", "a b#", "\"a\",\"b\"", "a,b,"] {
+        for text in ["a b", "a\tb", "a,b", "a;b", " a ,  b # c", "a b #", "\"a\",\"b\"", "a,b,"] {
             assert_eq!(read(&[text]), (vec!["a>b".to_owned()], vec![]), "{text:?}");
         }
         for text in ["a\tb\thidden", "a, b hidden", "a;b;\"hidden\""] {
@@ -351,10 +314,42 @@ mod tests {
         for text in ["", "  ", "# a b", "#"] {
             assert_eq!(read(&[text]).0, [""; 0], "{text:?}");
         }
-        for text in ["a", "a b c", "a a", "a b/c", "é b", "\"a,b\"", "\"a,b\",c", "a b true", "a b 5", "a b hidden c"]
-        {
+        for text in [
+            "a",
+            "a b c",
+            "a a",
+            "a b/c",
+            "é b",
+            "\"a,b\"",
+            "\"a,b\",c",
+            "a b true",
+            "a b 5",
+            "a b hidden c",
+            "a b#",
+            "\"a b",
+        ] {
             assert!(read(&[text]).0[0].starts_with("line: "), "{text:?}");
         }
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written_whatever_names_of_tags_have() {
+        for name in [
+            "tag:c#",
+            "tag:#1",
+            "tag:machine learning",
+            "tag:a,b;c",
+            "tag:top hidden",
+            "tag:top 1704103200",
+            "topic:C# 8, 9",
+        ] {
+            for text in [format!("a\t{}", word(name)), format!("a\t{}\t# {name}", word(name))] {
+                assert_eq!(read(&[&text]), (vec![format!("a>{name}")], vec![]), "{text:?}");
+            }
+            assert_eq!(read(&[&format!("a\t{}\thidden", word(name))]).0, [format!("a>{name}?")]);
+        }
+        assert_eq!((word("tag:größe"), word("ann")), ("tag:größe".into(), "ann".into()));
+        assert_eq!(read(&["a tag:c#"]).0, ["a>tag:c#"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 
 use crate::cli::calls::screen::Screen;
-use crate::cli::calls::{Call, done, parsed};
+use crate::cli::calls::{Call, done, in_path, parsed};
 use crate::cli::client::Client;
 use crate::cli::{Outcome, terminal};
 use tidewire::id::{PostId, SourceId};
@@ -54,7 +54,7 @@ impl Explain {
     }
 
     fn explain(&self, client: &Client) -> Outcome {
-        let (_, text) = done(client.get(&format!("/v1/users/{}/feed/explain/{}", self.user, self.post)))?;
+        let (_, text) = done(client.get(&format!("/v1/users/{}/feed/explain/{}", in_path(&self.user), self.post)))?;
         if self.call.json {
             terminal::print_line(&text);
             return Ok(ExitCode::SUCCESS);

@@ -67,9 +67,9 @@ impl Feed {
 
     fn path(&self, limit: usize, before: Option<&str>) -> String {
         let mut path = match (&self.list, self.posts) {
-            (Some(list), _) => format!("/v1/users/{}/lists/{}/feed?limit={limit}", self.user, list.as_str()),
+            (Some(list), _) => format!("/v1/users/{}/lists/{}/feed?limit={limit}", in_path(&self.user), list.as_str()),
             (None, true) => format!("/v1/users/{}/posts?limit={limit}", in_path(&self.user)),
-            (None, false) => format!("/v1/users/{}/feed?limit={limit}", self.user),
+            (None, false) => format!("/v1/users/{}/feed?limit={limit}", in_path(&self.user)),
         };
         if let Some(before) = before {
             let _ = write!(path, "&before={before}");

@@ -68,7 +68,7 @@ impl Follow {
             options["backfill"] = json!(posts);
         }
         for source in &self.sources {
-            let path = format!("/v1/users/{}/following/{}", self.user, in_path(source));
+            let path = format!("/v1/users/{}/following/{}", in_path(&self.user), in_path(source));
             let (_, text) = done(client.put(&path, &options.to_string()))?;
             let Followed { created } = parsed(&text)?;
             match (self.call.json, created) {
@@ -93,7 +93,7 @@ impl Unfollow {
     fn unfollow(&self, client: &Client) -> Outcome {
         let keep = if self.keep { "?keep=true" } else { "" };
         for source in &self.sources {
-            done(client.delete(&format!("/v1/users/{}/following/{}{keep}", self.user, in_path(source))))?;
+            done(client.delete(&format!("/v1/users/{}/following/{}{keep}", in_path(&self.user), in_path(source))))?;
             match self.call.json {
                 true => terminal::print_json(&json!({"user": self.user.as_str(), "source": source.as_str()})),
                 false => terminal::print_line(&format!("{} does not follow {source} any more", self.user)),

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use crate::cli::calls::entry::{Entry, Post};
 use crate::cli::calls::screen::Screen;
-use crate::cli::calls::{Call, parsed};
+use crate::cli::calls::{Call, in_path, parsed};
 use crate::cli::client::{Client, ClientError};
 use crate::cli::{Outcome, terminal};
 use tidewire::clock::{Clock as _, SystemClock};
@@ -181,7 +181,7 @@ impl Watching {
     }
 
     fn path(&self) -> String {
-        let path = format!("/v1/users/{}/events", self.watch.user);
+        let path = format!("/v1/users/{}/events", in_path(&self.watch.user));
         match self.last.as_deref().and_then(|last| last.split_once(':')) {
             Some((epoch, seq)) => format!("{path}?epoch={epoch}&seq={seq}"),
             None => path,

@@ -18,6 +18,7 @@ use std::io::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::cli::follow_line::word;
 use crate::cli::post_line::{PostFields, PostLine};
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::content::{each_block, each_record};
@@ -211,7 +212,8 @@ impl Outline {
 
     pub(super) fn write_edges(&self, sink: &mut dyn Write) -> io::Result<()> {
         for edge in &self.edges {
-            let [follower, source] = [edge.follower, edge.source].map(|number| &self.ids[number as usize]);
+            let [follower, source] =
+                [edge.follower, edge.source].map(|number| word(self.ids[number as usize].as_str()));
             let hidden = if edge.hidden { "\thidden" } else { "" };
             writeln!(sink, "{follower}\t{source}{hidden}")?;
         }

@@ -30,13 +30,14 @@ pub(in crate::http) async fn list(
         ));
     }
     let limit = parameters.limit_of(USERS_PAGE_DEFAULT, USERS_PAGE_MAX)?;
-    let after = parameters.cursor("cursor", cursor::decode_name)?;
+    // As text: earlier versions took ids that are refused by now.
+    let after = parameters.cursor("cursor", cursor::decode_name::<String>)?;
     let of = Engine::clone(&engine);
     let collect = async move { web::block(move || of.all_users()).await.map_err(|_| Error::ShuttingDown) };
     let age_max = if after.is_none() { PAUSE } else { KEPT };
     let collecting = Collected::get(collected.into_inner(), age_max, collect);
     // In a task of its own, so that clients who leave and ask again find the users, in place of collecting them once more.
     let users = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
-    let found = engine.users_after(&users, prefix, after.as_ref(), limit + 1);
+    let found = engine.users_after(&users, prefix, after.as_deref(), limit + 1);
     Ok(answer::listing(&found, limit, found_source, |SourceInfo { id, .. }| cursor::encode_name(id.as_str())))
 }
