@@ -124,7 +124,7 @@ impl AppendFile for GatedFile {
 /// Bytes that posts may take: two blocks of a snapshot and a half.
 const STORE_BYTES_MAX: usize = 5 << 19;
 
-const BODY_BYTES: usize = 4_000;
+const BODY_BYTES: usize = 16_000;
 
 /// An engine on such a disk, and the posts that were answered.
 struct Full {
@@ -138,7 +138,7 @@ fn open(files: GatedFiles, archive: &Arc<MemoryArchive>) -> Engine {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
     let config = EngineConfig {
         store_bytes_max: STORE_BYTES_MAX,
-        outbox_posts: some(180),
+        outbox_posts: some(45),
         celebrity: above(100),
         ..EngineConfig::default()
     };
@@ -241,4 +241,40 @@ async fn publishing_goes_on_at_the_byte_budget_while_a_walk_is_held() {
             left.check().await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hidden_reply_that_is_deleted_while_a_walk_is_held_is_not_counted_after_a_restart() {
+    let files = GatedFiles::default();
+    let open = |files| {
+        let storage = storage(Durability::Always, 1 << 20);
+        open_before(EngineConfig::default(), files, None, &storage, Arc::new(SystemClock)).unwrap().0
+    };
+    let publish = async |engine: &Engine, author: &str, body: Body, reply_to: Option<PostId>| {
+        let draft = Draft { body, reply_to, ..draft(author, "0") };
+        engine.publish(draft, false).await.unwrap().post.id()
+    };
+    let engine = open(files.clone());
+    let short = || Body::new("1").unwrap();
+    let parent = publish(&engine, "ann", short(), None).await;
+    // The first block of the snapshot has all sources, and ends within these.
+    for _ in 0..2 * STORE_BYTES_MAX / BODY_BYTES {
+        publish(&engine, "ann", Body::new(&format!("\"{}\"", "x".repeat(BODY_BYTES))).unwrap(), None).await;
+    }
+    let reply = publish(&engine, "bob", short(), Some(parent)).await;
+    engine.edit(reply, None, Some(true)).await.unwrap();
+    files.gate.hold_after(2);
+    let snapshot = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.snapshot().await }
+    });
+    eventually_async("the snapshot is written", async || files.gate.is_held()).await;
+    engine.delete(reply).await.unwrap();
+    files.gate.open();
+    snapshot.await.unwrap().unwrap();
+    engine.shutdown();
+    let engine = open(files);
+    publish(&engine, "bob", short(), Some(parent)).await;
+    assert_eq!(engine.shared().world.counts(parent).replies, 1);
+    engine.shutdown();
 }

@@ -77,10 +77,10 @@ impl<J: Journal> Scribe<J> {
         self.writer.world().behind_log().map(|_| self.changed(post))
     }
 
-    /// Returns what other nodes, or a replay beside a newer archive, need to know of a post that is deleted.
+    /// Returns what other nodes need to know of a post that is deleted, and a replay after a snapshot that has a reply as hidden and not
+    /// among its posts, because it was deleted meanwhile.
     fn known_of_deleted(&self, post: &Post) -> Option<Box<ChangedPost>> {
-        let world = self.writer.world();
-        let is_needed = world.behind_log().is_some() || (world.archive().is_some() && post.replies().is_some());
+        let is_needed = self.writer.world().behind_log().is_some() || post.replies().is_some();
         is_needed.then(|| self.changed(post))
     }
 
