@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 /// Number of modifications of each corpus file that are tested.
-const CHANGES: u64 = 40;
+const CHANGES: u64 = 15;
 
 /// The number of targets of all crates.
 const TARGETS: usize = 7;

@@ -270,7 +270,7 @@ async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
     shelved.follow("ann", "bob").await;
     shelved.follow("eve", "tag:tea").await;
     shelved.follow("eve", "bob").await;
-    for _ in 0..3 {
+    for _ in 0..2 {
         shelved.publish_many().await;
         shelved.reopen();
         shelved.check().await;

@@ -206,7 +206,7 @@ async fn a_store_is_as_full_by_edits_as_by_new_posts() {
 
 #[tokio::test]
 async fn preferences_are_in_the_budget_of_the_graph() {
-    let limit = 300_000;
+    let limit = 100_000;
     let engine = Engine::start(EngineConfig { graph_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
     for nth in 0..500 {
         engine.publish(draft(&format!("s{nth}"), "1"), false).await.unwrap();

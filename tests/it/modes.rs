@@ -9,7 +9,7 @@ use testkit::oracle::{NaivePost, Oracle};
 use testkit::world::{NEWEST, above, config, draft, edge, flapping, id, some, whole_feed};
 
 const USERS: usize = 200;
-const POSTS: usize = 1_200;
+const POSTS: usize = 600;
 
 /// A small generator of our own (xorshift), so that the graph is the same on every machine.
 struct Draw(u64);

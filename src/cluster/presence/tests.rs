@@ -3,6 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use testkit::cases;
 
 use std::sync::Arc;
 
@@ -175,6 +176,8 @@ fn fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(64) as u32))]
+
     #[test]
     fn a_cut_off_node_never_owns_what_another_owns_and_all_is_well_after_the_last_fault(
         faults in prop::collection::vec((fault(), 1..12usize, 0..4usize), 0..25),

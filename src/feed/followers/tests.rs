@@ -4,6 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use testkit::cases;
 
 /// Edges of one source by follower: the instant, and true if it is hidden. The followers' side of the world.
 type Edges = BTreeMap<SourceSlot, (i64, bool)>;
@@ -124,6 +125,8 @@ fn a_sample_is_spread_over_all_followers_and_stays_the_same() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(64) as u32))]
+
     #[test]
     fn slices_meet_every_active_follower_once(
         followers in prop::collection::btree_set(0..500u32, 0..300),

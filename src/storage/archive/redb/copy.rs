@@ -276,9 +276,9 @@ mod tests {
         let archive = RedbArchive::open(&directory.path().join("archive"), 64 << 20).unwrap();
         let write =
             |from: u64, to: u64| (from..to).step_by(500).for_each(|id| archive.write(&batch(id..id + 500)).unwrap());
-        write(0, 20_000);
+        write(0, 12_000);
         let before = chunks(&*archive.view().unwrap().unwrap());
-        write(20_000, 21_000);
+        write(12_000, 12_500);
         let after = chunks(&*archive.view().unwrap().unwrap());
         let again = after.iter().filter(|chunk| before.contains(chunk)).map(Vec::len).sum::<usize>();
         let all: usize = after.iter().map(Vec::len).sum();
