@@ -229,7 +229,7 @@ test('live feeds show what comes in the first seconds', async () => {
 test('an error is shown with its problem document', async () => {
   await open('#read_post');
   const form = page.locator('#read_post .try');
-  await form.getByLabel('id').fill('1');
+  await form.getByRole('textbox', { name: 'id *', exact: true }).fill('1');
   await form.getByRole('button', { name: 'Try it' }).click();
   await form.locator('.note.error', { hasText: /^404 .*: no post has id 1$/ }).waitFor();
   assert.equal(await form.locator('.bar code').textContent(), 'application/problem+json');

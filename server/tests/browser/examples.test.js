@@ -29,7 +29,7 @@ before(async () => {
   const part = (await readFile(path.join(REPOSITORY, 'README.md'), 'utf8')).split('\n## ').find((text) => text.startsWith('In a browser'));
   const [, readme] = /```html\n(.*?)```/s.exec(part);
   assert.equal(readme.split(at).length, 3);
-  const origin = / --cors-origins \S+/.exec(demo)[0];
+  const [origin] = /--cors-origins \S+/.exec(demo);
   assert.ok(part.includes(origin), `the README has ${origin}, too`);
   await writeFile(path.join(directory, 'readme.html'), readme.replaceAll(at, server));
   const words = (line) => line.replaceAll('8000', own).replace('--directory examples', `--directory ${directory}`).split(' ');

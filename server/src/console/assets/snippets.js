@@ -13,7 +13,7 @@ const METHODS = {
   add_member: 'add_member', list_mutes: 'mutes', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'set_marker',
   read_own_page: 'posts_of', read_replies: 'replies', read_reposts: 'reposts', revoke_tokens: 'revoke_tokens', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
   read_posts: 'get_posts', publish_many: 'publish_many', follow_many: 'follow_many', watch: 'watch', stream_events: 'watch',
-  read_changes: 'changes', list_posts: 'list_posts', read_history: 'stats_history', find_sources: 'find_sources',
+  read_changes: 'changes', list_posts: 'list_posts', list_users: 'list_users', read_history: 'stats_history', find_sources: 'find_sources',
   read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',
 };
 const inCamelCase = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
@@ -100,7 +100,7 @@ function withFetch({ method, url, body, isText }) {
     body === undefined ? null : `body: JSON.stringify(${javascriptOf(body)})`,
   ].filter(Boolean);
   const options = parts.length ? `, { ${parts.join(', ')} }` : '';
-  return `const answer = await fetch('${url}'${options});\nconsole.log(await answer.${isText ? 'text' : 'json'}());`;
+  return `const answer = await fetch(${javascriptOf(url)}${options});\nconsole.log(await answer.${isText ? 'text' : 'json'}());`;
 }
 
 /** @param {Call} call */

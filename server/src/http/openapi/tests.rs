@@ -31,6 +31,20 @@ fn every_operation_is_described_once_and_nothing_else_is() {
 }
 
 #[test]
+fn the_console_has_the_method_of_a_client_for_each_operation_that_clients_have() {
+    let methods = include_str!("../../console/assets/snippets.js").split_once("const METHODS = {").unwrap().1;
+    let methods = methods.split_once("\n};").unwrap().0.split(',').filter_map(|entry| entry.trim().split_once(':'));
+    let found: BTreeSet<&str> = methods.map(|(operation, _)| operation).collect();
+    let without = include_str!("../../../../clients/without-method.json");
+    let without: serde_json::Map<String, serde_json::Value> = serde_json::from_str(without).unwrap();
+    let in_no_client = |method: &str, path: &str| {
+        without.get(&format!("{method} {path}")).is_some_and(|entry| entry["clients"].as_array().unwrap().len() == 2)
+    };
+    let with_method = OPERATIONS.iter().filter(|operation| !in_no_client(operation.method.as_str(), operation.path));
+    assert_eq!(found, with_method.map(|operation| operation.name).collect());
+}
+
+#[test]
 fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
     fn named(value: &serde_json::Value, found: &mut BTreeSet<String>) {
         match value {
