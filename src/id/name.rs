@@ -69,7 +69,7 @@ pub(super) fn tag(name: &str) -> Result<Cow<'_, str>, NameError> {
 /// Returns the property `NFKC_Casefold` of a character, but for what is left out.
 fn folded(character: char) -> String {
     let mut text = character.to_string();
-    // What is folded may be composed further, and the reverse. Twice is enough for all known characters.
+    // What is folded may be composed further, and the reverse. Ends: for no character of Unicode does a third round change anything.
     loop {
         let next = NFKC.normalize(&CASES.fold_string(&NFKC.normalize(&text))).into_owned();
         if next == text {
@@ -140,7 +140,7 @@ fn bad(c: char) -> Option<&'static str> {
         return None;
     }
     Some(match (c, CodePointMapData::<GeneralCategory>::new().get(c)) {
-        ('/' | '\\' | '"', _) => "needed by paths or JSON",
+        ('/' | '\\' | '"', _) => "syntax of paths or JSON",
         ('\u{fffd}', _) => "put where text was damaged",
         (_, Control) => "a control character",
         (' ', _) => return None,
@@ -216,11 +216,11 @@ mod tests {
         for (name, why) in [
             ("", NameError::Empty),
             ("\u{200d}", NameError::Empty),
-            ("a/b", bad('/', "needed by paths or JSON")),
+            ("a/b", bad('/', "syntax of paths or JSON")),
             // A character that is a, / and c.
-            ("\u{2100}", bad('/', "needed by paths or JSON")),
-            ("a\"b", bad('"', "needed by paths or JSON")),
-            ("a\\b", bad('\\', "needed by paths or JSON")),
+            ("\u{2100}", bad('/', "syntax of paths or JSON")),
+            ("a\"b", bad('"', "syntax of paths or JSON")),
+            ("a\\b", bad('\\', "syntax of paths or JSON")),
             ("a\0", bad('\0', "a control character")),
             ("a\nb", bad('\n', "a control character")),
             ("a\u{85}b", bad('\u{85}', "a control character")),

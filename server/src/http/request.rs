@@ -28,12 +28,12 @@ use tidewire::state::reader::PageRequest;
 
 /// Parses and validates a part of the path.
 pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
-    parse_part(part, request.match_info().query(part))
+    parse_part(request, part, request.match_info().query(part))
 }
 
 /// Parses the user id in the path. It does not depend on the router, which some requests do not pass.
 pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
-    parse_part("user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
+    parse_part(request, "user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
 }
 
 /// Decodes what the router left encoded in a part of a path: `%`, `/` and `+`. What is not UTF-8 becomes U+FFFD, which nothing may have.
@@ -41,10 +41,17 @@ pub(super) fn decoded(part: &str) -> Cow<'_, str> {
     percent_decode_str(part).decode_utf8_lossy()
 }
 
-fn parse_part<T: FromStr<Err: Display>>(part: &str, text: &str) -> Result<T, Problem> {
-    decoded(text)
-        .parse()
-        .map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
+fn parse_part<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str, text: &str) -> Result<T, Problem> {
+    let refuse = |why: &dyn Display| Problem::bad("invalid_path", format!("{part}: {why}")).of_field(part);
+    if !is_percent_encoded(request.uri().path()) {
+        return Err(refuse(&"a % is not followed by two hexadecimal digits; % itself is %25"));
+    }
+    decoded(text).parse().map_err(|cause: T::Err| refuse(&cause))
+}
+
+/// Returns true if two hexadecimal digits follow each `%`. Otherwise the router and [`decoded`] could decode one after the other, and two paths be one.
+fn is_percent_encoded(path: &str) -> bool {
+    path.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// The query parameters of a request. All names are known and none occurs twice.

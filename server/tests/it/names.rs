@@ -104,8 +104,8 @@ fn no_spelling_of_a_tag_gets_past_a_mute() {
 fn names_without_a_form_are_refused_with_what_is_wrong() {
     let server = Server::start(EngineConfig::default());
     for (name, detail) in [
-        ("a/b", "a name may not have '/', which is needed by paths or JSON"),
-        ("a\"b", "a name may not have '\"', which is needed by paths or JSON"),
+        ("a/b", "a name may not have '/', which is syntax of paths or JSON"),
+        ("a\"b", "a name may not have '\"', which is syntax of paths or JSON"),
         ("a\u{202e}b", "a name may not have '\\u{202e}', which is invisible"),
         ("a\nb", "a name may not have '\\n', which is a control character"),
         (" a", "a name may have only single spaces, between other characters"),
@@ -126,7 +126,7 @@ fn names_without_a_form_are_refused_with_what_is_wrong() {
         );
     }
     // What is not UTF-8 in a path names nothing.
-    for bad in ["tag:%FF", "tag:%C3", "tag:a%C0%AFb"] {
+    for bad in ["tag:%FF", "tag:%C3", "tag:a%C0%AFb", "tag:50%", "tag:%zz", "tag:%2%35", "tag:%2"] {
         assert_eq!(put(&server, &format!("/v1/users/ann/following/{bad}")).status, 400, "{bad}");
     }
     assert_eq!(server.get("/v1/sources?kind=tag").json()["items"], json!([]), "nothing was made");
