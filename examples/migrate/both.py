@@ -6,8 +6,8 @@
 
 A write is one line: {"publish": POST}, {"edit": [ID, BODY]}, {"delete": ID}, {"follow": [USER, SOURCE]}, {"unfollow": [USER, SOURCE]},
 {"mute": [USER, SOURCE]}, {"unmute": [USER, SOURCE]}, {"rules": [USER, RULES]}. An application in Python uses the class Both. `write` sends each line
-once, and never fails the application: what Tidewire did not take is in the log. `replay` sends the whole log again in its order, which has the effect
-of once: posts have ids, and the last write of a follow decides.
+once: what Tidewire did not take is in the log. It ends at a line that is no write, and if it cannot write the log, because `replay` would lack what
+follows. `replay` sends the whole log again in its order, which has the effect of once: posts have ids, and the last write of a follow decides.
 """
 
 import argparse
@@ -57,7 +57,10 @@ class Both:
             self._log.write(b"\n")
 
     def write(self, write):
-        """Logs a write, and sends it once. Returns None, or why Tidewire has not done it."""
+        """Logs a write, and sends it once. Returns None, or why Tidewire has not done it.
+
+        Raises ValueError if it is no write, and OSError if it cannot be logged: nothing was sent then, and `replay` will not know of it.
+        """
         method, path, body = request_of(write)
         self._log.write(json.dumps(write).encode() + b"\n")
         os.fsync(self._log.fileno())

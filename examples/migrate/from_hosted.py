@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 
-from api import post_id, time_of
+from api import form, post_id, time_of
 from commands import arguments, run
 from compare import OldFeed
 from hosted import TIMELINE_GROUP, USER_GROUP, Activity, Comment, Follow, Wrong, records
@@ -29,6 +29,12 @@ ONLY_THERE = {
     "expires_at": "activities that expire there, but not in Tidewire",
     "parent_id": "activities that share another one, imported as posts of their own",
 }
+
+
+@functools.cache
+def tag_of(feed):
+    """Returns the name of the tag that has the activities of a feed."""
+    return form(f"tag:{feed}").removeprefix("tag:")
 
 
 def body_of(record):
@@ -51,7 +57,7 @@ def post_of(activity):
         "author": author,
         "published_at": time_of(activity.at),
         "body": body,
-        "tags": [feed for feed in activity.feeds if feed != own],
+        "tags": [tag_of(feed) for feed in activity.feeds if feed != own],
     }
 
 
@@ -74,7 +80,7 @@ def reply_of(comment, parent):
 def sources_of(feed):
     """Returns what a reader of Tidewire follows to get all that is in this feed: its user, and what others put into it."""
     group, _, name = feed.partition(":")
-    return [name, f"tag:{feed}"] if group == USER_GROUP else [f"tag:{feed}"]
+    return [name, f"tag:{tag_of(feed)}"] if group == USER_GROUP else [f"tag:{tag_of(feed)}"]
 
 
 class HostedSource:
@@ -90,8 +96,8 @@ class HostedSource:
         # By the name of a timeline: the feeds that it follows.
         self.follows = collections.defaultdict(dict)
         self.wrong, self.counts = [], collections.Counter()
-        # The activity or comment that has an id of a post.
-        self._of_post = {}
+        # The activity or comment that has an id of a post, and the feed that has a tag.
+        self._of_post, self._of_tag = {}, {}
         for file in files:
             self._read(file)
         # Of each feed its activities, newest first; those of the same time by the id of the post, as Tidewire has them.
@@ -109,6 +115,12 @@ class HostedSource:
             sys.exit(f"--export {file}: {cause.strerror}")
 
     def _add(self, record):
+        feeds = record.feeds if isinstance(record, Activity) else [record.target] if isinstance(record, Follow) else []
+        for feed in feeds:
+            first = self._of_tag.setdefault(tag_of(feed), feed)
+            if first != feed:
+                self.wrong.append((record.place, f"{feed!r} and {first!r} would be one tag, since tags are compared without case: rename one"))
+                return
         match record:
             case Activity():
                 self._add_once(self.activities, record, record.key)

@@ -15,7 +15,7 @@ import math
 import re
 import time
 
-from api import EPOCH, is_source
+from api import EPOCH, SOURCE_ID, is_user
 
 # What names its feed: activities of a user, and the activities that a user reads.
 USER_GROUP, TIMELINE_GROUP = "user", "timeline"
@@ -33,7 +33,7 @@ Other = collections.namedtuple("Other", "place kind")
 Wrong = collections.namedtuple("Wrong", "place why")
 
 TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|z|[+-]\d\d:\d\d)?")
-ID_RULE = "an id has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -"
+ID_RULE = "the id of a user has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -, and is none of a tag or topic"
 
 
 class Unusable(Exception):
@@ -233,9 +233,13 @@ def _text(record, field):
 
 def _user(record, field):
     value = _text(record, field)
-    if not is_source(value):
-        raise Unusable(f"{field}: {shown(value)}: {ID_RULE}")
+    _check_user(value, field, value)
     return value
+
+
+def _check_user(name, field, value):
+    if not SOURCE_ID.fullmatch(name) or not is_user(name):
+        raise Unusable(f"{field}: {shown(value)}: {ID_RULE}")
 
 
 def _feed(record, field):
@@ -243,9 +247,8 @@ def _feed(record, field):
     group, _, name = value.partition(":")
     if not group or not name:
         raise Unusable(f"{field}: {shown(value)} is not a feed, GROUP:NAME")
-    # As a tag, or as a user.
-    if not is_source(value):
-        raise Unusable(f"{field}: {shown(value)}: {ID_RULE}")
+    if group in (USER_GROUP, TIMELINE_GROUP):
+        _check_user(name, field, value)
     return value
 
 

@@ -205,7 +205,7 @@ const UNUSABLE: &[(&str, &str)] = &[
     (r#"{"type":"activity","data":{"id":"1","user_id":"ann","fids":["user:ann"]}}"#, ": created_at: missing"),
     (
         r#"{"type":"activity","data":{"id":"1","user_id":"jörg","fids":["user:ann"],"created_at":"2024-01-01T00:00:00Z"}}"#,
-        ": user_id: 'jörg': an id has 1 to 128 of",
+        ": user_id: 'jörg': the id of a user has 1 to 128 of",
     ),
     (
         r#"{"type":"activity","data":{"id":"1","user_id":"ann","fids":["user:ann"],"created_at":"yesterday"}}"#,
@@ -230,9 +230,22 @@ const UNUSABLE: &[(&str, &str)] = &[
     ),
     (
         r#"{"results":[{"actor":{"id":"a b"},"time":"2024-01-01T00:00:00"}]}"#,
-        ": results[0]: actor.id: 'a b': an id has 1 to 128 of",
+        ": results[0]: actor.id: 'a b': the id of a user has 1 to 128 of",
     ),
     (r#"{"results":[{"verb":"post"}]}"#, ": results[0]: neither an activity (actor), nor a follow"),
+    (
+        r#"{"type":"activity","data":{"id":"1","user_id":"tag:tea","fids":["user:ann"],"created_at":"2024-01-01T00:00:00Z"}}"#,
+        ": user_id: 'tag:tea': the id of a user has 1 to 128 of",
+    ),
+    (
+        r#"{"type":"follow","data":{"source_fid":"timeline:ann","target_fid":"user:jörg"}}"#,
+        ": target_fid: 'user:jörg': the id",
+    ),
+    (r#"{"type":"follow","data":{"source_fid":"timeline:ann","target_fid":"topic:Größe"}}"#, ""),
+    (
+        r#"{"type":"follow","data":{"source_fid":"timeline:ann","target_fid":"topic:GRÖSSE"}}"#,
+        ": 'topic:GRÖSSE' and 'topic:Größe' would be one tag",
+    ),
     // These are refused only beside others: the same id with another text, and two ids of which the 64 bits of the posts are the same.
     (
         r#"{"type":"activity","data":{"id":"x-1","user_id":"ann","fids":["user:ann"],"created_at":"2024-01-01T00:00:00Z"}}"#,
@@ -240,11 +253,11 @@ const UNUSABLE: &[(&str, &str)] = &[
     ),
     (
         r#"{"type":"activity","data":{"id":"x-1","user_id":"ann","fids":["user:ann"],"created_at":"2024-01-01T00:00:01Z"}}"#,
-        ": id: FILE:20 has the same id, but another content",
+        ": id: FILE:24 has the same id, but another content",
     ),
     (
         r#"{"type":"activity","data":{"id":"8808309801298461778","user_id":"ann","fids":["user:ann"],"created_at":"2024-01-01T00:00:00Z"}}"#,
-        ": id: the post would have the id 8808309801298461778, which that of FILE:20 has: give one of them another id",
+        ": id: the post would have the id 8808309801298461778, which that of FILE:24 has: give one of them another id",
     ),
 ];
 
