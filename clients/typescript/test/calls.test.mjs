@@ -244,14 +244,14 @@ test('the marker counts what is unread', async () => {
 test('lists have members and a feed', async () => {
   await say('oda', 'listed');
   assert.deepEqual(await tidewire.addMember('lea', 'close', 'oda'), { created: true });
-  await tidewire.addMember('lea', 'close', 'pia');
+  await tidewire.addMember('lea', 'close', 'una');
   assert.equal(ids(await all(tidewire.iterMembers('lea', 'close', { pageSize: 1 }))).split(' ').length, 2);
   assert.equal((await tidewire.members('lea', 'close')).items.length, 2);
   assert.deepEqual(await all(tidewire.iterLists('lea')), [{ name: 'close', members: 2 }]);
   assert.equal((await tidewire.lists('lea')).items.length, 1);
   assert.equal(texts(await all(tidewire.iterListFeed('lea', 'close'))), 'listed');
   assert.equal(texts((await tidewire.listFeed('lea', 'close', { limit: 1 })).items), 'listed');
-  await tidewire.removeMember('lea', 'close', 'pia');
+  await tidewire.removeMember('lea', 'close', 'una');
   await tidewire.deleteList('lea', 'close');
   assert.deepEqual(await all(tidewire.iterLists('lea')), []);
 });
@@ -284,8 +284,14 @@ test('operators read and act', async () => {
   assert.equal((await tidewire.rebuildFeed('vic')).good, true);
   const not_before = '2026-01-01T00:00:00Z';
   assert.equal((await tidewire.revokeTokens('vic', { not_before })).user, 'vic');
+  const data = await tidewire.userData('vic');
+  assert.deepEqual(
+    [data.tokens_not_before, data.following[0].id, data.posts],
+    ['2026-01-01T00:00:00.000000Z', 'wim', []],
+  );
   await until('vic is erased', () => tidewire.eraseUser('vic'));
   await assert.rejects(tidewire.getUser('vic'), { code: 'unknown_source' });
+  await assert.rejects(tidewire.userData('vic'), { code: 'unknown_source' });
 });
 
 test('operators see the last hour, find sources, and follow a post to its readers', async () => {
