@@ -99,7 +99,7 @@ pub const FEEDS_ANSWER_BYTES: usize = 8 << 20;
 pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
 
 /// Maximum bytes of the request body of a bulk follow: the maximum number of edges with the longest ids.
-pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * USER_ID_BYTES_MAX + 96);
+pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (USER_ID_BYTES_MAX + SOURCE_ID_BYTES_MAX + 96);
 
 /// Maximum number of reads in progress: the number that two cores answer in some 30 ms.
 pub const READS_MAX: usize = 1_024;

@@ -183,7 +183,7 @@ pub struct Settings {
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS", value_parser = whole_number)]
     pub writes_max: Option<NonZeroUsize>,
 
-    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3520000, default: 256MiB]
+    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3580000, default: 256MiB]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "SIZE")]
     pub write_bytes_max: Option<Bytes>,
 
