@@ -27,6 +27,7 @@ mod search;
 mod snapshots;
 mod sources;
 mod start;
+mod user_data;
 mod users;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub use crate::engine::reposts::RepostPage;
 pub use crate::engine::search::{FoundSources, SourceKind, SourceSearch};
 pub use crate::engine::sources::{RouteCost, SourceInfo};
 pub use crate::engine::start::{Claimed, StorageConfig};
+pub use crate::engine::user_data::{Account, KeptPosts};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::post::{Body, Draft, Post};

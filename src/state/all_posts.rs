@@ -1,17 +1,20 @@
-//! All posts, by ascending id, in pages.
+//! All posts in pages, by ascending id, and all posts of one author, the newest first.
 //!
 //! Responsible for:
 //! - the ids of the posts in memory, sorted once for many pages;
-//! - a page of what memory and an archive on this machine have, without deleted posts and those of erased users.
+//! - a page of what memory and an archive on this machine have, without deleted posts and those of erased users;
+//! - a page of the posts of an author in memory and in any archive.
 //!
 //! Not responsible for:
-//! - posts that only a store across a network has: it has no order by id;
+//! - pages by id of posts that only a store across a network has: it has no order by id;
 //! - who sees a post: hidden ones are included.
 
 use std::sync::Arc;
 
+use crate::feed::outbox::{OutboxQuery, Part};
+use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::Post;
-use crate::id::PostId;
+use crate::id::{PostId, SourceSlot};
 use crate::state::posts::Stored;
 use crate::state::world::World;
 use crate::storage::archive::ArchiveError;
@@ -38,7 +41,63 @@ pub struct PostsPage {
     pub next: Option<PostId>,
 }
 
+/// A page of the posts of one author.
+#[derive(Clone, Debug, Default)]
+pub struct AuthorPosts {
+    /// The posts, the newest first.
+    pub posts: Vec<Arc<Post>>,
+    /// Posts that the outbox has, and that the archive has lost or cannot read.
+    pub unreadable: Vec<PostId>,
+    /// The position below which the next page begins; none if this is the last page. A page may have fewer posts than its limit, and none.
+    pub next: Option<Position>,
+}
+
 impl World {
+    /// Returns a page of the posts of an author below a position: at most `limit`, and no further ones once they have `bytes` of JSON. Blocks
+    /// on disk reads.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read. A single damaged post is named in the page instead.
+    pub fn posts_of_author(
+        &self,
+        author: SourceSlot,
+        below: Position,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<AuthorPosts, ArchiveError> {
+        let (source, span) = (self.sources.at(author), Span { below, ..Span::ALL });
+        let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: limit };
+        let mut positions = Vec::new();
+        // Memory is read first: what leaves it meanwhile is in the archive already.
+        if let (Err(_), Some(archive)) = (source.pull(ask, &mut positions), self.archive()) {
+            archive.positions(&source.id, ask, &mut positions)?;
+        }
+        positions.sort_unstable_by(|a, b| b.cmp(a));
+        positions.dedup();
+        let is_full = positions.len() >= limit;
+        positions.truncate(limit);
+        self.prefetch_posts(positions.iter().map(|position| position.id));
+        let (mut page, mut taken) = (AuthorPosts::default(), 0);
+        for (nth, position) in positions.iter().enumerate() {
+            match self.find(position.id) {
+                Ok(Some(Stored::Live(post))) => {
+                    taken += post.json().len();
+                    page.posts.push(post);
+                }
+                Ok(Some(Stored::Deleted)) => {}
+                Ok(None) if !self.note_missing(position.id) => {}
+                Ok(None) | Err(ArchiveError::Damaged { .. }) => page.unreadable.push(position.id),
+                Err(cause) => return Err(cause),
+            }
+            let is_last = nth + 1 == positions.len();
+            if (is_last && is_full) || (!is_last && taken >= bytes) {
+                page.next = Some(*position);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
     /// Returns the ids of the posts in memory, ascending. Looks at each of them.
     pub fn sorted_post_ids(&self) -> Vec<PostId> {
         let mut ids = self.posts.ids();

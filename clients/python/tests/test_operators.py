@@ -28,6 +28,8 @@ def test_operators_calls(client: Tidewire, name: Name) -> None:
     time = datetime.now(timezone.utc)
     assert client.revoke_tokens(ann, not_before=time).not_before <= time
     assert client.revoke_tokens(ann).user == ann
+    data = client.user_data(ann)
+    assert data.user == ann and data.rules.show_own and [post.body for post in data.posts] == [1]
     while not client.erase_user(ann):
         pass
     assert client.posts_of(ann).items == []

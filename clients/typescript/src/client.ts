@@ -409,6 +409,11 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', path`/v1/users/${user}/revoke`, options, { body: revoke, isRepeatable });
   }
 
+  /** All that is stored about a user, with all posts and followers in memory. Needs a server key. */
+  async userData(user: string, options: RequestOptions = {}): Promise<T.UserData> {
+    return this.#send('GET', path`/v1/users/${user}/data`, options);
+  }
+
   /** Compares a reader's inbox with one that is newly built. */
   async verifyFeed(user: string, options: RequestOptions = {}): Promise<T.Verdict> {
     return this.#send('POST', path`/v1/users/${user}/feed/verify`, options);

@@ -1018,6 +1018,48 @@ export interface User {
   posts: number;
 }
 
+export interface UserData<Body = unknown> {
+  blocks: {
+    id: SourceId;
+    since: Time;
+  }[];
+  followers: {
+    id: SourceId;
+    since: Time;
+  }[];
+  following: {
+    id: SourceId;
+    since: Time;
+  }[];
+  hidden_following: {
+    id: SourceId;
+    since: Time;
+  }[];
+  kept: {
+    first: Cursor;
+    last: Cursor;
+    source: SourceId;
+  }[];
+  last_seen: Time | null;
+  lists: {
+    members: {
+      id: SourceId;
+      since: Time;
+    }[];
+    name: ListName;
+  }[];
+  marker: Cursor | null;
+  mutes: {
+    id: SourceId;
+    since: Time;
+  }[];
+  posts: Post<Body>[];
+  rules: Rules;
+  tokens_not_before: Time | null;
+  unreadable: PostId[];
+  user: SourceId;
+}
+
 export interface UserList {
   items: FoundSource[];
   next: Cursor | null;

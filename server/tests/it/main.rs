@@ -58,3 +58,4 @@ mod strangers;
 mod three_nodes;
 mod tls;
 mod tools;
+mod user_data;

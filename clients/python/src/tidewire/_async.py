@@ -169,6 +169,7 @@ class AsyncTidewire:
     set_marker = _method(calls.set_marker)
 
     revoke_tokens = _method(calls.revoke_tokens)
+    user_data = _method(calls.user_data)
     stats = _method(calls.stats)
     stats_history = _method(calls.stats_history)
     find_sources = _method(calls.find_sources)

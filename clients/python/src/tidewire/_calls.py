@@ -477,6 +477,11 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
     return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
 
 
+def user_data(user: str) -> Call[m.UserData]:
+    """Returns all that is stored about a user, in memory; raises `NotFound` if that is nothing. Needs a server key."""
+    return Call("GET", path("users", user, "data"), as_model(m.UserData))
+
+
 def stats(*, inboxes: Literal["count"] | None = None, node: str | None = None) -> Call[d.Stats]:
     """Returns figures of the server, or of a node of its cluster.
 
@@ -503,7 +508,7 @@ def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: i
 
 
 def list_users(prefix: str = "", *, limit: int | None = None, cursor: str | None = None) -> Call[d.UserList]:
-    """Returns a page of all users by ascending id, or of those whose ids begin with `prefix`: 100, at most 1,000. A server key is needed."""
+    """Returns a page of all users by ascending id, or of those whose ids begin with `prefix`: 100, at most 1,000. Needs a server key."""
     return Call("GET", path("users"), as_model(d.UserList), query(prefix=prefix or None, limit=limit, cursor=cursor))
 
 

@@ -315,6 +315,43 @@ class Revoked(Model):
 
 
 @dataclass(frozen=True)
+class KeptPosts(Model):
+    """Posts of a source that stay in a feed after an unfollow: the cursors of the first and the last of them."""
+
+    source: str
+    first: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Members(Model):
+    """A list of a reader with all its members, the newest first."""
+
+    name: str
+    members: list[Source]
+
+
+@dataclass(frozen=True)
+class UserData(Model):
+    """All that is stored about a user. `posts` has hidden ones too; `unreadable` those that a damaged archive has."""
+
+    user: str
+    last_seen: datetime | None
+    tokens_not_before: datetime | None
+    rules: Rules
+    marker: str | None
+    kept: list[KeptPosts]
+    following: list[Source]
+    hidden_following: list[Source]
+    followers: list[Source]
+    mutes: list[Source]
+    blocks: list[Source]
+    lists: list[Members]
+    posts: list[Post]
+    unreadable: list[str]
+
+
+@dataclass(frozen=True)
 class Snapshot(Model):
     """A snapshot file of the server."""
 

@@ -11,7 +11,7 @@ const METHODS = {
   verify_feed: 'verify_feed', list_followers: 'followers', list_following: 'following', unfollow: 'unfollow', follow: 'follow',
   list_lists: 'lists', delete_list: 'delete_list', read_list_feed: 'list_feed', list_members: 'members', remove_member: 'remove_member',
   add_member: 'add_member', list_mutes: 'mutes', unmute: 'unmute', mute: 'mute', read_marker: 'marker', mark: 'set_marker',
-  read_own_page: 'posts_of', read_replies: 'replies', read_reposts: 'reposts', revoke_tokens: 'revoke_tokens', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
+  read_own_page: 'posts_of', read_replies: 'replies', read_reposts: 'reposts', revoke_tokens: 'revoke_tokens', read_user_data: 'user_data', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
   read_posts: 'get_posts', publish_many: 'publish_many', follow_many: 'follow_many', watch: 'watch', stream_events: 'watch',
   read_changes: 'changes', list_posts: 'list_posts', list_users: 'list_users', read_history: 'stats_history', find_sources: 'find_sources',
   read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',

@@ -18,4 +18,5 @@ pub(super) mod posts;
 pub(super) mod preferences;
 pub(super) mod readiness;
 pub(super) mod server;
+pub(super) mod user_data;
 pub(super) mod users;

@@ -78,9 +78,10 @@ fn values() -> Named {
             "examples": [example],
         })
     };
-    // Of what a name may not have, only what every dialect of patterns can say.
-    const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]+"#;
-    const PLAIN: &str = "[.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*";
+    // Of what a name may not have, only what every dialect of patterns can say. It has as many characters as bytes, or fewer.
+    const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]{1,128}"#;
+    const PLAIN: &str = "[.]{3,128}|[.]{0,127}[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]{0,127}";
+    const { assert!(NAME_BYTES_MAX == 128 && USER_ID_BYTES_MAX == 128) };
     let name = |description: &str, example: &str| id(NAME_BYTES_MAX, &format!("^{NAME}$"), description, example);
     vec![
         (
@@ -257,7 +258,6 @@ fn edges() -> Named {
     let mut followed = object(json!({"created": count(), "existing": count()}));
     followed["properties"]["removed"] =
         json!({"type": "integer", "minimum": 0, "description": "Present if the request has `unfollows`."});
-    let listed = object(json!({"id": schema("SourceId"), "since": schema("Time")}));
     let user = object(json!({
         "id": schema("SourceId"),
         "followers": count(),
@@ -274,7 +274,7 @@ fn edges() -> Named {
         ("FollowsRequest", request),
         ("Followed", followed),
         ("Put", object(json!({"created": {"type": "boolean"}}))),
-        ("SourceList", list(listed)),
+        ("SourceList", list(listed())),
         ("RouteCost", route_cost()),
         ("User", user),
     ]
@@ -294,9 +294,34 @@ fn route_cost() -> Value {
     cost
 }
 
+fn listed() -> Value {
+    object(json!({"id": schema("SourceId"), "since": schema("Time")}))
+}
+
 fn users() -> Named {
     let revoked = object(json!({"user": schema("SourceId"), "not_before": schema("Time")}));
-    vec![("Revoke", closed(&[], json!({"not_before": or_null(schema("Time"))}))), ("Revoked", revoked)]
+    let kept = json!({"source": schema("SourceId"), "first": schema("Cursor"), "last": schema("Cursor")});
+    let data = object(json!({
+        "user": schema("SourceId"),
+        "last_seen": or_null(schema("Time")),
+        "tokens_not_before": or_null(schema("Time")),
+        "rules": schema("Rules"),
+        "marker": or_null(schema("Cursor")),
+        "kept": array(object(kept)),
+        "following": array(listed()),
+        "hidden_following": array(listed()),
+        "followers": array(listed()),
+        "mutes": array(listed()),
+        "blocks": array(listed()),
+        "lists": array(object(json!({"name": schema("ListName"), "members": array(listed())}))),
+        "posts": array(schema("Post")),
+        "unreadable": array(schema("PostId")),
+    }));
+    vec![
+        ("Revoke", closed(&[], json!({"not_before": or_null(schema("Time"))}))),
+        ("Revoked", revoked),
+        ("UserData", data),
+    ]
 }
 
 fn list(item: Value) -> Value {

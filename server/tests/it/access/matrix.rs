@@ -56,7 +56,7 @@ pub fn call(name: &str) -> Call {
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
         "publish_many" => call(Who::Server, true, Some(json!({"posts": [{"author": "ann", "body": "marvel"}]})), 200),
         "read_posts" => call(Who::Each, false, None, 200),
-        "list_posts" | "list_users" => call(Who::Server, false, None, 200),
+        "list_posts" | "list_users" | "read_user_data" => call(Who::Server, false, None, 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
         "read_replies" | "read_reposts" => call(Who::Each, false, None, 200),

@@ -26,7 +26,7 @@ fn answering(name: &str) -> &'static str {
         "read_post" | "read_posts" | "read_replies" | "read_reposts" => "a or b",
         "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers" | "list_mutes"
         | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
-        | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" => "b",
+        | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" | "read_user_data" => "b",
         "publish" | "publish_many" | "edit_post" | "delete_post" | "follow_many" | "erase_user" | "follow"
         | "unfollow" | "revoke_tokens" | "mute" | "unmute" | "block" | "unblock" | "change_rules" | "mark"
         | "delete_list" | "add_member" | "remove_member" => "c",

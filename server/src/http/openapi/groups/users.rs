@@ -4,10 +4,10 @@ use serde_json::json;
 
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
-use crate::http::openapi::schemas::PUBLISHED_AT;
+use crate::http::openapi::schemas::{PUBLISHED_AT, post, rules};
 use tidewire::limits::{REQUEST_BYTES_MAX, TOKEN_CLOCK_AHEAD_MAX};
 
-pub(super) static DOCUMENTATION: Documented = &[("revoke_tokens", revoke_tokens)];
+pub(super) static DOCUMENTATION: Documented = &[("revoke_tokens", revoke_tokens), ("read_user_data", read_user_data)];
 
 fn revoke_tokens() -> Documentation {
     let at = PUBLISHED_AT.to_string();
@@ -21,4 +21,22 @@ fn revoke_tokens() -> Documentation {
         .may_take("Revoke", REQUEST_BYTES_MAX, &json!({"not_before": at}))
         .answers(200, "It is durable. The instant that counts.", "Revoked", &json!({"user": "ann", "not_before": at}))
         .refuses(422, &["not_a_user"])
+}
+
+fn read_user_data() -> Documentation {
+    let list = json!([{"id": "bob", "since": PUBLISHED_AT.to_string()}]);
+    let data = json!({
+        "user": "ann", "last_seen": PUBLISHED_AT.to_string(), "tokens_not_before": null, "rules": rules(), "marker": null, "kept": [],
+        "following": list, "hidden_following": [], "followers": [], "mutes": [], "blocks": [],
+        "lists": [{"name": "friends", "members": list}], "posts": [post()], "unreadable": [],
+    });
+    documented("Read all that is stored about a user")
+        .description(
+            "For the user, who asks for it. `kept` are posts that stay in the feed after an unfollow, `hidden_following` those followed \
+             virtually. `posts` are all posts, hidden ones too, the newest first; `unreadable` are those that a damaged archive has. Lists are \
+             true when they are read, one after the other. If something fails meanwhile, the connection is closed within the object.",
+        )
+        .answers(200, "All of it.", "UserData", &data)
+        .refuses(404, &["unknown_source"])
+        .reads_archive()
 }

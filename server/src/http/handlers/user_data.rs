@@ -1,0 +1,182 @@
+//! All that is stored about one user, as one JSON object, for who has to hand it out: `GET /v1/users/{user}/data`.
+//!
+//! Responsible for:
+//! - the parts of the object and their order; sending it piece by piece, since a user may have any number of posts and followers.
+//!
+//! Not responsible for:
+//! - what is stored (the engine). It may change meanwhile: each part is true when it is read.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::future::ready;
+use std::io;
+
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::{StreamExt as _, stream};
+use serde_json::json;
+use tracing::warn;
+
+use crate::http::admission::{Admission, Permit};
+use crate::http::answer;
+use crate::http::engine_cell::ReadyEngine;
+use crate::http::operation::WorkKind;
+use crate::http::problem::Problem;
+use crate::http::request::{Parameters, user};
+use tidewire::clock::UnixMicros;
+use tidewire::engine::{Account, Engine, KeptPosts, Listed};
+use tidewire::error::Error;
+use tidewire::feed::cursor;
+use tidewire::feed::event::MuteOrBlock;
+use tidewire::feed::position::Position;
+use tidewire::id::{PostId, SourceId};
+use tidewire::limits::LISTS_MAX;
+
+/// Bytes from which a piece is sent.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Maximum number of sources that are read together.
+const SOURCES_AT_ONCE: usize = 1_000;
+
+/// Handles `GET /v1/users/{user}/data`.
+pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let user = user(&request)?;
+    let account = engine.account(&user)?;
+    // It is in progress until the last piece is sent, and the handler ends before.
+    let permit = Admission::of(&request)?.enter(WorkKind::Operation)?;
+    let mut walk = Walk {
+        steps: steps(&engine, &user, &account),
+        engine: engine.clone(),
+        user,
+        has_post: false,
+        unreadable: Vec::new(),
+        _permit: permit,
+    };
+    // What fails now is refused as usual.
+    let first = walk.next().await?.unwrap_or_default();
+    let rest = stream::try_unfold(walk, async |mut walk| match walk.next().await {
+        Ok(piece) => Ok(piece.map(|piece| (piece, walk))),
+        Err(cause) => {
+            // The connection is closed within the object, so that nobody takes it for all.
+            warn!(user = walk.user.as_str(), "cannot read all data of a user: {cause}");
+            Err(io::Error::other(cause))
+        }
+    });
+    let pieces = stream::once(ready(Ok(first))).chain(rest);
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).streaming(pieces))
+}
+
+/// Reads at most so many sources of a list that were added before an instant, newest first.
+type ReadSources = Box<dyn Fn(&Engine, &SourceId, UnixMicros, usize) -> Vec<Listed>>;
+
+/// A part of the object.
+enum Step {
+    Text(String),
+    /// The sources of a list from before an instant, without the brackets around it.
+    Sources(ReadSources, UnixMicros),
+    /// The posts below a position, in the same way.
+    Posts(Position),
+    /// The posts that could not be read, and the end.
+    End,
+}
+
+/// The object on its way to a client.
+struct Walk {
+    engine: Engine,
+    user: SourceId,
+    steps: VecDeque<Step>,
+    /// True once a post was sent: a page may have none, or only deleted ones.
+    has_post: bool,
+    unreadable: Vec<PostId>,
+    _permit: Permit,
+}
+
+fn steps(engine: &Engine, user: &SourceId, account: &Account) -> VecDeque<Step> {
+    let Account { last_seen, tokens_not_before, marker, kept } = account;
+    let kept_posts = |KeptPosts { source, first, last }: &KeptPosts| json!({"source": source.as_str(), "first": cursor::encode(*first), "last": cursor::encode(*last)});
+    let mut head = json!({
+        "user": user.as_str(),
+        "last_seen": last_seen.map(|at| at.to_string()),
+        "tokens_not_before": tokens_not_before.map(|at| at.to_string()),
+        "rules": answer::rules(&engine.rules(user)),
+        "marker": marker.map(|marker| cursor::encode(marker.at)),
+        "kept": kept.iter().map(kept_posts).collect::<Vec<_>>(),
+    })
+    .to_string();
+    // The other fields follow in place of the end of the object.
+    head.pop();
+    let mut steps = VecDeque::from([Step::Text(head)]);
+    let mut list = |name: &str, read: ReadSources| {
+        steps.push_back(Step::Text(format!(r#","{name}":["#)));
+        steps.push_back(Step::Sources(read, UnixMicros(i64::MAX)));
+        steps.push_back(Step::Text("]".to_owned()));
+    };
+    list("following", Box::new(Engine::following));
+    list("hidden_following", Box::new(Engine::hidden_following));
+    list("followers", Box::new(Engine::followers));
+    list("mutes", Box::new(|engine, user, before, max| engine.silenced(user, MuteOrBlock::Mute, before, max)));
+    list("blocks", Box::new(|engine, user, before, max| engine.silenced(user, MuteOrBlock::Block, before, max)));
+    steps.push_back(Step::Text(r#","lists":["#.to_owned()));
+    for (nth, (name, _)) in engine.lists(user, None, LISTS_MAX).into_iter().enumerate() {
+        let comma = if nth > 0 { "," } else { "" };
+        steps.push_back(Step::Text(format!(r#"{comma}{{"name":"{}","members":["#, name.as_str())));
+        // It may have been deleted meanwhile.
+        let members = move |engine: &Engine, user: &SourceId, before, max| {
+            engine.members(user, &name, before, max).unwrap_or_default()
+        };
+        steps.push_back(Step::Sources(Box::new(members), UnixMicros(i64::MAX)));
+        steps.push_back(Step::Text("]}".to_owned()));
+    }
+    steps.push_back(Step::Text(r#"],"posts":["#.to_owned()));
+    steps.push_back(Step::Posts(Position::MAX));
+    steps.push_back(Step::End);
+    steps
+}
+
+impl Walk {
+    /// Returns the next piece, or `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let mut json = String::new();
+        while json.len() < PIECE_BYTES
+            && let Some(step) = self.steps.pop_front()
+        {
+            self.push(&mut json, step).await?;
+        }
+        Ok(Some(json).filter(|json| !json.is_empty()).map(Bytes::from))
+    }
+
+    // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
+    async fn push(&mut self, json: &mut String, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Text(text) => json.push_str(&text),
+            Step::Sources(read, before) => {
+                let found = read(&self.engine, &self.user, before, SOURCES_AT_ONCE);
+                for (nth, Listed { id, shown, .. }) in found.iter().enumerate() {
+                    let comma = if nth > 0 || before < UnixMicros(i64::MAX) { "," } else { "" };
+                    let _ = write!(json, r#"{comma}{{"id":"{id}","since":"{shown}"}}"#);
+                }
+                if let Some(last) = found.last().filter(|_| found.len() == SOURCES_AT_ONCE) {
+                    self.steps.push_front(Step::Sources(read, last.since));
+                }
+            }
+            Step::Posts(below) => {
+                let page = self.engine.posts_of_author(&self.user, below).await?;
+                for post in page.posts {
+                    json.push_str(if self.has_post { "," } else { "" });
+                    self.has_post = true;
+                    json.push_str(post.json());
+                }
+                self.unreadable.extend(page.unreadable);
+                page.next.into_iter().for_each(|next| self.steps.push_front(Step::Posts(next)));
+            }
+            Step::End => {
+                json.push_str(r#"],"unreadable":"#);
+                answer::push_ids(json, &self.unreadable);
+                json.push('}');
+            }
+        }
+        Ok(())
+    }
+}
