@@ -46,6 +46,11 @@ def content_of(record):
     return {**record._asdict(), "place": None, "feeds": None, "record": body_of(record.record)}
 
 
+def tagging(activity):
+    """Returns the feeds of an activity that are tags of its post: all but that of its author."""
+    return [feed for feed in activity.feeds if feed != f"{USER_GROUP}:{activity.author}"]
+
+
 def post_of(activity):
     """Returns an activity as POST /v1/posts takes it. Whatever feed it is in, besides that of its author, is a tag."""
     own, author, body = f"{USER_GROUP}:{activity.author}", activity.author, body_of(activity.record)
@@ -57,7 +62,7 @@ def post_of(activity):
         "author": author,
         "published_at": time_of(activity.at),
         "body": body,
-        "tags": [tag_of(feed) for feed in activity.feeds if feed != own],
+        "tags": [tag_of(feed) for feed in tagging(activity)],
     }
 
 
@@ -96,7 +101,7 @@ class HostedSource:
         # By the name of a timeline: the feeds that it follows.
         self.follows = collections.defaultdict(dict)
         self.wrong, self.counts = [], collections.Counter()
-        # The activity or comment that has an id of a post, and the feed that has a tag.
+        # The activity or comment that has an id of a post, and the feed whose activities have a tag.
         self._of_post, self._of_tag = {}, {}
         for file in files:
             self._read(file)
@@ -115,15 +120,9 @@ class HostedSource:
             sys.exit(f"--export {file}: {cause.strerror}")
 
     def _add(self, record):
-        feeds = record.feeds if isinstance(record, Activity) else [record.target] if isinstance(record, Follow) else []
-        for feed in feeds:
-            first = self._of_tag.setdefault(tag_of(feed), feed)
-            if first != feed:
-                self.wrong.append((record.place, f"{feed!r} and {first!r} would be one tag, since tags are compared without case: rename one"))
-                return
         match record:
             case Activity():
-                self._add_once(self.activities, record, record.key)
+                self._add_activity(record)
             case Comment():
                 self._add_once(self.comments, record, comment_key(record.key))
             case Follow(feed=feed, target=target, left_out=left_out):
@@ -138,6 +137,15 @@ class HostedSource:
                 self.wrong.append((place, why))
             case _:
                 self.counts[f"other records, left out: {record.kind}"] += 1
+
+    def _add_activity(self, activity):
+        for feed in () if activity.left_out else tagging(activity):
+            first = self._of_tag.setdefault(tag_of(feed), feed)
+            if first != feed:
+                why = f"{feed!r} and {first!r} would be one tag, since tags are compared without case: rename one"
+                self.wrong.append((activity.place, why))
+                return
+        self._add_once(self.activities, activity, activity.key)
 
     def _add_once(self, all_of_kind, record, key):
         first = self._of_post.setdefault(post_id(key), (key, record.place))
@@ -173,14 +181,12 @@ class HostedSource:
 
     def _edges(self):
         for reader in self._timelines():
-            sources = {source: None for feed in self._feeds_of(reader) for source in sources_of(feed)}
-            # Tags that no activity has are left out.
-            yield from ((reader, source) for source in sources if source != reader and (not source.startswith("tag:") or source[4:] in self.tags))
+            sources = {source: None for feed in self._feeds_of(reader) for source in self._sources_of(feed)}
+            yield from ((reader, source) for source in sources if source != reader)
 
-    @functools.cached_property
-    def tags(self):
-        published = (activity for activity in self.activities.values() if not activity.left_out)
-        return {tag for activity in published for tag in post_of(activity)["tags"]}
+    def _sources_of(self, feed):
+        """Returns the same as sources_of, without a tag that no activity has, or the activities of a feed in another case."""
+        return [source for source in sources_of(feed) if not source.startswith("tag:") or self._of_tag.get(tag_of(feed)) == feed]
 
     def _published(self, records, counts):
         for record in sorted(records.values(), key=lambda record: record.at):
@@ -231,7 +237,7 @@ class HostedSource:
         return list(dict.fromkeys([*self._timelines(), *authors, *commenters]))
 
     def following(self, user):
-        return {source for feed in self._feeds_of(user) for source in sources_of(feed)} - {user}
+        return {source for feed in self._feeds_of(user) for source in self._sources_of(feed)} - {user}
 
     def muted(self, user):
         return set()

@@ -33,7 +33,7 @@ Other = collections.namedtuple("Other", "place kind")
 Wrong = collections.namedtuple("Wrong", "place why")
 
 TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|z|[+-]\d\d:\d\d)?")
-ID_RULE = "the id of a user has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -, and is none of a tag or topic"
+ID_RULE = "the id of a user has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -, and does not begin with tag:, topic: or replies:"
 
 
 class Unusable(Exception):
@@ -247,6 +247,9 @@ def _feed(record, field):
     group, _, name = value.partition(":")
     if not group or not name:
         raise Unusable(f"{field}: {shown(value)} is not a feed, GROUP:NAME")
+    # As a tag, or its name as a user.
+    if not SOURCE_ID.fullmatch(value):
+        raise Unusable(f"{field}: {shown(value)}: the name of a feed has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -")
     if group in (USER_GROUP, TIMELINE_GROUP):
         _check_user(name, field, value)
     return value
