@@ -35,10 +35,14 @@ pub struct Account {
 pub struct KeptPosts {
     /// The source that was followed.
     pub source: SourceId,
-    /// The first of its posts.
-    pub first: Position,
-    /// The last of its posts.
-    pub last: Position,
+    /// The time at which it was followed.
+    pub since: UnixMicros,
+    /// True if it was followed virtually.
+    pub hidden: bool,
+    /// Posts that were published before this time do not stay. None if all earlier ones do.
+    pub published_from: Option<UnixMicros>,
+    /// Posts that were published after this time do not stay.
+    pub published_until: UnixMicros,
 }
 
 impl Engine {
@@ -46,21 +50,24 @@ impl Engine {
     /// [`Engine::silenced`], [`Engine::lists`], [`Engine::members`], [`Engine::rules`] and [`Engine::posts_of_author`] return.
     ///
     /// # Errors
-    /// Fails if nothing is stored about this user, or the id is none of a user.
+    /// Fails if the user is unknown, or the id is not that of a user.
     pub fn account(&self, user: &SourceId) -> Result<Account, Error> {
-        let world = &self.inner.shared.world;
+        let shared = &self.inner.shared;
+        let (world, now) = (&shared.world, shared.clock.now());
         let tokens_not_before = self.tokens_not_before(user);
         let Some(source) = world.sources.get(user).filter(|source| source.id.is_user()) else {
             let account = Account { tokens_not_before, ..Account::default() };
             return tokens_not_before.map(|_| account).ok_or_else(|| Error::UnknownSource(user.clone()));
         };
         let following = source.following();
-        // Who is erased is named until the erasure reaches the user.
+        // An erasure removes the name of its user from others only after some time.
         let kept = following.kept().iter().filter(|kept| !world.sources.is_erased(kept.source));
         let kept = kept.map(|kept| KeptPosts {
             source: world.sources.at(kept.source).id.clone(),
-            first: kept.from,
-            last: kept.until,
+            since: shared.clock_report.shown(kept.since, now),
+            hidden: kept.hidden,
+            published_from: Some(kept.from.published_at).filter(|_| kept.from > Position::MIN),
+            published_until: kept.until.published_at,
         });
         Ok(Account {
             last_seen: source.last_seen(),

@@ -50,8 +50,8 @@ pub enum Event {
         /// The post that it reposted: a replay may find the repost already deleted, but not its record with that post.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repost_of: Option<PostId>,
-        /// The post as it was before, in a cluster with an archive. Beside an archive also if it is a reply: a replay may find it already deleted,
-        /// but still counted as hidden.
+        /// The post as it was before, in a cluster with an archive. Everywhere if it is a reply: a replay may find it already deleted, but still
+        /// counted as hidden.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         post: Option<Box<ChangedPost>>,
     },

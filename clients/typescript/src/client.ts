@@ -409,7 +409,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', path`/v1/users/${user}/revoke`, options, { body: revoke, isRepeatable });
   }
 
-  /** All that is stored about a user, with all posts and followers in memory. Needs a server key. */
+  /** All that is stored about a user, in memory. Needs a server key. Give a user with many posts or followers a longer `timeoutMs`. */
   async userData(user: string, options: RequestOptions = {}): Promise<T.UserData> {
     return this.#send('GET', path`/v1/users/${user}/data`, options);
   }

@@ -1036,8 +1036,10 @@ export interface UserData<Body = unknown> {
     since: Time;
   }[];
   kept: {
-    first: Cursor;
-    last: Cursor;
+    hidden: boolean;
+    published_from: Time | null;
+    published_until: Time;
+    since: Time;
     source: SourceId;
   }[];
   last_seen: Time | null;

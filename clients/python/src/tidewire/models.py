@@ -316,15 +316,17 @@ class Revoked(Model):
 
 @dataclass(frozen=True)
 class KeptPosts(Model):
-    """Posts of a source that stay in a feed after an unfollow: the cursors of the first and the last of them."""
+    """Posts of a source that stay in a feed after an unfollow, by their times of publication; `published_from` is None without a bound."""
 
     source: str
-    first: str
-    last: str
+    since: datetime
+    hidden: bool
+    published_from: datetime | None
+    published_until: datetime
 
 
 @dataclass(frozen=True)
-class Members(Model):
+class ListWithMembers(Model):
     """A list of a reader with all its members, the newest first."""
 
     name: str
@@ -346,7 +348,7 @@ class UserData(Model):
     followers: list[Source]
     mutes: list[Source]
     blocks: list[Source]
-    lists: list[Members]
+    lists: list[ListWithMembers]
     posts: list[Post]
     unreadable: list[str]
 

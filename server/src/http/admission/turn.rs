@@ -86,7 +86,6 @@ impl Turn {
     ///
     /// # Errors
     /// Fails if there is no capacity for them.
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
     pub(in crate::http) fn answer(&self, bytes: usize) -> Result<Option<Reservation>, Problem> {
         self.admission.answer(self.work, self.client, bytes)
     }

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::future::ready;
 use std::io;
 
+use actix_web::http::Method;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
@@ -18,10 +19,10 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use tracing::warn;
 
-use crate::http::admission::{Admission, Permit};
+use crate::http::admission::Reservation;
+use crate::http::admission::turn::Turn;
 use crate::http::answer;
 use crate::http::engine_cell::ReadyEngine;
-use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
 use tidewire::clock::UnixMicros;
@@ -36,6 +37,9 @@ use tidewire::limits::LISTS_MAX;
 /// Bytes from which a piece is sent.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Bytes that an answer has in memory at most: a piece, with the page of posts that exceeds it and the last post of that.
+const ANSWER_BYTES: usize = 512 << 10;
+
 /// Maximum number of sources that are read together.
 const SOURCES_AT_ONCE: usize = 1_000;
 
@@ -44,28 +48,34 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
     Parameters::read(&request, &[])?;
     let user = user(&request)?;
     let account = engine.account(&user)?;
-    // It is in progress until the last piece is sent, and the handler ends before.
-    let permit = Admission::of(&request)?.enter(WorkKind::Operation)?;
+    // Until the last piece is sent, and the handler ends before.
+    let reservation = Turn::of(&request)?.answer(ANSWER_BYTES)?;
     let mut walk = Walk {
         steps: steps(&engine, &user, &account),
         engine: engine.clone(),
         user,
         has_post: false,
         unreadable: Vec::new(),
-        _permit: permit,
+        _reservation: reservation,
     };
-    // What fails now is refused as usual.
+    // A failure in the first piece is answered by a refusal.
     let first = walk.next().await?.unwrap_or_default();
+    let mut response = HttpResponse::Ok();
+    response.content_type(ContentType::json());
+    if *request.method() == Method::HEAD {
+        // Nothing of a stream would be sent, but all of it would be read.
+        return Ok(response.finish());
+    }
     let rest = stream::try_unfold(walk, async |mut walk| match walk.next().await {
         Ok(piece) => Ok(piece.map(|piece| (piece, walk))),
         Err(cause) => {
-            // The connection is closed within the object, so that nobody takes it for all.
+            // The connection is closed within the object, so that no client takes a part for the whole.
             warn!(user = walk.user.as_str(), "cannot read all data of a user: {cause}");
             Err(io::Error::other(cause))
         }
     });
     let pieces = stream::once(ready(Ok(first))).chain(rest);
-    Ok(HttpResponse::Ok().content_type(ContentType::json()).streaming(pieces))
+    Ok(response.streaming(pieces))
 }
 
 /// Reads at most so many sources of a list that were added before an instant, newest first.
@@ -90,12 +100,20 @@ struct Walk {
     /// True once a post was sent: a page may have none, or only deleted ones.
     has_post: bool,
     unreadable: Vec<PostId>,
-    _permit: Permit,
+    _reservation: Option<Reservation>,
 }
 
 fn steps(engine: &Engine, user: &SourceId, account: &Account) -> VecDeque<Step> {
     let Account { last_seen, tokens_not_before, marker, kept } = account;
-    let kept_posts = |KeptPosts { source, first, last }: &KeptPosts| json!({"source": source.as_str(), "first": cursor::encode(*first), "last": cursor::encode(*last)});
+    let kept_posts = |KeptPosts { source, since, hidden, published_from, published_until }: &KeptPosts| {
+        json!({
+            "source": source.as_str(),
+            "since": since.to_string(),
+            "hidden": hidden,
+            "published_from": published_from.map(|at| at.to_string()),
+            "published_until": published_until.to_string(),
+        })
+    };
     let mut head = json!({
         "user": user.as_str(),
         "last_seen": last_seen.map(|at| at.to_string()),
@@ -172,6 +190,8 @@ impl Walk {
                 page.next.into_iter().for_each(|next| self.steps.push_front(Step::Posts(next)));
             }
             Step::End => {
+                // Of a user who is erased meanwhile, the pages from then on are empty.
+                self.engine.account(&self.user)?;
                 json.push_str(r#"],"unreadable":"#);
                 answer::push_ids(json, &self.unreadable);
                 json.push('}');

@@ -300,7 +300,13 @@ fn listed() -> Value {
 
 fn users() -> Named {
     let revoked = object(json!({"user": schema("SourceId"), "not_before": schema("Time")}));
-    let kept = json!({"source": schema("SourceId"), "first": schema("Cursor"), "last": schema("Cursor")});
+    let kept = json!({
+        "source": schema("SourceId"),
+        "since": schema("Time"),
+        "hidden": {"type": "boolean"},
+        "published_from": or_null(schema("Time")),
+        "published_until": schema("Time"),
+    });
     let data = object(json!({
         "user": schema("SourceId"),
         "last_seen": or_null(schema("Time")),

@@ -18,15 +18,15 @@ use crate::server::{Answer, Server};
 fn answering(name: &str) -> &'static str {
     match name {
         "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
-        | "read_changes" | "list_posts" | "list_users" | "take_snapshot" | "read_history" | "read_operations"
-        | "find_sources" | "read_fanout" => "a",
+        | "read_changes" | "list_posts" | "list_users" | "read_user_data" | "take_snapshot" | "read_history"
+        | "read_operations" | "find_sources" | "read_fanout" => "a",
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.
         "read_post" | "read_posts" | "read_replies" | "read_reposts" => "a or b",
         "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers" | "list_mutes"
         | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
-        | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" | "read_user_data" => "b",
+        | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" => "b",
         "publish" | "publish_many" | "edit_post" | "delete_post" | "follow_many" | "erase_user" | "follow"
         | "unfollow" | "revoke_tokens" | "mute" | "unmute" | "block" | "unblock" | "change_rules" | "mark"
         | "delete_list" | "add_member" | "remove_member" => "c",

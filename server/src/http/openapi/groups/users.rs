@@ -32,9 +32,10 @@ fn read_user_data() -> Documentation {
     });
     documented("Read all that is stored about a user")
         .description(
-            "For the user, who asks for it. `kept` are posts that stay in the feed after an unfollow, `hidden_following` those followed \
-             virtually. `posts` are all posts, hidden ones too, the newest first; `unreadable` are those that a damaged archive has. Lists are \
-             true when they are read, one after the other. If something fails meanwhile, the connection is closed within the object.",
+            "To hand it out to the user. `kept` are posts that stay in the feed after an unfollow, by source and time of publication; \
+             `hidden_following` are the sources followed virtually. `posts` are all posts, hidden ones too, the newest first; `unreadable` are \
+             those that the archive cannot read. Each list is true when it is read. If something fails meanwhile, or the user is erased, the \
+             connection is closed within the object. What others have decided about the user is theirs: mutes, blocks, lists, virtual follows.",
         )
         .answers(200, "All of it.", "UserData", &data)
         .refuses(404, &["unknown_source"])
