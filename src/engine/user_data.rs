@@ -1,4 +1,4 @@
-//! What is stored about one user, for who has to hand it out: this part of the engine's interface.
+//! The data that the engine stores about one user: this part of the engine's interface.
 
 use tokio::sync::oneshot;
 

@@ -68,7 +68,7 @@ impl World {
         let (source, span) = (self.sources.at(author), Span { below, ..Span::ALL });
         let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: limit };
         let mut positions = Vec::new();
-        // Memory is read first: what leaves it meanwhile is in the archive already.
+        // Memory is read first: what leaves it meanwhile is in the archive already. `pull_whole` would not tell why the archive failed.
         if let (Err(_), Some(archive)) = (source.pull(ask, &mut positions), self.archive()) {
             archive.positions(&source.id, ask, &mut positions)?;
         }

@@ -49,7 +49,7 @@ fn parse_part<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str, text:
     decoded(text).parse().map_err(|cause: T::Err| refuse(&cause))
 }
 
-/// Returns true if two hexadecimal digits follow each `%`. Otherwise the router and [`decoded`] could decode one after the other, and two paths be one.
+/// Returns true if two hexadecimal digits follow each `%`. In `%2%35` the router decodes the end, and [`decoded`] would decode the result once more.
 fn is_percent_encoded(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }

@@ -182,6 +182,8 @@ async fn the_head_alone_reads_no_further_and_an_erasure_meanwhile_leaves_no_whol
     write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
+    let head = rest.split_once("\r\n\r\n").unwrap().0.to_lowercase();
+    assert!(!head.contains("content-length"), "GET has another length: {head}");
     assert!(!rest.contains("\"posts\"") && rest.contains("HTTP/1.1 200"), "{rest}");
     let (mut stream, _) = begin(&server, "GET");
     assert_eq!(server.send("DELETE", "/v1/users/ann", None, "").status, 202);
@@ -199,7 +201,7 @@ async fn posts_that_are_lost_are_named_and_an_archive_that_fails_ends_the_answer
     let storage = storage(Durability::Always, 1 << 20);
     let engine = open_before(config, MemoryFiles::default(), Some(&of_engine), &storage, Arc::new(SystemClock));
     let server = Server::of(engine.unwrap().0);
-    // Two pages, of which the first one fills a piece of the answer.
+    // The engine returns two pages of these posts, and the first page fills a piece of the answer.
     for nth in 1..=150 {
         let draft = draft("ann", &format!("\"{}\"", "x".repeat(1_000)));
         server.engine.publish(Draft { id: Some(PostId(nth)), ..draft }, false).await.unwrap();

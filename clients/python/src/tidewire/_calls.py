@@ -478,7 +478,7 @@ def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Re
 
 
 def user_data(user: str) -> Call[m.UserData]:
-    """Returns all that is stored about a user, in memory; raises `NotFound` if that is nothing. Needs a server key."""
+    """Returns all that is stored about a user, in memory; raises `NotFound` if the user is unknown. Needs a server key."""
     return Call("GET", path("users", user, "data"), as_model(m.UserData))
 
 

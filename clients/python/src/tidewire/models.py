@@ -335,7 +335,7 @@ class ListWithMembers(Model):
 
 @dataclass(frozen=True)
 class UserData(Model):
-    """All that is stored about a user. `posts` has hidden ones too; `unreadable` those that a damaged archive has."""
+    """All that is stored about a user. `posts` has hidden ones too; `unreadable` those that the archive cannot read."""
 
     user: str
     last_seen: datetime | None

@@ -1,10 +1,10 @@
-//! All that is stored about one user, as one JSON object, for who has to hand it out: `GET /v1/users/{user}/data`.
+//! `GET /v1/users/{user}/data`: a JSON object of all data that the engine stores about one user.
 //!
 //! Responsible for:
 //! - the parts of the object and their order; sending it piece by piece, since a user may have any number of posts and followers.
 //!
 //! Not responsible for:
-//! - what is stored (the engine). It may change meanwhile: each part is true when it is read.
+//! - what is stored (the engine). Writes go on while the object is sent, so each part is as it was when the server read it.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -48,13 +48,13 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
     Parameters::read(&request, &[])?;
     let user = user(&request)?;
     let account = engine.account(&user)?;
-    // Until the last piece is sent, and the handler ends before.
+    // The walk keeps it until the client has the last piece.
     let reservation = Turn::of(&request)?.answer(ANSWER_BYTES)?;
     let mut walk = Walk {
         steps: steps(&engine, &user, &account),
         engine: engine.clone(),
         user,
-        has_post: false,
+        has_item: false,
         unreadable: Vec::new(),
         _reservation: reservation,
     };
@@ -63,8 +63,8 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if *request.method() == Method::HEAD {
-        // Nothing of a stream would be sent, but all of it would be read.
-        return Ok(response.finish());
+        // Nothing of a stream would be sent, but all of it would be read. An empty one leaves the length open, as the answer to GET does.
+        return Ok(response.streaming(stream::empty::<io::Result<Bytes>>()));
     }
     let rest = stream::try_unfold(walk, async |mut walk| match walk.next().await {
         Ok(piece) => Ok(piece.map(|piece| (piece, walk))),
@@ -97,8 +97,8 @@ struct Walk {
     engine: Engine,
     user: SourceId,
     steps: VecDeque<Step>,
-    /// True once a post was sent: a page may have none, or only deleted ones.
-    has_post: bool,
+    /// True if the current array has an item, so that a comma comes before the next one.
+    has_item: bool,
     unreadable: Vec<PostId>,
     _reservation: Option<Reservation>,
 }
@@ -165,15 +165,22 @@ impl Walk {
         Ok(Some(json).filter(|json| !json.is_empty()).map(Bytes::from))
     }
 
+    /// Returns what separates the next item of the current array from the one before it.
+    fn comma(&mut self) -> &'static str {
+        if std::mem::replace(&mut self.has_item, true) { "," } else { "" }
+    }
+
     // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
     async fn push(&mut self, json: &mut String, step: Step) -> Result<(), Error> {
         match step {
-            Step::Text(text) => json.push_str(&text),
+            Step::Text(text) => {
+                json.push_str(&text);
+                self.has_item = false;
+            }
             Step::Sources(read, before) => {
                 let found = read(&self.engine, &self.user, before, SOURCES_AT_ONCE);
-                for (nth, Listed { id, shown, .. }) in found.iter().enumerate() {
-                    let comma = if nth > 0 || before < UnixMicros(i64::MAX) { "," } else { "" };
-                    let _ = write!(json, r#"{comma}{{"id":"{id}","since":"{shown}"}}"#);
+                for Listed { id, shown, .. } in &found {
+                    let _ = write!(json, r#"{}{{"id":"{id}","since":"{shown}"}}"#, self.comma());
                 }
                 if let Some(last) = found.last().filter(|_| found.len() == SOURCES_AT_ONCE) {
                     self.steps.push_front(Step::Sources(read, last.since));
@@ -182,15 +189,14 @@ impl Walk {
             Step::Posts(below) => {
                 let page = self.engine.posts_of_author(&self.user, below).await?;
                 for post in page.posts {
-                    json.push_str(if self.has_post { "," } else { "" });
-                    self.has_post = true;
+                    json.push_str(self.comma());
                     json.push_str(post.json());
                 }
                 self.unreadable.extend(page.unreadable);
                 page.next.into_iter().for_each(|next| self.steps.push_front(Step::Posts(next)));
             }
             Step::End => {
-                // Of a user who is erased meanwhile, the pages from then on are empty.
+                // After an erasure all pages are empty, so the object may lack some.
                 self.engine.account(&self.user)?;
                 json.push_str(r#"],"unreadable":"#);
                 answer::push_ids(json, &self.unreadable);
