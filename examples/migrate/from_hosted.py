@@ -182,11 +182,12 @@ class HostedSource:
     def _edges(self):
         for reader in self._timelines():
             sources = {source: None for feed in self._feeds_of(reader) for source in self._sources_of(feed)}
-            yield from ((reader, source) for source in sources if source != reader)
+            # Tags that no activity has are left out.
+            yield from ((reader, source) for source in sources if source != reader and (not source.startswith("tag:") or source[4:] in self._of_tag))
 
     def _sources_of(self, feed):
-        """Returns the same as sources_of, without a tag that no activity has, or the activities of a feed in another case."""
-        return [source for source in sources_of(feed) if not source.startswith("tag:") or self._of_tag.get(tag_of(feed)) == feed]
+        """Returns the same as sources_of, without a tag that has the activities of a feed in another case."""
+        return [source for source in sources_of(feed) if not source.startswith("tag:") or self._of_tag.get(tag_of(feed), feed) == feed]
 
     def _published(self, records, counts):
         for record in sorted(records.values(), key=lambda record: record.at):
