@@ -1,15 +1,19 @@
-//! Identifiers: external ids of sources, post ids, and the dense slots that represent sources inside the process.
+//! Identifiers: ids of sources and posts, and the dense slots that represent sources inside the process.
 //!
 //! Responsible for:
-//! - validating external ids once, where they enter, and giving each its one form, so that no other module has to;
+//! - validating ids once, where they enter, and giving each its one form, so that no other module has to;
 //! - distinguishing users, tags, topics and the replies to posts.
 //!
 //! Not responsible for:
 //! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
 
+mod external;
 mod name;
+mod post_id;
 
+pub use external::{ExternalId, ExternalIdError, PostName, PostNameError};
 pub use name::NameError;
+pub use post_id::{PostId, PostIdError};
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -23,7 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::USER_ID_BYTES_MAX;
 
-/// The validated external id of a source. That of a user has 1–128 characters of `[A-Za-z0-9._:@~-]`, but is neither `.` nor `..`, which
+/// The validated id of a source. That of a user has 1–128 characters of `[A-Za-z0-9._:@~-]`, but is neither `.` nor `..`, which
 /// proxies and browsers remove from paths. Stored data may contain these two, from before they were refused. That of a tag or a topic has a
 /// name in any script behind `tag:` or `topic:`, in its one form: two ids are equal if their texts are. No id has a character that JSON escapes.
 ///
@@ -52,8 +56,8 @@ pub enum SourceIdError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The text is the beginning of the source of a post's replies, without the post.
-    #[error("an id that begins with {REPLIES_PREFIX} must go on with the id of a post: {0}")]
-    NoPost(PostIdError),
+    #[error("an id that begins with {REPLIES_PREFIX} must go on with a post: {0}")]
+    NoPost(PostNameError),
     /// The text is longer than the limit.
     #[error("an id may have at most {USER_ID_BYTES_MAX} characters, this one has {length}")]
     TooLong {
@@ -87,7 +91,7 @@ impl SourceId {
             return Err(SourceIdError::PathStep);
         }
         if let Some(post) = text.strip_prefix(REPLIES_PREFIX) {
-            post.parse::<PostId>().map_err(SourceIdError::NoPost)?;
+            return Ok(Self::replies_to(post.parse::<PostName>().map_err(SourceIdError::NoPost)?.id));
         }
         match (text.strip_prefix(TAG_PREFIX), text.strip_prefix(TOPIC_PREFIX)) {
             (Some(name), _) => Self::tag(name),
@@ -297,35 +301,6 @@ impl fmt::Debug for SourceId {
     }
 }
 
-/// The id of a post. It is written as a decimal string in JSON, since some JSON parsers do not preserve 64 bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PostId(pub u64);
-
-/// The text is not a valid [`PostId`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a post id is a whole number from 0 to 18446744073709551615 in decimal digits, without sign or leading zeros")]
-pub struct PostIdError;
-
-impl FromStr for PostId {
-    type Err = PostIdError;
-
-    fn from_str(text: &str) -> Result<Self, PostIdError> {
-        let digits_only = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let canonical = text == "0" || !text.starts_with('0');
-        if !(digits_only && canonical) {
-            return Err(PostIdError);
-        }
-        text.parse().map(Self).map_err(|_| PostIdError)
-    }
-}
-
-impl fmt::Display for PostId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The dense number that represents a source inside this process. It never leaves the process: after a restart the same source may have
 /// another slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -358,9 +333,9 @@ mod tests {
             (one_over.as_str(), SourceIdError::TooLong { length }),
             ("tag:", SourceIdError::Name(NameError::Empty)),
             ("topic:", SourceIdError::Name(NameError::Empty)),
-            ("replies:", SourceIdError::NoPost(PostIdError)),
-            ("replies:bob", SourceIdError::NoPost(PostIdError)),
-            ("replies:07", SourceIdError::NoPost(PostIdError)),
+            ("replies:", SourceIdError::NoPost(PostNameError::Id(PostIdError))),
+            ("replies:bob", SourceIdError::NoPost(PostNameError::Id(PostIdError))),
+            ("replies:07", SourceIdError::NoPost(PostNameError::Id(PostIdError))),
             (".", SourceIdError::PathStep),
             ("..", SourceIdError::PathStep),
         ] {
@@ -406,6 +381,8 @@ mod tests {
         let replies = SourceId::replies_to(PostId(u64::MAX));
         assert_eq!((replies.as_str(), replies.is_user()), ("replies:18446744073709551615", false));
         assert_eq!((replies.replied_post(), topic.replied_post()), (Some(PostId(u64::MAX)), None));
+        let name = "ext:AAAA+A==".parse::<PostName>().unwrap();
+        assert_eq!(SourceId::new("replies:ext:AAAA+A=="), Ok(SourceId::replies_to(name.id)));
         // From before such ids were refused.
         assert!(serde_json::from_value::<SourceId>("replies:bob".into()).unwrap().is_user());
         assert!(SourceId::new("tagged").unwrap().is_user());

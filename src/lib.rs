@@ -136,7 +136,9 @@ pub use feed::post::{Body, Draft, Kind, Post};
 pub use feed::resume::{Resume, Settled};
 pub use feed::rules::{Replies, Rules, RulesPatch};
 pub use feed::stream::{Epoch, StreamLimits, StreamPosition};
-pub use id::{ListName, PostId, PostIdError, SourceId, SourceIdError};
+pub use id::{
+    ExternalId, ExternalIdError, ListName, PostId, PostIdError, PostName, PostNameError, SourceId, SourceIdError,
+};
 pub use live::event::{EventKind, LiveEntry, LiveEvent};
 pub use live::subscriber_queue::Closing;
 pub use recovery::{RecoveryProgress, RecoveryReport};

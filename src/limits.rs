@@ -33,6 +33,9 @@ pub const POST_BODY_DEPTH_MAX: usize = 64;
 /// Maximum characters of a number in a post's body. An exact double takes at most 24, and some parsers refuse much longer numbers.
 pub const POST_NUMBER_BYTES_MAX: usize = 64;
 
+/// Maximum bytes of the id that another system gave to a post.
+pub const EXTERNAL_ID_BYTES_MAX: usize = 64;
+
 /// Maximum number of tags on one post.
 pub const POST_TAGS_MAX: usize = 16;
 

@@ -20,15 +20,26 @@ ATTEMPTS_UNTIL_SAID = 3
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 LEFT_OUT = "users whose id Tidewire does not take, left out"
 SOURCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:@~-]{1,128}")
+EXTERNAL_ID = re.compile(r"[A-Za-z0-9._:@~+=-]{1,64}")
 # Joiners and variation selectors, which names of tags and topics lose.
 FOR_LOOKS = dict.fromkeys([0x200C, 0x200D, *range(0x180B, 0x180E), 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
 
 
+def is_number(key):
+    return re.fullmatch(r"0|[1-9][0-9]{0,19}", key) is not None and int(key) < 1 << 64
+
+
 def post_id(key):
-    """Returns the id that a post gets, a whole number of 64 bits: a number stays what it is, any other key becomes a hash."""
-    if re.fullmatch(r"0|[1-9][0-9]{0,19}", key) and int(key) < 1 << 64:
+    """Returns the id that a post gets, a whole number of 64 bits: a number stays what it is, of any other key Tidewire computes it like this."""
+    if is_number(key):
         return key
-    return str(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big"))
+    return str(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % (7 * 10**18))
+
+
+def ids_of(key):
+    """Returns the ids of a post as POST /v1/posts takes them. A key that is no number is its external id, if Tidewire takes it."""
+    is_external = not is_number(key) and EXTERNAL_ID.fullmatch(key)
+    return {"id": post_id(key), **({"external_id": key} if is_external else {})}
 
 
 def time_of(microseconds):
@@ -49,6 +60,12 @@ def batches(items, size):
     items = iter(items)
     while batch := list(itertools.islice(items, size)):
         yield batch
+
+
+def post_path(name):
+    """Returns the path of a post, by its id or `ext:` and its external id. Raises ValueError if it is neither."""
+    is_external = name.startswith("ext:") and EXTERNAL_ID.fullmatch(name.removeprefix("ext:"))
+    return f"/v1/posts/{name if is_external else int(name)}"
 
 
 def user_path(*parts):

@@ -5,9 +5,9 @@
     python3 examples/migrate/both.py replay --log writes.jsonl
 
 A write is one line: {"publish": POST}, {"edit": [ID, BODY]}, {"delete": ID}, {"follow": [USER, SOURCE]}, {"unfollow": [USER, SOURCE]},
-{"mute": [USER, SOURCE]}, {"unmute": [USER, SOURCE]}, {"rules": [USER, RULES]}. An application in Python uses the class Both. `write` sends each line
-once: what Tidewire did not take is in the log. It ends at a line that is no write, and if it cannot write the log, because `replay` would lack what
-follows. `replay` sends the whole log again in its order, which has the effect of once: posts have ids, and the last write of a follow decides.
+{"mute": [USER, SOURCE]}, {"unmute": [USER, SOURCE]}, {"rules": [USER, RULES]}. An ID is that of the post, or ext: and its external id; a POST has
+one of the two. An application in Python uses the class Both. `write` sends each line once: what Tidewire did not take is in the log. It ends at a
+line that is no write, and if it cannot write the log, because `replay` would lack what follows. `replay` sends the whole log again in its order, which has the effect of once: posts have ids, and the last write of a follow decides.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import json
 import os
 import sys
 
-from api import Refused, Server, user_path
+from api import Refused, Server, post_path, user_path
 from commands import server_arguments
 
 LINES_SHOWN_MAX = 50
@@ -28,12 +28,12 @@ TIMEOUT_SECONDS = 5
 def request_of(write):
     """Returns the method, path and body of a write. Raises ValueError if it is none."""
     match write:
-        case {"publish": {"id": str()} as post}:
+        case {"publish": {"id": str()} as post} | {"publish": {"external_id": str()} as post}:
             return "POST", "/v1/posts", post
         case {"edit": [str(key), body]}:
-            return "PATCH", f"/v1/posts/{int(key)}", {"body": body}
+            return "PATCH", post_path(key), {"body": body}
         case {"delete": str(key)}:
-            return "DELETE", f"/v1/posts/{int(key)}", None
+            return "DELETE", post_path(key), None
         case {"follow": [str(user), str(source)]}:
             return "PUT", user_path(user, "following", source), None
         case {"unfollow": [str(user), str(source)]}:

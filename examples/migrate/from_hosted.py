@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 
-from api import form, post_id, time_of
+from api import form, ids_of, post_id, time_of
 from commands import arguments, run
 from compare import OldFeed
 from hosted import TIMELINE_GROUP, USER_GROUP, Activity, Comment, Follow, Wrong, records
@@ -58,7 +58,7 @@ def post_of(activity):
         # Followers of an author get all posts of the author, and this one is not for them.
         author, body["actor"] = activity.feeds[0], author
     return {
-        "id": post_id(activity.key),
+        **ids_of(activity.key),
         "author": author,
         "published_at": time_of(activity.at),
         "body": body,
@@ -68,13 +68,13 @@ def post_of(activity):
 
 def comment_key(comment_id):
     """Returns what the id of a comment's post is made of. A comment and an activity may have the same id."""
-    return f"comment {comment_id}"
+    return f"comment:{comment_id}"
 
 
 def reply_of(comment, parent):
     """Returns a comment as POST /v1/posts takes it: a reply to the activity, or to the comment `parent`."""
     return {
-        "id": post_id(comment_key(comment.key)),
+        **ids_of(comment_key(comment.key)),
         "author": comment.author,
         "published_at": time_of(comment.at),
         "body": body_of(comment.record),

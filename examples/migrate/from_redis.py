@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 from additions import NOT_READ, UNREADABLE
-from api import microseconds_of, post_id, time_of
+from api import ids_of, microseconds_of, post_id, time_of
 from commands import arguments, run
 from compare import OldFeed
 
@@ -40,7 +40,7 @@ def post(key, fields):
     if fields.get("deleted") == "1":
         return None
     made = {
-        "id": post_id(key),
+        **ids_of(key),
         "author": fields["author"],
         "published_at": time_of(microseconds(fields["created_at"])),
         "body": {"text": fields["text"]},

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 
-from api import microseconds_of, post_id
+from api import ids_of, microseconds_of, post_id
 from commands import arguments, run
 from compare import OldFeed
 
@@ -167,7 +167,8 @@ def document(line, sql):
 def cleaned(post):
     """Returns a post without columns that are null, with ids that Tidewire takes."""
     post = {name: value for name, value in post.items() if value is not None}
-    return {name: post_id(value) if name in ("id", "reply_to", "repost_of") else value for name, value in post.items()}
+    named = {name: post_id(value) if name in ("reply_to", "repost_of") else value for name, value in post.items()}
+    return {**named, **ids_of(post["id"])}
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def older_activity(place, record, feed=None):
 
 def foreign_key(foreign_id, at):
     """Returns the key of an activity without an id: that service has one activity for each `foreign_id` and `time`."""
-    return f"{foreign_id} {at}"
+    return f"{foreign_id}@{at}"
 
 
 def _activity(place, key, author, feeds, at, record, left_out):

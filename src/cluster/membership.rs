@@ -49,6 +49,7 @@ struct Seat {
 
 /// The effect of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
 pub enum Counted {
     /// It is an event, to be applied.
     Event(Event),

@@ -30,7 +30,7 @@ impl Engine {
         for draft in drafts {
             let (reply, answer) = oneshot::channel();
             answers.push(answer);
-            commands.push(Command::Publish { draft: Box::new(draft), wait, reply });
+            commands.push(Command::Publish { draft: Box::new(draft.identified()), wait, reply });
         }
         if let Err(refused) = self.queue(Command::Many(commands)) {
             return answers.iter().map(|_| Err(refused.clone())).collect();

@@ -223,6 +223,7 @@ impl Drop for Changes {
 /// An accepted event, which is decoded when it is needed.
 pub struct StoredEvent(Form);
 
+#[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
 enum Form {
     Bytes(Vec<u8>),
     Decoded(Event),

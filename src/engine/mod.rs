@@ -160,7 +160,7 @@ impl Engine {
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
         // This only sheds load: the scribe checks again, since it knows the author and the posts accepted meanwhile.
         self.inner.shared.check_fanout_backlog(Backlog::default(), None)?;
-        let (draft, began) = (Box::new(draft), Instant::now());
+        let (draft, began) = (Box::new(draft.identified()), Instant::now());
         let published = self.command(|reply| Command::Publish { draft, wait, reply }).await?;
         self.inner.shared.counters.publish_latency.record(began.elapsed());
         Ok(published)

@@ -17,7 +17,7 @@ use crate::clock::UnixMicros;
 pub use crate::feed::body::{Body, BodyError};
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{ExternalId, PostId, SourceId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
 
 /// The kind of an entry.
@@ -57,6 +57,9 @@ pub struct Draft {
     /// has a position.
     #[serde(skip)]
     pub id: Option<PostId>,
+    /// The id of the post in another system, from which its id is computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<ExternalId>,
     /// The publishing user.
     pub author: SourceId,
     /// The publish time, if it is not the present. It is not stored here either.
@@ -109,6 +112,7 @@ impl Draft {
     pub fn new(author: SourceId, body: Body) -> Self {
         Self {
             id: None,
+            external_id: None,
             author,
             published_at: None,
             kind: Kind::Post,
@@ -123,7 +127,15 @@ impl Draft {
         }
     }
 
-    /// Validates the tags and the topic: each has the right kind, there are no duplicate tags, and not too many.
+    /// Returns the draft with the id that its external id determines, if it has one.
+    #[must_use]
+    pub fn identified(mut self) -> Self {
+        self.id = self.id.or_else(|| self.external_id.as_ref().map(ExternalId::post_id));
+        self
+    }
+
+    /// Validates the ids, the tags and the topic: the id is that of the external id, tags and topic have the right kind, there are no duplicate
+    /// tags, and not too many.
     ///
     /// # Errors
     /// Returns a description of the first violation.
@@ -138,6 +150,20 @@ impl Draft {
         }
         match &self.topic {
             Some(topic) if topic.topic_name().is_none() => Err(format!("{topic} is not a topic")),
+            _ => self.check_ids(),
+        }
+    }
+
+    /// Validates that a post with an external id has no other id than the one that is computed from it.
+    ///
+    /// # Errors
+    /// Returns which id it would have.
+    pub fn check_ids(&self) -> Result<(), String> {
+        let computed = self.external_id.as_ref().map(|external_id| (external_id, external_id.post_id()));
+        match (self.id, computed) {
+            (Some(id), Some((external_id, computed))) if id != computed => {
+                Err(format!("a post with the external id {external_id} has the id {computed}, not {id}"))
+            }
             _ => Ok(()),
         }
     }
@@ -158,6 +184,7 @@ impl Draft {
         self.topic.iter().for_each(|topic| field(b'o', topic.as_str().as_bytes()));
         self.repost_of.iter().for_each(|id| field(b'r', &id.0.to_le_bytes()));
         self.reply_to.iter().for_each(|id| field(b'y', &id.0.to_le_bytes()));
+        self.external_id.iter().for_each(|id| field(b'x', id.as_str().as_bytes()));
         hash.digest()
     }
 
@@ -178,12 +205,18 @@ pub fn replies(reply_to: Option<PostId>, repost_of: Option<PostId>) -> Option<So
     reply_to.filter(|_| repost_of.is_none()).map(SourceId::replies_to)
 }
 
-/// A source of a post, by its internal and its external identifier.
+/// The beginning of a post as JSON, up to its id.
+const ID: &str = r#"{"id":""#;
+
+/// What follows the id of a post that has an external id, up to that.
+const EXTERNAL_ID: &str = r#","external_id":""#;
+
+/// A source of a post, by its slot and its id.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// The identifier inside this process.
     pub slot: SourceSlot,
-    /// The external identifier.
+    /// The id of the source.
     pub id: SourceId,
 }
 
@@ -234,7 +267,7 @@ impl Post {
             json: Box::default(),
             body: 0..0,
         };
-        post.encode(draft.body.as_str());
+        post.encode(draft.body.as_str(), draft.external_id.as_ref().map(ExternalId::as_str));
         post
     }
 
@@ -261,7 +294,7 @@ impl Post {
             json: Box::default(),
             body: 0..0,
         };
-        post.encode(record.body.as_str());
+        post.encode(record.body.as_str(), record.external_id.as_ref().map(ExternalId::as_str));
         post
     }
 
@@ -273,7 +306,7 @@ impl Post {
         if body.is_some() {
             post.edited_at = Some(at);
         }
-        post.encode(body.map_or(self.body(), Body::as_str));
+        post.encode(body.map_or(self.body(), Body::as_str), self.external_id());
         post
     }
 
@@ -281,7 +314,7 @@ impl Post {
     #[must_use]
     pub fn repeating(&self, origin: PostId) -> Self {
         let mut post = Self { repost_of: Some(origin), ..self.clone() };
-        post.encode(self.body());
+        post.encode(self.body(), self.external_id());
         post
     }
 
@@ -294,6 +327,12 @@ impl Post {
     /// Returns the id of the post.
     pub fn id(&self) -> PostId {
         self.position.id
+    }
+
+    /// Returns the id that another system gave to it. Only its JSON has it, so that it takes no memory of posts without one.
+    pub fn external_id(&self) -> Option<&str> {
+        let (_, rest) = self.json.strip_prefix(ID)?.split_once('"')?;
+        rest.strip_prefix(EXTERNAL_ID)?.split_once('"').map(|(external, _)| external)
     }
 
     /// Returns the author of the post.
@@ -326,12 +365,12 @@ impl Post {
         size_of::<Self>() + size_of_val::<[Membership]>(&self.sources) + self.json.len()
     }
 
-    fn encode(&mut self, body: &str) {
+    fn encode(&mut self, body: &str, external_id: Option<&str>) {
         // Encodes into a scratch buffer first, so that the stored text is allocated with its exact size.
         thread_local!(static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) });
         SCRATCH.with_borrow_mut(|json| {
             json.clear();
-            self.encode_head(json);
+            self.encode_head(json, external_id);
             let start = json.len();
             json.push_str(body);
             self.body = start as u32..json.len() as u32;
@@ -341,12 +380,17 @@ impl Post {
     }
 
     // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
-    fn encode_head(&self, json: &mut String) {
+    fn encode_head(&self, json: &mut String, external_id: Option<&str>) {
         let Position { published_at, id } = self.position;
         let (author, kind) = (&self.author().id, self.kind.as_str());
         // Appends piece by piece: `write!` would take several times as long.
-        json.push_str(r#"{"id":""#);
+        json.push_str(ID);
         json.push_str(itoa::Buffer::new().format(id.0));
+        if let Some(external_id) = external_id {
+            json.push('"');
+            json.push_str(EXTERNAL_ID);
+            json.push_str(external_id);
+        }
         json.push_str(r#"","author":""#);
         json.push_str(author.as_str());
         json.push_str(r#"","published_at":""#);
@@ -387,61 +431,4 @@ impl Post {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::feed::position::at;
-
-    fn draft(body: &str) -> Draft {
-        Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap())
-    }
-
-    fn post(draft: &Draft) -> Post {
-        Post::new(at(1_000_000, 7), draft, UnixMicros(1_000_000))
-    }
-
-    #[test]
-    fn a_post_is_encoded_with_its_body_as_it_came() {
-        let mut draft = draft(r#" {"b": 1.0,"a":"\u00e9"} "#);
-        assert_eq!(
-            post(&draft).json(),
-            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":{"b": 1.0,"a":"\u00e9"},"hidden":false}"#
-        );
-        draft.tags = ["rust", "news"].map(|tag| SourceId::tag(tag).unwrap()).into();
-        draft.topic = Some(SourceId::topic("42").unwrap());
-        draft.repost_of = Some(PostId(3));
-        draft.reply_to = Some(PostId(4));
-        let post = post(&draft).edited(Some(&Body::new("[]").unwrap()), Some(true), UnixMicros(2_000_000));
-        assert_eq!(
-            post.json(),
-            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01.000000Z","kind":"post","body":[],"tags":["rust","news"],"topic":"42","repost_of":"3","reply_to":"4","hidden":true,"edited_at":"1970-01-01T00:00:02.000000Z"}"#
-        );
-        assert_eq!(post.body(), "[]");
-        assert_eq!(post.fingerprint, draft.fingerprint());
-    }
-
-    #[test]
-    fn hiding_is_no_edit() {
-        let post = post(&draft("1")).edited(None, Some(true), UnixMicros(5));
-        assert_eq!((post.hidden, post.edited_at, post.body()), (true, None, "1"));
-    }
-
-    #[test]
-    fn an_author_called_like_a_tag_prefix_gets_no_tags() {
-        assert!(!post(&draft("1")).json().contains("tags"));
-    }
-
-    #[test]
-    fn fingerprints_tell_fields_apart() {
-        let plain = draft("1");
-        let mut variants = vec![plain.clone(), draft("2")];
-        variants.push(Draft { kind: Kind::Ad, ..plain.clone() });
-        variants.push(Draft { tags: vec![SourceId::tag("x").unwrap()], ..plain.clone() });
-        variants.push(Draft { topic: Some(SourceId::topic("x").unwrap()), ..plain.clone() });
-        variants.push(Draft { repost_of: Some(PostId(1)), ..plain.clone() });
-        variants.push(Draft { reply_to: Some(PostId(1)), ..plain.clone() });
-        let distinct: std::collections::BTreeSet<u64> = variants.iter().map(Draft::fingerprint).collect();
-        assert_eq!(distinct.len(), variants.len());
-        let dated = Draft { id: Some(PostId(9)), published_at: Some(UnixMicros(1)), ..plain.clone() };
-        assert_eq!(dated.fingerprint(), plain.fingerprint());
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use crate::clock::UnixMicros;
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Kind};
-use crate::id::PostId;
+use crate::id::{ExternalId, PostId};
 
 /// A stored post. `S` is the identifier of a source: its number in a snapshot, its id in the archive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct PostRecord<S> {
     /// The post to which this one replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
+    /// The id of the post in another system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<ExternalId>,
     /// The author of that post, if it is known.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub answered: Option<S>,

@@ -3,7 +3,7 @@
 use crate::clock::UnixMicros;
 use crate::feed::cursor;
 use crate::feed::position::Position;
-use crate::id::{ListName, PostId, SourceId};
+use crate::id::{ListName, PostName, SourceId};
 
 /// Parses `data` as every kind of cursor, id and time.
 ///
@@ -25,8 +25,8 @@ pub fn cursors(data: &[u8]) {
     let kinds = [feed.is_ok(), edge.is_ok(), name.is_ok()].into_iter().filter(|is_one| *is_one).count();
     assert!(kinds <= 1, "{text:?} is a cursor of more than one kind");
 
-    if let Ok(id) = text.parse::<PostId>() {
-        assert_eq!(id.to_string(), text);
+    if let Ok(name) = text.parse::<PostName>() {
+        assert_eq!(name.to_string(), text);
     }
     one_form(text);
     if let Ok(name) = text.parse::<ListName>() {

@@ -10,7 +10,7 @@ use crate::feed::followers::Sharding;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, EarlierRepost};
 use crate::feed::rules::{Replies, Rules};
-use crate::id::{PostId, SourceId};
+use crate::id::{ExternalId, PostId, SourceId};
 use crate::recovery::{Recovered, Recovery, RecoveryProgress};
 use crate::state::records::RecordTraversal;
 use crate::state::world::{World, Writer};
@@ -34,6 +34,7 @@ fn published(id: u64, author: &str) -> Event {
         hidden: id == 4,
     };
     let draft = Draft {
+        external_id: id.is_multiple_of(2).then(|| ExternalId::new("urn:isbn:0451450523").expect("it is one")),
         tags: vec![source("tag:tea")],
         repost_of: id.is_multiple_of(3).then(|| PostId(id - 1)),
         reply_to: id.is_multiple_of(4).then(|| PostId(id - 3)),

@@ -40,7 +40,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post, replies};
 use crate::feed::record::PostRecord;
-use crate::id::{PostId, SourceSlot};
+use crate::id::{ExternalId, PostId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
@@ -255,6 +255,7 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
         edited_at: post.edited_at,
         repost_of: post.repost_of,
         reply_to: post.reply_to,
+        external_id: post.external_id().and_then(|id| ExternalId::new(id).ok()),
         fingerprint: post.fingerprint,
     }
 }

@@ -34,7 +34,7 @@ use crate::world::{above, config, id};
 
 pub const START: i64 = 1_700_000_000_000_000;
 
-/// Everything that must be the same after recovery, as text: by external ids, without the routes of posts.
+/// Everything that must be the same after recovery, as text: by ids of sources, without the routes of posts.
 pub fn state(world: &World) -> String {
     let (mut lines, mut posts) = (Vec::new(), BTreeMap::new());
     for source in world.sources.iter() {

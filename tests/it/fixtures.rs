@@ -68,6 +68,7 @@ fn posts() -> Vec<PostRecord<u32>> {
         edited_at: None,
         repost_of: Some(PostId(7)),
         reply_to: Some(PostId(u64::MAX)),
+        external_id: None,
         answered: None,
         fingerprint: FULL_FINGERPRINT,
     };
@@ -81,6 +82,7 @@ fn posts() -> Vec<PostRecord<u32>> {
         edited_at: Some(UnixMicros(5_000_000)),
         repost_of: None,
         reply_to: None,
+        external_id: None,
         fingerprint: EDITED_FINGERPRINT,
         ..full
     };

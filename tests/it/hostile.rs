@@ -47,7 +47,6 @@ fn block(kind: u8, records: u32, raw: &[u8]) -> Vec<u8> {
     stored_block((kind, 0), records, raw.len(), raw)
 }
 
-/// The same, compressed.
 fn compressed(kind: u8, records: u32, raw: &[u8]) -> Vec<u8> {
     stored_block((kind, 1), records, raw.len(), &zstd::bulk::compress(raw, 1).unwrap())
 }
@@ -288,6 +287,7 @@ fn post(sources: Vec<u32>) -> PostRecord<u32> {
         edited_at: None,
         repost_of: None,
         reply_to: None,
+        external_id: None,
         answered: None,
         fingerprint: 0,
     }

@@ -14,6 +14,7 @@ mod concurrency;
 mod counts;
 mod damage;
 mod engine;
+mod fixture_names;
 mod fixtures;
 mod group_commit;
 mod held_walk;

@@ -201,7 +201,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "sockets",
         ],
     ),
-    ("changes", &["answer", "auth", "cluster", "engine_cell", "problem", "request", "sockets"]),
+    ("changes", &["answer", "auth", "cluster", "engine_cell", "post_json", "problem", "request", "sockets"]),
     (
         "handlers",
         &[

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
+
 import tidewire
-from tidewire import FeedOfUser, NewFollow, NewPost, PostCounts, PublishedChange, PublishedPost, RefusedPost, Tidewire, Unfollow
+from tidewire import FeedOfUser, NewFollow, NewPost, NotFound, PostCounts, PublishedChange, PublishedPost, RefusedPost, Tidewire, Unfollow
 
 Name = Callable[[str], str]
 
@@ -64,6 +67,26 @@ def test_the_same_post_twice_is_published_once(client: Tidewire, name: Name) -> 
     bob, id = name("bob"), tidewire.new_post_id()
     assert client.publish(bob, 1, id=id) == client.publish(bob, 1, id=id)
     assert [item.post.id for item in client.posts_of(bob).items] == [id]
+
+
+def test_a_post_is_named_by_the_id_that_another_system_gave_to_it(client: Tidewire, name: Name) -> None:
+    bob, external_id = name("bob"), str(uuid.uuid4())
+    named = f"ext:{external_id}"
+    post = client.publish(bob, 1, external_id=external_id)
+    assert (post.external_id, client.get_post(named)) == (external_id, post)
+    reply = client.publish(bob, 2, reply_to=named)
+    assert reply.reply_to == post.id
+    again, other = client.publish_many([NewPost(bob, 1, external_id=external_id), {"author": bob, "body": 3, "external_id": name("post")}])
+    assert isinstance(again, PublishedPost) and isinstance(other, PublishedPost)
+    assert (again.created, again.post.external_id, other.post.external_id) == (False, external_id, name("post"))
+    assert client.posts_of(bob, fields="ids").items[-1].post.external_id == external_id
+    repost = client.repost(bob, named, external_id=name("repost"))
+    assert (repost.repost_of, repost.external_id) == (post.id, name("repost"))
+    assert client.get_posts([named, "ext:none"]).missing == ["ext:none"]
+    assert [item.post.id for item in client.replies(named).items] == [reply.id]
+    client.delete_post(named)
+    with pytest.raises(NotFound):
+        client.get_post(named)
 
 
 def test_replies_come_in_pages_without_those_that_a_reader_mutes(client: Tidewire, name: Name) -> None:

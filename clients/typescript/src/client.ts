@@ -26,7 +26,8 @@ import { walkFeed, walkList, type Walk } from './walks.js';
 
 /** A post of a batch: published, or why not. Of the post, the answer has no more than this; `getPosts` reads the rest. */
 export type BatchResult =
-  { post: Pick<T.Post, 'id' | 'author' | 'published_at'>; created: boolean; error?: never } | { error: TidewireError };
+  | { post: Pick<T.Post, 'id' | 'external_id' | 'author' | 'published_at'>; created: boolean; error?: never }
+  | { error: TidewireError };
 /** One of many feeds: its page, or why not. */
 export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user: string; error: TidewireError };
 /** An edge to add: `follower` follows `source`. */
@@ -34,11 +35,19 @@ export type NewFollow = NonNullable<T.FollowsRequest['follows']>[number];
 /** An edge to remove. */
 export type Unfollow = NonNullable<T.FollowsRequest['unfollows']>[number];
 
-const POST_FIELDS = 'id, published_at, tags, topic, repost_of, reply_to, kind';
+const POST_FIELDS = 'id, external_id, published_at, tags, topic, repost_of, reply_to, kind';
 const POST: Shape<T.NewPost> = { needed: ['author', 'body'], words: `{ author, body } and optionally ${POST_FIELDS}` };
 const EDGE = { needed: ['follower', 'source'] } as const;
 const FOLLOW: Shape<NewFollow> = { ...EDGE, words: '{ follower, source } and optionally hidden, backfill' };
 const UNFOLLOW: Shape<Unfollow> = { ...EDGE, words: '{ follower, source }' };
+
+function hasId(post: T.NewPost): boolean {
+  return post.id != null || post.external_id != null;
+}
+
+function identified<Body>(post: T.NewPost<Body>): T.NewPost<Body> {
+  return hasId(post) ? post : { ...post, id: newPostId() };
+}
 
 /**
  * A client of a Tidewire server, or of the nodes of a cluster.
@@ -70,20 +79,19 @@ export class Tidewire<Body = unknown> {
   // Posts
 
   /**
-   * Publishes a post. It gets an id here unless it has one, so that it is published once even if it is sent again. Refused
-   * with `post_id_taken` if a post with other content has this id. With a user's token the server chooses the id, and a
-   * post that nobody has answered is not sent again, unless the client has `tokenPostIds: 'user'`.
+   * Publishes a post. It gets an id here unless it has one, or an external id, so that it is published once even if it is sent
+   * again. Refused with `post_id_taken` if a post with other content has this id. With a user's token the server chooses the
+   * id, and a post that nobody has answered is not sent again, unless the client has `tokenPostIds: 'user'`.
    */
   async publish(post: T.NewPost<Body>, options: WriteOptions = {}): Promise<T.Post<Body>> {
-    const hasId = row('post', post, POST).id != null;
-    const isRepeatable = hasId || !(await this.#http.doesServerChooseIds(options.signal));
-    const body = isRepeatable && !hasId ? { ...post, id: newPostId() } : post;
+    const isRepeatable = hasId(row('post', post, POST)) || !(await this.#http.doesServerChooseIds(options.signal));
+    const body = isRepeatable ? identified(post) : post;
     return this.#send('POST', '/v1/posts', options, { body, isRepeatable });
   }
 
   /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. Needs a server key. */
   async publishMany(posts: Iterable<T.NewPost<Body>>, options: WriteOptions = {}): Promise<BatchResult[]> {
-    const all = rows('posts', posts, POST).map((post) => ({ ...post, id: post.id ?? newPostId() }));
+    const all = rows('posts', posts, POST).map(identified);
     const more = { body: { posts: all } };
     const { value, requestId } = await this.#ask<T.PostsAnswer<Body>>('POST', '/v1/posts/batch', options, more);
     return value.posts.map((each) =>
@@ -95,13 +103,16 @@ export class Tidewire<Body = unknown> {
   async repost(
     user: string,
     post: string,
-    more: Partial<Pick<T.NewPost<Body>, 'body' | 'id' | 'published_at'>> = {},
+    more: Partial<Pick<T.NewPost<Body>, 'body' | 'id' | 'external_id' | 'published_at'>> = {},
     options: WriteOptions = {},
   ): Promise<T.Post<Body | null>> {
     return this.publish({ body: null as Body, ...more, author: user, repost_of: post }, options);
   }
 
-  /** A post, hidden ones and reposts too, whose body may be null. Refused with `unknown_post`, or `post_deleted`. */
+  /**
+   * A post by its id, or `ext:` and its external id; hidden ones and reposts too, whose body may be null. Refused with
+   * `unknown_post`, or `post_deleted`.
+   */
   getPost(id: string, options: PostOptions & { fields: IdFields }): Promise<T.Post<undefined>>;
   getPost(id: string, options?: PostOptions): Promise<T.Post<Body | null>>;
   async getPost(id: string, { fields, ...options }: PostOptions = {}): Promise<T.Post<any>> {
@@ -141,7 +152,7 @@ export class Tidewire<Body = unknown> {
 
   // Following
 
-  /** Lets a user follow another one, a `tag:NAME`, a `topic:NAME` or the replies to a post, `replies:ID`. `created` is false if it was so already. */
+  /** Lets a user follow another one, a `tag:NAME`, a `topic:NAME` or the replies to a post, `replies:POST`. `created` is false if it was so already. */
   async follow(user: string, source: string, options: WriteOptions & T.FollowOptions = {}): Promise<T.Put> {
     const { hidden, backfill, ...rest } = options;
     const body = { hidden, backfill };

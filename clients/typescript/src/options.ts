@@ -54,7 +54,7 @@ export type Fields = IdFields | 'counts';
 
 /** Of posts that are read by their ids. */
 export interface PostOptions extends ReadOptions {
-  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  /** `ids`: posts have no more than their ids, `author` and `published_at`. `counts`: they have `counts` in addition. */
   fields?: Fields;
 }
 
@@ -66,7 +66,7 @@ export interface PageOptions extends ReadOptions {
   before?: string;
   /** What has come into the feed since this `newest`: to poll. Not together with `before`. */
   after?: string;
-  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  /** `ids`: posts have no more than their ids, `author` and `published_at`. `counts`: they have `counts` in addition. */
   fields?: Fields;
 }
 
@@ -107,7 +107,7 @@ export interface RepostsWalkOptions extends WalkOptions {
 
 /** Of iterations over the entries of feeds. */
 export interface FeedWalkOptions extends WalkOptions {
-  /** `ids`: posts have no more than `id`, `author` and `published_at`. `counts`: they have `counts` in addition. */
+  /** `ids`: posts have no more than their ids, `author` and `published_at`. `counts`: they have `counts` in addition. */
   fields?: Fields;
   /**
    * Whether pages may lack what could not be read in time. By default such a page is read again, at most 3 times, and then

@@ -242,6 +242,9 @@ export interface Explanation {
   shown: boolean;
 }
 
+/** The id of a post in another system: a UUID, a ULID, a URN. The id of the post is computed from it: the first 8 bytes of its SHA-256, the highest first, modulo 7 × 10^18. */
+export type ExternalId = string;
+
 export interface FeedOfUser<Body = unknown> {
   /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
   gap?: boolean;
@@ -496,6 +499,7 @@ export interface MemberRemovedChange {
 export interface MissedMessage {
   post: {
     author: SourceId;
+    external_id?: ExternalId;
     id: PostId;
     published_at: Time;
   };
@@ -517,11 +521,12 @@ export interface NewPost<Body = unknown> {
   author: SourceId;
   /** Any JSON, at most 65536 bytes and 64 levels. */
   body: Body;
+  external_id?: ExternalId | null;
   id?: PostId | null;
   kind?: Kind | null;
   published_at?: Time | null;
-  reply_to?: PostId | null;
-  repost_of?: PostId | null;
+  reply_to?: PostName | null;
+  repost_of?: PostName | null;
   tags?: TagName[] | null;
   topic?: TopicName | null;
 }
@@ -582,13 +587,14 @@ export interface Page<Body = unknown> {
   unreadable?: PostId[];
 }
 
-/** With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With `fields=counts` it has `counts` in addition. */
+/** With `fields=ids` it has no more than its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With `fields=counts` it has `counts` in addition. */
 export interface Post<Body = unknown> {
   author: SourceId;
   /** Any JSON, at most 65536 bytes and 64 levels. */
   body: Body;
   counts?: Counts;
   edited_at?: Time;
+  external_id?: ExternalId;
   /** Kept out of every feed until it is shown again. */
   hidden?: boolean;
   id: PostId;
@@ -643,7 +649,7 @@ export interface PostFanout {
 export type PostId = string;
 
 export interface PostList<Body = unknown> {
-  missing: PostId[];
+  missing: PostName[];
   posts: Post<Body>[];
 }
 
@@ -653,6 +659,9 @@ export interface PostMessage<Body = unknown> {
   seq: number;
   type: 'post';
 }
+
+/** The id of a post, or `ext:` and its external id. */
+export type PostName = string;
 
 export interface PostsAnswer<Body = unknown> {
   posts: (PublishedPost<Body> | RefusedPost)[];
@@ -805,7 +814,7 @@ export interface Snapshot {
   taken_at: Time;
 }
 
-/** A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post. */
+/** A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, whose id or `ext:` and external id this is. */
 export type SourceId = string;
 
 export interface SourceList {

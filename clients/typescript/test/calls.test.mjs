@@ -77,6 +77,26 @@ test('a post with the same id is published once', async () => {
   assert.equal((await all(tidewire.iterPostsOf('ida'))).length, 1);
 });
 
+test('a post is named by the id that another system gave to it', async () => {
+  const external_id = crypto.randomUUID();
+  const name = `ext:${external_id}`;
+  const post = await say('uma', 'one', { external_id });
+  assert.equal(post.external_id, external_id);
+  assert.deepEqual(await say('uma', 'one', { external_id }), post);
+  const reply = await say('uma', 'two', { reply_to: name, external_id: null });
+  assert.equal(reply.reply_to, post.id);
+  const [again, { post: other }] = await tidewire.publishMany([
+    { author: 'uma', body: { text: 'one' }, external_id },
+    { author: 'uma', body: { text: 'three' }, external_id: crypto.randomUUID() },
+  ]);
+  assert.deepEqual([again.created, again.post.external_id], [false, external_id]);
+  assert.deepEqual((await tidewire.getPosts([name, 'ext:none'])).missing, ['ext:none']);
+  assert.deepEqual((await tidewire.replies(name)).items[0].post.id, reply.id);
+  assert.equal((await tidewire.feed('uma', { fields: 'ids' })).items[0].post.external_id, other.external_id);
+  await tidewire.deletePost(name);
+  await assert.rejects(tidewire.getPost(name), { code: 'unknown_post' });
+});
+
 test('a repost brings the original, and is withdrawn by its deletion', async () => {
   const post = await say('cas', 'original');
   await tidewire.follow('ann-r', 'bob-r');

@@ -50,6 +50,7 @@ pub(crate) struct NumberedPost {
 #[derive(Default, Deserialize)]
 struct KnownFields {
     id: Option<IgnoredAny>,
+    external_id: Option<IgnoredAny>,
     hidden: Option<bool>,
 }
 
@@ -112,9 +113,10 @@ impl Format for PostLines {
             return Err(Unusable::File(why.to_owned()));
         }
         checked.map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
-        let KnownFields { id, hidden } = serde_json::from_str(&text).unwrap_or_default();
+        let KnownFields { id, external_id, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-        Ok(Some(NumberedPost { line: line.number, json, has_id: id.is_some(), hidden: hidden == Some(true) }))
+        let has_id = id.is_some() || external_id.is_some();
+        Ok(Some(NumberedPost { line: line.number, json, has_id, hidden: hidden == Some(true) }))
     }
 
     fn sender(client: Client) -> impl SendBatch<NumberedPost> {
@@ -186,7 +188,7 @@ impl PostSender {
         }
         format!(
             "; line {undone} is the first that is not done, and line {last} the last that was sent; to go on, import again from line {undone} \
-             on: posts with an `id` are not published twice, but those without one that were published already are"
+             on: posts with an `id` or `external_id` are not published twice, but those without one that were published already are"
         )
     }
 
@@ -390,6 +392,7 @@ mod tests {
             ("{}", (false, false)),
             (r#" {"id":7,"hidden":true} "#, (true, true)),
             (r#"{"id":null,"hidden":false}"#, (false, false)),
+            (r#"{"external_id":"7"}"#, (true, false)),
             (r#"{"id":"7","hidden":"no"}"#, (false, false)),
         ] {
             assert_eq!(known(text), Some(expected), "{text}");

@@ -6,11 +6,12 @@ use serde_json::value::RawValue;
 use crate::one_line::on_one_line;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Kind;
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::{ExternalId, PostId, SourceId};
 
 /// The fields of a post.
 pub(crate) struct PostFields<'a> {
     pub(crate) position: Position,
+    pub(crate) external_id: Option<&'a ExternalId>,
     pub(crate) kind: Kind,
     /// The body as JSON text.
     pub(crate) body: &'a str,
@@ -25,6 +26,8 @@ pub(crate) struct PostFields<'a> {
 #[derive(Serialize)]
 pub(crate) struct PostLine<'a> {
     id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<&'a str>,
     author: &'a str,
     published_at: String,
     #[serde(skip_serializing_if = "Kind::is_post")]
@@ -56,6 +59,7 @@ impl<'a> PostLine<'a> {
         let members = parts.sources.get(1..).unwrap_or_default();
         Ok(Self {
             id: id.to_string(),
+            external_id: parts.external_id.map(ExternalId::as_str),
             author: parts.sources.first().map_or("", |author| author.as_str()),
             published_at: published_at.to_string(),
             kind: parts.kind,

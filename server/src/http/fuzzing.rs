@@ -104,6 +104,7 @@ fn json_of(draft: &Draft) -> String {
     ]);
     let texts = [
         ("id", draft.id.map(|id| id.to_string())),
+        ("external_id", draft.external_id.as_ref().map(ToString::to_string)),
         ("published_at", draft.published_at.map(|at| at.to_string())),
         ("topic", draft.topic.as_ref().and_then(|topic| topic.topic_name()).map(str::to_owned)),
         ("repost_of", draft.repost_of.map(|id| id.to_string())),

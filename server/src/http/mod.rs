@@ -55,7 +55,7 @@ pub fn description() -> serde_json::Value {
     openapi::document(routes::OPERATIONS)
 }
 
-/// Checks the body of a `POST /v1/posts` request as far as that needs no state, and returns the post's id, if it names one.
+/// Checks the body of a `POST /v1/posts` request as far as that needs no state, and returns the id of the post, if the request determines it.
 ///
 /// # Errors
 /// Returns how the request would be refused.
@@ -65,7 +65,7 @@ pub(crate) fn check_post(json: &[u8]) -> Result<Option<PostId>, Problem> {
         return Err(Error::NotAUser { id: draft.author, action: "publish" }.into());
     }
     draft.check().map_err(|what| Error::InvalidDraft { what })?;
-    Ok(draft.id)
+    Ok(draft.identified().id)
 }
 
 /// Returns the name, the method and the path of every operation.

@@ -8,12 +8,13 @@ use serde::Deserialize;
 use tidewire::engine::Engine;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Post;
+use tidewire::id::SourceId;
 use tidewire::state::counts::PostCounts;
 
 /// The fields of each post that a request asks for: the parameter `fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Fields {
-    /// Only the id, the author and the publication time of the post itself.
+    /// Only the ids, the author and the publication time of the post itself.
     pub(super) only_ids: bool,
     /// The numbers of replies and reposts in addition.
     pub(super) counts: bool,
@@ -84,14 +85,14 @@ pub(super) struct Shape<'a> {
 impl Shape<'_> {
     /// All fields of the post, without counts.
     pub(super) const FULL: Shape<'static> = Shape { only_ids: false, counts: None };
+    /// The ids, the author and the publication time.
+    pub(super) const IDS: Shape<'static> = Shape { only_ids: true, counts: None };
 }
 
 /// Appends a post.
 pub(super) fn push(json: &mut String, post: &Post, shape: Shape<'_>) {
     if shape.only_ids {
-        let Position { published_at, id } = post.position;
-        // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
-        let _ = write!(json, r#"{{"id":"{id}","author":"{}","published_at":"{published_at}"}}"#, post.author().id);
+        push_ids(json, post.position, post.external_id(), &post.author().id);
     } else {
         json.push_str(post.json());
     }
@@ -101,4 +102,13 @@ pub(super) fn push(json: &mut String, post: &Post, shape: Shape<'_>) {
         json.pop();
         let _ = write!(json, r#","counts":{{"replies":{replies},"reposts":{reposts}}}}}"#);
     }
+}
+
+/// Appends a post with its ids, its author and its publication time alone.
+// Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
+pub(super) fn push_ids(json: &mut String, position: Position, external_id: Option<&str>, author: &SourceId) {
+    let Position { published_at, id } = position;
+    let _ = write!(json, r#"{{"id":"{id}""#);
+    let _ = external_id.map(|external_id| write!(json, r#","external_id":"{external_id}""#));
+    let _ = write!(json, r#","author":"{author}","published_at":"{published_at}"}}"#);
 }

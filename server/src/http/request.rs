@@ -22,7 +22,7 @@ use crate::http::operation::user_in_path;
 use crate::http::problem::Problem;
 use tidewire::feed::cursor;
 use tidewire::feed::page::Range;
-use tidewire::id::SourceId;
+use tidewire::id::{PostId, PostName, SourceId};
 use tidewire::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
 use tidewire::state::reader::PageRequest;
 
@@ -34,6 +34,11 @@ pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) 
 /// Parses the user id in the path. It does not depend on the router, which some requests do not pass.
 pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
     parse_part(request, "user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
+}
+
+/// Parses the post that a part of the path names, by its id or its external id.
+pub(super) fn post_in_path(request: &HttpRequest, part: &str) -> Result<PostId, Problem> {
+    path::<PostName>(request, part).map(|post| post.id)
 }
 
 /// Decodes what the router left encoded in a part of a path: `%`, `/` and `+`. What is not UTF-8 becomes U+FFFD, which nothing may have.

@@ -24,6 +24,7 @@ mod description;
 mod diagnostics;
 mod erasure;
 mod export;
+mod external_ids;
 mod failed_start;
 mod faults;
 mod first_configuration;

@@ -174,7 +174,7 @@ fn who_follows_the_replies_to_a_post_gets_them_whoever_wrote_them() {
     for source in ["replies:", "replies:bob", "replies:007"] {
         let refused = server.send("PUT", &format!("/v1/users/ann/following/{source}"), None, "");
         assert_eq!(refused.status, 400, "{source}: {}", refused.text);
-        assert!(refused.text.contains("the id of a post"), "{}", refused.text);
+        assert!(refused.text.contains("must go on with a post"), "{}", refused.text);
     }
     let author = server.post("/v1/posts", &json!({"author": "replies:100", "body": 0}));
     assert_eq!(author.json()["code"], "not_a_user", "{}", author.text);

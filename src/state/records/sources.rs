@@ -15,7 +15,7 @@ use crate::state::world::Writer;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRecord {
-    /// The external id of the source.
+    /// The id of the source.
     pub id: SourceId,
     /// When the source last read its feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

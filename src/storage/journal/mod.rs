@@ -81,6 +81,7 @@ pub enum Committed {
 
 /// What a journal on a shared log has read from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
 pub enum ReadBack {
     /// The oldest event of this process that was sent and not read back yet is stored.
     Own,

@@ -34,6 +34,7 @@ def publish(
     body: m.Json,
     *,
     id: str | None = None,
+    external_id: str | None = None,
     published_at: datetime | None = None,
     tags: Sequence[str] = (),
     topic: str | None = None,
@@ -45,12 +46,13 @@ def publish(
     """Publishes a post, and returns it.
 
     Without an `id` of yours the client makes one, so that it may send the post again if it got no answer: it is published once. To
-    publish safely across a restart of your own program, give an `id` that you have stored. With a user's token the server chooses it; then
-    a post whose outcome is not known is not sent again, but reported, unless the client has `token_post_ids="user"`.
+    publish safely across a restart of your own program, give an `id` that you have stored, or as `external_id` the id that your database
+    has for the post: `ext:` and that id names it from then on. With a user's token the server chooses the id; then a post whose outcome is
+    not known is not sent again, but reported, unless the client has `token_post_ids="user"`.
 
     `wait="delivered"` returns once the post has reached every inbox that it goes to.
     """
-    post = m.NewPost(author, body, id, published_at, tags, topic, repost_of, reply_to, kind)
+    post = m.NewPost(author, body, id, published_at, tags, topic, repost_of, reply_to, kind, external_id)
     return _publish(post, wait)
 
 
@@ -60,25 +62,27 @@ def repost(
     *,
     body: m.Json = None,
     id: str | None = None,
+    external_id: str | None = None,
     published_at: datetime | None = None,
     wait: Wait | None = None,
 ) -> Call[m.Post]:
     """Publishes `user`'s repost of a post, and returns the repost. To withdraw it, delete it."""
-    return _publish(m.NewPost(user, body, id, published_at, repost_of=post), wait)
+    return _publish(m.NewPost(user, body, id, published_at, repost_of=post, external_id=external_id), wait)
 
 
 def _publish(post: m.NewPost, wait: Wait | None) -> Call[m.Post]:
     fields = _fields(post)
     call = Call("POST", path("posts"), as_model(m.Post), query(wait=wait), json_bytes(fields))
-    if post.id is not None:
+    if fields.keys() & {"id", "external_id"}:
         return call
-    return replace(call, body=json_bytes({**fields, "id": new_post_id()}), without_id=replace(call, is_repeatable=False))
+    return replace(call, body=json_bytes(_identified(fields)), without_id=replace(call, is_repeatable=False))
 
 
 def _fields(post: m.NewPost) -> dict[str, Any]:
     time = post.published_at
     optional = given(
         id=post.id,
+        external_id=post.external_id,
         published_at=None if time is None else write_time(time),
         tags=texts("tags", post.tags) or None,
         topic=post.topic,
@@ -89,13 +93,17 @@ def _fields(post: m.NewPost) -> dict[str, Any]:
     return {"author": post.author, "body": post.body, **optional}
 
 
+def _identified(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields if fields.keys() & {"id", "external_id"} else {**fields, "id": new_post_id()}
+
+
 def publish_many(posts: Iterable[m.NewPost | Row], *, wait: Wait | None = None) -> Call[list[m.PublishedPost | m.RefusedPost]]:
     """Publishes up to 1,000 posts in one request, in their order; each is answered by itself, in the same order.
 
-    Each is a `NewPost`, or a dict with its fields. One without an `id` gets one, so that the request may be sent again. A server key is
-    needed.
+    Each is a `NewPost`, or a dict with its fields. One without an `id` and an `external_id` gets an id, so that the request may be sent
+    again. A server key is needed.
     """
-    fields = [{**_fields(post), "id": post.id or new_post_id()} for post in rows("posts", posts, m.NewPost)]
+    fields = [_identified(_fields(post)) for post in rows("posts", posts, m.NewPost)]
 
     def read(answer: Answer) -> list[m.PublishedPost | m.RefusedPost]:
         return [
@@ -107,7 +115,10 @@ def publish_many(posts: Iterable[m.NewPost | Row], *, wait: Wait | None = None) 
 
 
 def get_post(id: str, *, fields: Fields | None = None) -> Call[m.Post]:
-    """Returns a post; raises `NotFound` if it is unknown or deleted. With `fields="counts"` it has `counts`."""
+    """Returns a post by its id, or `ext:` and its external id. With `fields="counts"` it has `counts`.
+
+    Raises `NotFound` if it is unknown or deleted.
+    """
     return Call("GET", path("posts", id), as_model(m.Post), query(fields=fields))
 
 
@@ -151,7 +162,7 @@ def delete_post(id: str, *, wait: Wait | None = None) -> Call[None]:
 
 
 def follow(user: str, source: str, *, hidden: bool = False, backfill: int | None = None, wait: Wait | None = None) -> Call[bool]:
-    """Makes `user` follow a user, `tag:NAME`, `topic:NAME` or `replies:ID`; returns whether that is new.
+    """Makes `user` follow a user, `tag:NAME`, `topic:NAME` or `replies:POST`; returns whether that is new.
 
     A `hidden` follow is in no list and no count. `backfill` limits how many earlier posts come with it.
     """

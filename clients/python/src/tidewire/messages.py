@@ -207,7 +207,7 @@ class ErasedChange(Change):
 class MissedMessage(Change):
     """A reader who opted in sleeps and has not seen this post. It may come twice: push under the key of reader and post.
 
-    The post has only `id`, `author` and `published_at`; read it by `get_post`, if the push is to show it.
+    The post has only its ids, `author` and `published_at`; read it by `get_post`, if the push is to show it.
     """
 
     reader: str

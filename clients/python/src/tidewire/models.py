@@ -28,8 +28,8 @@ class PostCounts(Model):
 class Post(Model):
     """A post.
 
-    In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `author` and
-    `published_at`. With `fields="counts"` it has `counts` too.
+    In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `external_id`,
+    `author` and `published_at`. With `fields="counts"` it has `counts` too.
     """
 
     id: str
@@ -44,11 +44,15 @@ class Post(Model):
     hidden: bool = False
     edited_at: datetime | None = None
     counts: PostCounts | None = None
+    external_id: str | None = None
 
 
 @dataclass(frozen=True)
 class NewPost:
-    """A post to publish in a batch. Without an `id` it gets one before it is sent, so that sending it again is safe."""
+    """A post to publish in a batch. Without an `id` and an `external_id` it gets an id before it is sent, so that sending it again is safe.
+
+    `repost_of` and `reply_to` are ids of posts, or `ext:` and their external ids.
+    """
 
     author: str
     body: Json
@@ -59,6 +63,7 @@ class NewPost:
     repost_of: str | None = None
     reply_to: str | None = None
     kind: Kind = "post"
+    external_id: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ use crate::cli::calls::screen::Screen;
 use crate::cli::calls::{Call, done, in_path, parsed};
 use crate::cli::client::Client;
 use crate::cli::{Outcome, terminal};
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::{PostName, SourceId};
 
 /// Arguments of `tidewire explain`.
 #[derive(Debug, clap::Args)]
@@ -16,8 +16,8 @@ pub(crate) struct Explain {
     /// Reader of the feed
     user: SourceId,
 
-    /// Id of the post
-    post: PostId,
+    /// Id of the post, or ext: and its external id
+    post: PostName,
 
     #[command(flatten)]
     call: Call,
@@ -60,7 +60,7 @@ impl Explain {
             return Ok(ExitCode::SUCCESS);
         }
         let (screen, explanation) = (Screen::of_stdout(), parsed::<Explanation>(&text)?);
-        let (user, post) = (&self.user, self.post);
+        let (user, post) = (&self.user, &self.post);
         let is_or_not = if explanation.shown { screen.good("is in") } else { screen.bad("is not in") };
         terminal::print_line(&format!("post {post} {is_or_not} the feed of {user}"));
         let row = |name: &str, text: &str| {

@@ -17,7 +17,7 @@ pub(crate) struct Follow {
     /// User who follows
     user: SourceId,
 
-    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:ID) to follow
+    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:POST) to follow
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<SourceId>,
 
@@ -39,7 +39,7 @@ pub(crate) struct Unfollow {
     /// User who follows
     user: SourceId,
 
-    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:ID) to follow no longer
+    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:POST) to follow no longer
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<SourceId>,
 

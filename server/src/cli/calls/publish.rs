@@ -12,7 +12,7 @@ use crate::cli::client::Client;
 use crate::cli::{Outcome, terminal};
 use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::{ExternalId, PostId, PostName, SourceId};
 use tidewire::limits::REQUEST_BYTES_MAX;
 
 /// Arguments of `tidewire publish`.
@@ -36,6 +36,10 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "ID")]
     id: Option<PostId>,
 
+    /// Id of the post in another system, such as a UUID: `ext:` and this id name the post from then on
+    #[arg(long, value_name = "ID")]
+    external_id: Option<ExternalId>,
+
     /// Tag of the post; may be repeated
     #[arg(long = "tag", value_name = "NAME")]
     tags: Vec<String>,
@@ -44,13 +48,13 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
 
-    /// Post that this one reposts
-    #[arg(long, value_name = "ID")]
-    repost_of: Option<PostId>,
+    /// Post that this one reposts: its id, or ext: and its external id
+    #[arg(long, value_name = "POST")]
+    repost_of: Option<PostName>,
 
-    /// Post that this one answers
-    #[arg(long, value_name = "ID")]
-    reply_to: Option<PostId>,
+    /// Post that this one answers: its id, or ext: and its external id
+    #[arg(long, value_name = "POST")]
+    reply_to: Option<PostName>,
 
     /// Publishing time, in UTC as 2026-11-20T10:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
@@ -70,6 +74,8 @@ struct Draft<'a> {
     body: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<&'a str>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     tags: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,16 +112,18 @@ impl Publish {
             author: self.author.as_str(),
             body,
             id: self.id.map(|id| id.to_string()),
+            external_id: self.external_id.as_ref().map(ExternalId::as_str),
             tags: &self.tags,
             topic: self.topic.as_deref(),
-            repost_of: self.repost_of.map(|id| id.to_string()),
-            reply_to: self.reply_to.map(|id| id.to_string()),
+            repost_of: self.repost_of.as_ref().map(PostName::to_string),
+            reply_to: self.reply_to.as_ref().map(PostName::to_string),
             published_at: self.published_at.map(|at| at.to_string()),
         };
         let (path, json) =
             (if self.wait { "/v1/posts?wait=delivered" } else { "/v1/posts" }, serde_json::to_string(&draft)?);
         // Without an id of its own, a post that is sent twice is published twice.
-        let response = if self.id.is_some() { client.post(path, &json) } else { client.post_once(path, &json) };
+        let is_repeatable = self.id.is_some() || self.external_id.is_some();
+        let response = if is_repeatable { client.post(path, &json) } else { client.post_once(path, &json) };
         let (status, text) = done(response)?;
         if self.call.json {
             terminal::print_line(&on_one_line(&text));

@@ -105,6 +105,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
         Event::Published { position, draft, accepted_at } => {
             let parts = PostFields {
                 position: *position,
+                external_id: draft.external_id.as_ref(),
                 kind: draft.kind,
                 body: draft.body.as_str(),
                 sources: draft.named_sources().collect(),

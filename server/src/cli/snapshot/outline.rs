@@ -249,6 +249,7 @@ fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
 fn line<S>(record: &PostRecord<S>, sources: Vec<&SourceId>) -> Result<String, String> {
     let parts = PostFields {
         position: record.at,
+        external_id: record.external_id.as_ref(),
         kind: record.kind,
         body: record.body.as_str(),
         sources,

@@ -28,7 +28,7 @@ const list = (title, lines) => [element('p', {}, title), element('ul', {}, ...li
 
 /** A button that takes away what hides the post, where the operator or the reader has put it there. */
 function wayOut({ kind, post: id, source }, user, post, again) {
-  if (kind === 'hidden' && id === post) return undo(`Unhide post ${post}`, () => ask('PATCH', `/v1/posts/${post}`, { hidden: false }), () => again(post));
+  if (kind === 'hidden' && id === post) return undo(`Unhide post ${post}`, () => ask('PATCH', `/v1/posts/${encodeURIComponent(post)}`, { hidden: false }), () => again(post));
   if (kind === 'muted') return undo(`Unmute ${source}`, () => ask('DELETE', userPath(user, 'mutes', source)), () => again(post));
   if (kind === 'blocked') return undo(`Unblock ${source}`, () => ask('DELETE', userPath(user, 'blocks', source)), () => again(post));
   return [];

@@ -33,11 +33,13 @@ export function postElement({ post, reposts, via }, hasActions = true) {
       ...answers,
       bodyElement(post.body),
       labels(post),
-      element('p', { class: 'hint' }, postLink(post.id), ...ways(via)),
+      element('p', { class: 'hint' }, postLink(post.id), ...externalId(post), ...ways(via)),
       ...(hasActions ? [buttons(post), element('p', { class: 'note', role: 'status' }), element('div', { class: 'why', hidden: true }), element('div', { class: 'raw', hidden: true })] : []),
     ),
   );
 }
+
+const externalId = ({ external_id: id }) => (id ? [` (external id ${id})`] : []);
 
 const ways = (via) => via.flatMap((source, nth) => [nth ? ', ' : ' by way of ', link(source)]);
 

@@ -48,15 +48,15 @@ let oldest = 0;
 async function choose({ journal, fanout_latency: buckets }) {
   fill(byId('latency'), latencies(buckets));
   byId('choose').hidden = false;
-  if (!journal) return say(byId('newest-note'), 'Type the number of a post into the search above. This server keeps no journal, which the newest posts are read from.');
+  if (!journal) return say(byId('newest-note'), 'Type the id of a post into the search above. This server keeps no journal, which the newest posts are read from.');
   refreshTimes(byId('newest'));
   if (journal.sequence === lookedAt) return;
   lookedAt = journal.sequence;
   const lines = await newestSince(Math.max(0, journal.sequence - EVENTS_BACK)).catch((refusal) => say(byId('newest-note'), refusal.message, true));
   if (!lines) return;
   const posts = lines.text.split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
-  const none = 'There is no post among the last changes. Type the number of an older one into the search above, or publish one.';
-  say(byId('newest-note'), posts.length ? 'Type the number of a post into the search above, or choose one.' : none);
+  const none = 'There is no post among the last changes. Type the id of an older one into the search above, or publish one.';
+  say(byId('newest-note'), posts.length ? 'Type the id of a post into the search above, or choose one.' : none);
   fill(byId('newest'), posts.reverse().slice(0, NEWEST).map(choice));
 }
 

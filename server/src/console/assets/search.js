@@ -43,7 +43,7 @@ export function noteReader(user) {
   sessionStorage.setItem(RECENT, JSON.stringify([user, ...others].slice(0, RECENT_MAX)));
 }
 
-const isPost = (text) => /^[0-9]{6,20}$/.test(text);
+const isPost = (text) => /^([0-9]{6,20}|ext:.+)$/.test(text);
 
 /** Makes the search work. */
 export function prepareSearch() {

@@ -9,9 +9,9 @@ const TIMES_EVERY_MS = 10_000;
 
 /** Shows them in the place of a feed. */
 export function showPosts(source) {
-  const replied = /^replies:([0-9]+)$/.exec(source)?.[1];
+  const replied = /^replies:([0-9]+|ext:.+)$/.exec(source)?.[1];
   // A user's token may read these, and no other source's page.
-  const path = replied ? `/v1/posts/${replied}/replies` : userPath(source, 'posts');
+  const path = replied ? `/v1/posts/${encodeURIComponent(replied)}/replies` : userPath(source, 'posts');
   const [list, more, note] = [byId('posts'), byId('more'), byId('feed-note')];
   byId('explain').hidden = true;
   // Nothing arrives here by itself.

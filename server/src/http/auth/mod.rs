@@ -491,8 +491,7 @@ impl Access {
 }
 
 /// The detail of the refusal when a token's user chooses a post id.
-const MINTED: &str =
-    "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id";
+const MINTED: &str = "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id and external_id";
 
 /// Returns true if the request asks for a WebSocket at the path of the live operation.
 fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use crate::http::answer;
 use crate::http::changes::place::Place;
 use crate::http::changes::types::MISSED;
+use crate::http::post_json;
 use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Missed, PublishedPost};
 use tidewire::feed::cursor;
 use tidewire::feed::event::{Event, NewEdge, OldEdge};
 use tidewire::feed::post::{EarlierRepost, Post};
+use tidewire::id::ExternalId;
 use tidewire::storage::journal::Sequence;
 
 /// The type of the message that says how far the stream is.
@@ -40,9 +42,10 @@ pub(super) fn published(sequence: Sequence, post: &str, earlier: &[EarlierRepost
 
 /// Appends a post that a reader has missed. `sequence` and the reader are the place after it.
 pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: PublishedPost<'_>, json: &mut String) {
-    let (id, at, author) = (post.position.id, post.position.published_at, &post.draft.author);
-    let _ = write!(json, r#"{{"sequence":{sequence},"type":"{MISSED}","reader":"{reader}","reason":"asleep""#);
-    let _ = write!(json, r#","post":{{"id":"{id}","author":"{author}","published_at":"{at}"}},"via":["#);
+    let external_id = post.draft.external_id.as_ref().map(ExternalId::as_str);
+    let _ = write!(json, r#"{{"sequence":{sequence},"type":"{MISSED}","reader":"{reader}","reason":"asleep","post":"#);
+    post_json::push_ids(json, post.position, external_id, &post.draft.author);
+    json.push_str(r#","via":["#);
     for (nth, source) in via.iter().enumerate() {
         let _ = write!(json, r#"{}"{source}""#, if nth > 0 { "," } else { "" });
     }

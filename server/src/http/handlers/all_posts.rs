@@ -16,10 +16,10 @@ use crate::http::answer;
 use crate::http::collected::{Collected, KEPT};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, invalid_parameter};
+use crate::http::request::Parameters;
 use tidewire::engine::{Engine, PostIds};
 use tidewire::error::Error;
-use tidewire::id::PostId;
+use tidewire::id::PostName;
 use tidewire::limits::{POSTS_PAGE_BYTES, POSTS_PAGE_DEFAULT, POSTS_PAGE_MAX};
 use tidewire::state::all_posts::{PostsBounds, PostsPage};
 
@@ -41,8 +41,7 @@ pub(in crate::http) async fn list(
 }
 
 fn bounds(parameters: &Parameters<'_>) -> Result<PostsBounds, Problem> {
-    let parse = |text: &str| text.parse().map_err(|cause| invalid_parameter("after", &format!("{text:?}: {cause}")));
-    let after: Option<PostId> = parameters.text("after").map(parse).transpose()?;
+    let after = parameters.parsed::<PostName>("after")?.map(|post| post.id);
     let limit = parameters.limit_of(POSTS_PAGE_DEFAULT, POSTS_PAGE_MAX)?;
     Ok(PostsBounds { after, limit, bytes: POSTS_PAGE_BYTES })
 }

@@ -20,13 +20,13 @@ use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::page_query::fields;
 use crate::http::handlers::posts::{delivered_elsewhere, find_own, new_post};
-use crate::http::post_json;
+use crate::http::post_json::{self, Shape};
 use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, invalid_parameter, wait};
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::error::Error;
 use tidewire::feed::post::Draft;
-use tidewire::id::PostId;
+use tidewire::id::PostName;
 use tidewire::limits::{POSTS_PER_READ_MAX, POSTS_PER_REQUEST_MAX};
 use tidewire::runtime::message::Published;
 
@@ -92,9 +92,10 @@ pub(in crate::http) async fn publish(
 }
 
 // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
-fn entry(json: &mut String, Published { created, post, .. }: &Published) {
-    let (id, author, at) = (post.id(), &post.author().id, post.position.published_at);
-    let _ = write!(json, r#"{{"created":{created},"post":{{"id":"{id}","author":"{author}","published_at":"{at}"}}}}"#);
+fn entry(json: &mut String, Published { created, post }: &Published) {
+    let _ = write!(json, r#"{{"created":{created},"post":"#);
+    post_json::push(json, post, Shape::IDS);
+    json.push('}');
 }
 
 /// Handles `GET /v1/posts?ids=…`. Posts of other authors are missing for a token, so that callers cannot find out which posts exist.
@@ -106,34 +107,37 @@ pub(in crate::http) async fn read(
     let parameters = Parameters::read(&request, &["ids", "fields"])?;
     let (ids, fields) = (ids(&parameters)?, fields(&parameters)?);
     let (caller, engine) = (&caller, &engine);
-    let mut found = stream::iter(&ids).map(|id| find_own(caller, engine, *id)).buffered(LOOKUPS_AT_ONCE);
+    let mut found = stream::iter(&ids).map(|name| find_own(caller, engine, name.id)).buffered(LOOKUPS_AT_ONCE);
     let (mut json, mut missing) = (String::from(r#"{"posts":["#), Vec::new());
     let mut separator = "";
-    for id in &ids {
+    for name in &ids {
         match found.next().await.unwrap_or(Err(Error::ShuttingDown)) {
             Ok(post) => {
                 json.push_str(std::mem::replace(&mut separator, ","));
                 post_json::push(&mut json, &post, fields.of(engine));
             }
-            Err(Error::UnknownPost(_)) => missing.push(*id),
+            Err(Error::UnknownPost(_)) => missing.push(name),
             Err(cause) => return Err(cause.into()),
         }
     }
     json.push_str(r#"],"missing":"#);
-    answer::push_ids(&mut json, &missing);
+    // Names contain no character that JSON escapes. Writing to a `String` cannot fail.
+    answer::push_array(&mut json, missing, |json, name| {
+        let _ = write!(json, r#""{name}""#);
+    });
     json.push('}');
     Ok(answer::json_text(json))
 }
 
-/// Parses `ids`: post ids separated by commas. An id that is named twice is answered once.
-fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostId>, Problem> {
+/// Parses `ids`: names of posts separated by commas. A post that is named twice is answered once.
+fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostName>, Problem> {
     let Some(text) = parameters.text("ids") else {
         return Err(Problem::bad("missing_parameter", "ids: needed here, separated by commas").of_field("ids"));
     };
-    let mut ids: Vec<PostId> = Vec::new();
+    let mut ids: Vec<PostName> = Vec::new();
     for id in text.split(',') {
-        let id = id.parse().map_err(|cause| invalid_parameter("ids", &format!("{id:?}: {cause}")))?;
-        if !ids.contains(&id) {
+        let id: PostName = id.parse().map_err(|cause| invalid_parameter("ids", &format!("{id:?}: {cause}")))?;
+        if ids.iter().all(|other| other.id != id.id) {
             ids.push(id);
         }
         if ids.len() > POSTS_PER_READ_MAX {

@@ -18,12 +18,11 @@ use crate::http::handlers::server::check_node;
 use crate::http::history::{self, History};
 use crate::http::noted_requests::{RefusedRequest, RequestNotes, SlowRequest};
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, invalid_parameter, path};
+use crate::http::request::{Parameters, invalid_parameter, post_in_path};
 use tidewire::engine::{
     FanoutProgress, FanoutState, PostFanout, PostSource, Reposter, SourceInfo, SourceKind, SourceSearch,
 };
 use tidewire::feed::outbox::Route;
-use tidewire::id::PostId;
 use tidewire::limits::{PAGE_POSTS_DEFAULT, SOURCE_ID_BYTES_MAX, SOURCES_FOUND_MAX};
 use tidewire::runtime::fanout::records::Deliveries;
 
@@ -88,7 +87,7 @@ pub(super) fn found_source(source: &SourceInfo) -> Value {
 /// Handles `GET /v1/posts/{id}/fanout`.
 pub(in crate::http) async fn fanout(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    let fanout = engine.fanout(path::<PostId>(&request, "id")?).await?;
+    let fanout = engine.fanout(post_in_path(&request, "id")?).await?;
     let reposts = json!({
         "count": fanout.reposts.count,
         "complete": fanout.reposts.complete,

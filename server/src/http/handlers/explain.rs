@@ -7,7 +7,7 @@ use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, path, user};
+use crate::http::request::{Parameters, post_in_path, user};
 use tidewire::feed::outbox::Route;
 use tidewire::state::explain::{Bar, Explanation, Reason};
 
@@ -18,7 +18,7 @@ pub(in crate::http) async fn explain(
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    let post = path(&request, "post")?;
+    let post = post_in_path(&request, "post")?;
     let reader = user(&request)?;
     let explanation = engine.explain(&reader, post).await?;
     let Explanation { shown, reasons, blockers, route, through, .. } =

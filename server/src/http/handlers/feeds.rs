@@ -13,7 +13,7 @@ use crate::http::operation::WorkKind;
 use crate::http::page_json;
 use crate::http::post_json::Shape;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, path};
+use crate::http::request::{Parameters, post_in_path};
 use tidewire::engine::FeedPage;
 use tidewire::feed::cursor;
 
@@ -48,7 +48,7 @@ pub(in crate::http) async fn replies(
 ) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "before", "after", "fields", "reader"])?;
     let (reader, fields) = (caller.reader(parameters.parsed("reader")?)?, fields(&parameters)?);
-    let page = engine.replies(path(&request, "id")?, reader.as_ref(), parameters.page()?).await?;
+    let page = engine.replies(post_in_path(&request, "id")?, reader.as_ref(), parameters.page()?).await?;
     Ok(answer(&page, fields.of(&engine)))
 }
 
@@ -61,7 +61,7 @@ pub(in crate::http) async fn reposts(
     let parameters = Parameters::read(&request, &["limit", "before", "reader"])?;
     let reader = caller.reader(parameters.parsed("reader")?)?;
     let before = parameters.cursor("before", cursor::decode_resume)?.map(|before| before.position);
-    let page = engine.reposts(path(&request, "id")?, reader.as_ref(), before, parameters.limit()?).await?;
+    let page = engine.reposts(post_in_path(&request, "id")?, reader.as_ref(), before, parameters.limit()?).await?;
     let json = page_json::repost_page(&page);
     let tag = Tag::of(&[json.as_bytes()]);
     let mut response = answer::json_text(json);

@@ -17,11 +17,11 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::page_query::fields;
 use crate::http::post_json;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, RequestBody, json, optional_text, path, present, text, wait};
+use crate::http::request::{Parameters, RequestBody, json, optional_text, post_in_path, present, text, wait};
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
 use tidewire::feed::post::{Body, BodyError, Draft, Kind, Post};
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::{ExternalId, PostId, PostName, SourceId};
 use tidewire::json::Name;
 use tidewire::limits::POST_TAGS_MAX;
 
@@ -36,6 +36,8 @@ struct NewPost<'a> {
     #[serde(default, deserialize_with = "optional_text")]
     id: Option<PostId>,
     #[serde(default, deserialize_with = "optional_text")]
+    external_id: Option<ExternalId>,
+    #[serde(default, deserialize_with = "optional_text")]
     published_at: Option<UnixMicros>,
     #[serde(default)]
     kind: Option<Name<Kind>>,
@@ -44,9 +46,9 @@ struct NewPost<'a> {
     #[serde(default)]
     topic: Option<String>,
     #[serde(default, deserialize_with = "optional_text")]
-    repost_of: Option<PostId>,
+    repost_of: Option<PostName>,
     #[serde(default, deserialize_with = "optional_text")]
-    reply_to: Option<PostId>,
+    reply_to: Option<PostName>,
 }
 
 /// The request body for changing a post.
@@ -76,15 +78,16 @@ impl NewPost<'_> {
         let topic = self.topic.map(|topic| SourceId::topic(&topic).map_err(|cause| invalid("topic", &cause)));
         Ok(Draft {
             id: self.id,
+            external_id: self.external_id,
             author: self.author,
             published_at: self.published_at,
             kind: self.kind.map(|Name(kind)| kind).unwrap_or_default(),
             body: body(self.body)?,
             tags: checked,
             topic: topic.transpose()?,
-            repost_of: self.repost_of,
+            repost_of: self.repost_of.map(|post| post.id),
             origin: None,
-            reply_to: self.reply_to,
+            reply_to: self.reply_to.map(|post| post.id),
             answered: None,
             earlier_reposts: Vec::new(),
         })
@@ -93,7 +96,9 @@ impl NewPost<'_> {
 
 /// Parses the draft in a `POST /v1/posts` body.
 pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
-    json::<NewPost<'_>>(bytes)?.draft()
+    let draft = json::<NewPost<'_>>(bytes)?.draft()?;
+    draft.check_ids().map_err(|what| Problem::bad("invalid_field", format!("id: {what}")).of_field("id"))?;
+    Ok(draft)
 }
 
 /// Parses the changes in a `PATCH /v1/posts/{id}` body: the new body, and whether the post is hidden.
@@ -134,7 +139,7 @@ pub(in crate::http) async fn publish(
     let bytes = body.json_bytes(&request)?;
     let draft = new_post(bytes)?;
     caller.may_have(&draft.author)?;
-    if draft.id.is_some() {
+    if draft.id.is_some() || draft.external_id.is_some() {
         access.may_choose_id(&caller)?;
     }
     access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
@@ -153,7 +158,7 @@ pub(in crate::http) async fn read(
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     let fields = fields(&Parameters::read(&request, &["fields"])?)?;
-    let found = find_own(&caller, &engine, path(&request, "id")?).await?;
+    let found = find_own(&caller, &engine, post_in_path(&request, "id")?).await?;
     let mut json = String::new();
     post_json::push(&mut json, &found, fields.of(&engine));
     let tag = Tag::of(&[json.as_bytes()]);
@@ -170,7 +175,7 @@ pub(in crate::http) async fn edit(
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let id = path(&request, "id")?;
+    let id = post_in_path(&request, "id")?;
     // Two calls for a user: the engine does not know callers, so the author is looked up before the post may change.
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = body.json_bytes(&request)?;
@@ -196,7 +201,7 @@ pub(in crate::http) async fn delete(
     engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let id = path(&request, "id")?;
+    let id = post_in_path(&request, "id")?;
     // Two calls for a user, for the same reason as in `edit`.
     let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
     match own {

@@ -17,6 +17,7 @@ pub(super) fn all() -> Named {
     let unfollow = object(json!({"follower": user, "source": source}));
     let id = || json!({"id": schema("PostId")});
     let missed = object(json!({"id": schema("PostId"), "author": user, "published_at": schema("Time")}));
+    let missed = optional(missed, &[("external_id", schema("ExternalId"))]);
     let messages = vec![
         (
             "PublishedChange",

@@ -177,11 +177,11 @@ fn path_parameters(path: &str) -> Vec<Value> {
             "user" => ("SourceId", "The user; where only reading is done, any other source as well.", json!("ann")),
             "source" => (
                 "SourceId",
-                "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, which is its id, or `ext:` and its external id.",
                 json!("bob"),
             ),
             "name" => ("ListName", "The name of the list.", json!("near")),
-            _ => ("PostId", "The post.", post()["id"].clone()),
+            _ => ("PostName", "The post.", post()["id"].clone()),
         };
         let schema = schema(of);
         json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema, "example": example})

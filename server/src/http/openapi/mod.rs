@@ -23,6 +23,7 @@ mod schemas;
 mod stats_schemas;
 #[cfg(test)]
 mod tests;
+mod value_schemas;
 
 use std::sync::OnceLock;
 
@@ -62,7 +63,7 @@ pub(super) fn document(operations: &[Operation]) -> Value {
         "tags": groups,
         "paths": paths(operations),
         "components": {
-            "schemas": schemas::all(),
+            "schemas": all_schemas(),
             "securitySchemes": {"bearer": {
                 "type": "http",
                 "scheme": "bearer",
@@ -73,10 +74,20 @@ pub(super) fn document(operations: &[Operation]) -> Value {
     })
 }
 
+/// Returns all schemas by name.
+fn all_schemas() -> Map<String, Value> {
+    [value_schemas::all(), schemas::all(), live_schemas::all()]
+        .into_iter()
+        .chain([change_schemas::all(), stats_schemas::all(), diagnostics_schemas::all()])
+        .flatten()
+        .map(|(name, schema)| (name.to_owned(), schema))
+        .collect()
+}
+
 const SAYS: &str = "A feed engine: what have the sources I follow published, newest first?\n\n\
     Refusals are problem documents (RFC 9457) with a stable `code`; nothing of a refused request was done. Unknown fields and \
     query parameters are refused with 400, a method that a path does not take with 405 and `Allow`. `HEAD` is served where `GET` \
-    is. Ids of posts are 64-bit numbers, written as text. Cursors are opaque: pass them on as they came. Answers may get further \
+    is. Ids of posts are 64-bit numbers, written as text; requests may name a post by `ext:` and its external id. Cursors are opaque: pass them on as they came. Answers may get further \
     fields; let unknown ones be. Pages and posts have an `ETag`: a request with `If-None-Match` gets 304 without content as long as \
     the answer is the same.\n\nIn a cluster any node takes any request, and `Tidewire-Node` names the one that has answered. The \
     answer to a write has `Tidewire-Sequence`; with `Tidewire-Applied`, the owner of the user has applied only that sequence so far. \

@@ -4,7 +4,6 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::openapi::{change_schemas, diagnostics_schemas, live_schemas, stats_schemas};
 use crate::http::post_json::Fields;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
@@ -13,9 +12,8 @@ use tidewire::feed::post::Kind;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
 use tidewire::limits::{
-    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, NAME_BYTES_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
-    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, POSTS_PER_REQUEST_MAX,
-    SOURCE_ID_BYTES_MAX, UNREAD_MAX, USER_ID_BYTES_MAX,
+    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
+    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, POSTS_PER_REQUEST_MAX, UNREAD_MAX,
 };
 
 /// Returns a reference to a schema by its name.
@@ -23,14 +21,9 @@ pub(super) fn schema(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// Returns all schemas by name.
-pub(super) fn all() -> Map<String, Value> {
-    [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all()]
-        .into_iter()
-        .chain([change_schemas::all(), stats_schemas::all(), diagnostics_schemas::all()])
-        .flatten()
-        .map(|(name, schema)| (name.to_owned(), schema))
-        .collect()
+/// Returns the schemas of requests and responses by name.
+pub(super) fn all() -> Named {
+    [posts(), edges(), pages(), preferences(), users()].into_iter().flatten().collect()
 }
 
 /// A list of schemas with their names.
@@ -67,107 +60,6 @@ pub(super) fn limit() -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": PAGE_POSTS_MAX, "default": PAGE_POSTS_DEFAULT})
 }
 
-fn values() -> Named {
-    let id = |bytes_max: usize, pattern: &str, description: &str, example: &str| {
-        json!({
-            "type": "string",
-            "minLength": 1,
-            "maxLength": bytes_max,
-            "pattern": pattern,
-            "description": description,
-            "examples": [example],
-        })
-    };
-    // Of what a name may not have, only what every dialect of patterns can say. It has as many characters as bytes, or fewer.
-    const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]{1,128}"#;
-    const PLAIN: &str = "[.]{3,128}|[.]{0,127}[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]{0,127}";
-    const { assert!(NAME_BYTES_MAX == 128 && USER_ID_BYTES_MAX == 128) };
-    let name = |description: &str, example: &str| id(NAME_BYTES_MAX, &format!("^{NAME}$"), description, example);
-    vec![
-        (
-            "SourceId",
-            id(
-                SOURCE_ID_BYTES_MAX,
-                &format!("^((tag|topic):{NAME}|{PLAIN})$"),
-                "A user, `tag:NAME`, `topic:NAME`, or `replies:ID` for the replies to a post.",
-                "ann",
-            ),
-        ),
-        ("TagName", name("The name of a tag, in any script. Answers have its form, `NFKC_Casefold`.", "rust")),
-        ("TopicName", name("The name of a topic, in any script. Answers have its form, `NFC`.", "42")),
-        ("ListName", id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a list.", "near")),
-        (
-            "PostId",
-            json!({
-                "type": "string",
-                "pattern": decimal_pattern(u64::MAX),
-                "description": "A whole number of 64 bits in decimal digits, without sign or leading zeros.",
-                "examples": [ID.to_string()],
-            }),
-        ),
-        (
-            "Time",
-            json!({
-                "type": "string",
-                "format": "date-time",
-                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
-                "description": "RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times.",
-                "examples": [PUBLISHED_AT.to_string()],
-            }),
-        ),
-        (
-            "Cursor",
-            json!({
-                "type": "string",
-                "pattern": "^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)?$",
-                "description": "Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone.",
-                "examples": [feed_cursor()],
-            }),
-        ),
-        ("Kind", json!({"type": "string", "enum": [Kind::Post.as_str(), Kind::User.as_str(), Kind::Ad.as_str()]})),
-        ("Problem", problem()),
-    ]
-}
-
-/// Returns a pattern of the decimal numbers up to `max`, which has at most 20 digits.
-pub(super) fn decimal_pattern(max: u64) -> String {
-    let digits = max.to_string();
-    let mut pattern = format!("^(0|[1-9][0-9]{{0,{}}}", digits.len() - 2);
-    // Numbers with as many digits as `max`: equal up to a digit that is smaller.
-    for (nth, digit) in digits.bytes().enumerate() {
-        let lowest = if nth == 0 { b'1' } else { b'0' };
-        if digit > lowest {
-            let (equal, rest) = (&digits[..nth], digits.len() - nth - 1);
-            let any = if rest == 0 { String::new() } else { format!("[0-9]{{{rest}}}") };
-            pattern += &format!("|{equal}[{}-{}]{any}", char::from(lowest), char::from(digit - 1));
-        }
-    }
-    pattern + &format!("|{digits})$")
-}
-
-fn problem() -> Value {
-    let refused = object(json!({"index": count(), "code": {"type": "string"}, "detail": {"type": "string"}}));
-    let mut problem = object(json!({
-        "type": {"const": "about:blank"},
-        "title": {"type": "string", "description": "The status in words."},
-        "status": {"type": "integer"},
-        "code": {"type": "string", "description": "Stable: programs branch on this."},
-        "detail": {"type": "string", "description": "For people; may change."},
-    }));
-    problem["properties"]["field"] =
-        json!({"type": "string", "description": "The field, path part or query parameter at fault."});
-    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` and `posts` only."});
-    let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
-    problem["properties"]["oldest"] = sequence("Of `gone`: the first `after` that is possible.");
-    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last `after` that is possible.");
-    problem["properties"]["errors"] = json!({
-        "type": "array",
-        "description": "Of follows: each that cannot be made, by its index in the request.",
-        "items": refused,
-    });
-    problem
-}
-
 fn posts() -> Named {
     let body = json!({
         "description": format!("Any JSON, at most {POST_BODY_BYTES_MAX} bytes and {POST_BODY_DEPTH_MAX} levels."),
@@ -176,12 +68,13 @@ fn posts() -> Named {
         "author": schema("SourceId"),
         "body": body,
         "id": or_null(schema("PostId")),
+        "external_id": or_null(schema("ExternalId")),
         "published_at": or_null(schema("Time")),
         "kind": or_null(schema("Kind")),
         "tags": {"type": ["array", "null"], "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
         "topic": or_null(schema("TopicName")),
-        "repost_of": or_null(schema("PostId")),
-        "reply_to": or_null(schema("PostId")),
+        "repost_of": or_null(schema("PostName")),
+        "reply_to": or_null(schema("PostName")),
     });
     let mut change = closed(&[], json!({"body": body, "hidden": {"type": "boolean"}}));
     change["minProperties"] = json!(1);
@@ -191,7 +84,7 @@ fn posts() -> Named {
         "published_at": schema("Time"),
     }));
     post["description"] = json!(
-        "With `fields=ids` it has no more than `id`, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With \
+        "With `fields=ids` it has no more than its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With \
          `fields=counts` it has `counts` in addition."
     );
     let optional = json!({
@@ -202,6 +95,7 @@ fn posts() -> Named {
         "topic": schema("TopicName"),
         "repost_of": schema("PostId"),
         "reply_to": schema("PostId"),
+        "external_id": schema("ExternalId"),
         "edited_at": schema("Time"),
         "counts": schema("Counts"),
     });
@@ -232,7 +126,7 @@ fn posts() -> Named {
                 "complete": {"type": "boolean"},
             })),
         ),
-        ("PostList", object(json!({"posts": array(schema("Post")), "missing": array(schema("PostId"))}))),
+        ("PostList", object(json!({"posts": array(schema("Post")), "missing": array(schema("PostName"))}))),
     ]
 }
 
@@ -450,7 +344,7 @@ fn explanation() -> Value {
     }))
 }
 
-const ID: PostId = PostId(7_352_851_374_080_000_000);
+pub(super) const ID: PostId = PostId(7_352_851_374_080_000_000);
 /// The publication time of the post in all examples.
 pub(super) const PUBLISHED_AT: UnixMicros = UnixMicros(1_795_168_800_123_456);
 

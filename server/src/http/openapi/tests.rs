@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::http::openapi::groups::GROUPS;
-use crate::http::openapi::{document, schemas};
+use crate::http::openapi::{all_schemas, document, value_schemas};
 use crate::http::operation::Needs;
 use crate::http::routes::OPERATIONS;
 use tidewire::id::PostId;
@@ -59,7 +59,7 @@ fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
     }
     let mut found = BTreeSet::new();
     named(&document(OPERATIONS), &mut found);
-    let there: BTreeSet<String> = schemas::all().into_iter().map(|(name, _)| name).collect();
+    let there: BTreeSet<String> = all_schemas().into_iter().map(|(name, _)| name).collect();
     assert_eq!(found, there);
 }
 
@@ -67,12 +67,12 @@ fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
 fn a_pattern_of_numbers_up_to_one_takes_just_those() {
     for max in [10, 255, 1_099, 18_446, 99_999] {
         let pattern =
-            jsonschema::options().build(&serde_json::json!({"pattern": schemas::decimal_pattern(max)})).unwrap();
+            jsonschema::options().build(&serde_json::json!({"pattern": value_schemas::decimal_pattern(max)})).unwrap();
         for number in 0..=max + 200 {
             assert_eq!(pattern.is_valid(&number.to_string().into()), number <= max, "{number} of {max}");
         }
     }
-    let schema = serde_json::json!({"pattern": schemas::decimal_pattern(u64::MAX)});
+    let schema = serde_json::json!({"pattern": value_schemas::decimal_pattern(u64::MAX)});
     let pattern = jsonschema::options().build(&schema).unwrap();
     for text in [
         "0",

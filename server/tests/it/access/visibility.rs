@@ -293,7 +293,13 @@ fn who_reposts_a_repost_that_is_not_to_be_seen_does_not_learn_what_it_repeats() 
 #[test]
 fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose() {
     let post = |id: &str| json!({"author": "ann", "id": id, "body": 1});
+    let external = |id: &str| json!({"author": "ann", "external_id": id, "body": 1});
     let world = World::new();
+    world.publish(&json!({"author": "bob", "external_id": "taken", "body": 1}));
+    for id in ["taken", "free"] {
+        let refused = world.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&external(id)));
+        assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")), "{id}");
+    }
     for id in [BY_TAG, UNKNOWN] {
         let refused = world.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&post(id)));
         assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")), "{id}");
@@ -304,8 +310,10 @@ fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose()
 
     let engine = Engine::start(EngineConfig::default());
     let lenient = World(Server::guarding(engine, access().with_token_post_ids(TokenPostIds::User)));
-    for status in [201, 200] {
-        assert_eq!(lenient.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&post("7"))).status, status);
+    for chosen in [post("7"), external("urn:7")] {
+        for status in [201, 200] {
+            assert_eq!(lenient.ask(&tokens::token("ann"), "POST", "/v1/posts", Some(&chosen)).status, status);
+        }
     }
 }
 

@@ -69,7 +69,7 @@ fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeate
         // The empty line counts as well.
         let place = "line 4 is the first that is not done, and line 4 the last that was sent; to go on, import again from line 4 on";
         assert!(code == Some(3) && said.contains("no answer from") && said.contains(place), "{code:?} {said}");
-        assert!(said.contains("posts with an `id` are not published twice"), "{said}");
+        assert!(said.contains("posts with an `id` or `external_id` are not published twice"), "{said}");
         let server = Program::start(directory.path(), &[]);
         let (from, expected) =
             if has_ids { (1, "1 post created, 2 existing") } else { (3, "1 post created, 0 existing") };

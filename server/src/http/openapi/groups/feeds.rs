@@ -77,7 +77,7 @@ fn replies() -> Documentation {
     documented("Read the replies to a post")
         .description(
             "Those that answer it directly, newest first, reposts not among them. The mutes and blocks of the reader apply, and the blocks of \
-             the authors, but not the rules of the home feed. To follow the replies, follow the source `replies:ID`; to keep them \
+             the authors, but not the rules of the home feed. To follow the replies, follow the source `replies:POST`; to keep them \
              out of a home feed, mute it. A reader who may not see the post, because it is hidden or there is a block between the \
              reader and its author, is answered as if it was not there.",
         )

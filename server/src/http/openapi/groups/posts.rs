@@ -27,11 +27,11 @@ fn publish() -> Documentation {
             "`body` is any JSON that every parser takes (RFC 7493): text is Unicode, without halves of surrogate pairs; a number is within \
              the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters; \
              names in an object differ. It is served byte for byte as it came, without the white space around it. \
-             With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
-             {minutes} minutes ahead. A tag or topic collects the posts that name it, and `replies:ID` those that answer a post. Of a repost of a repost, `repost_of` comes to \
+             With an `id` or `external_id` of your own, the same post sent twice is published once. An `external_id` determines the `id`. `published_at` may be in the past, and at most \
+             {minutes} minutes ahead. A tag or topic collects the posts that name it, and `replies:POST` those that answer a post. Of a repost of a repost, `repost_of` comes to \
              be the original, unless the repost that it names is hidden or there is a block between the authors: then it \
              stays as it is, as with an unknown id. \
-             By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
+             By a token, ids come from the server (403 with an `id` or `external_id`), unless it runs with `--token-post-ids user`."
         ))
         .waits()
         .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
@@ -53,7 +53,7 @@ fn publish_many() -> Documentation {
         .description(format!(
             "At most {POSTS_PER_REQUEST_MAX}, in this order. Each is answered or refused by itself, as by `POST /v1/posts`, in the order of \
              `posts`; a problem has `retry_after` in place of the header `Retry-After`. After one that is refused as `overloaded`, all others \
-             are refused too. They are committed together. Of each post, the answer has `id`, `author` and `published_at`."
+             are refused too. They are committed together. Of each post, the answer has its ids, `author` and `published_at`."
         ))
         .waits()
         .takes(
@@ -73,9 +73,9 @@ fn publish_many() -> Documentation {
 fn read_many() -> Documentation {
     documented("Read many posts at once")
         .description(format!(
-            "At most {POSTS_PER_READ_MAX}, in the order of `ids`; hidden ones too. `missing` has the ids of posts that are unknown or deleted."
+            "At most {POSTS_PER_READ_MAX}, in the order of `ids`; hidden ones too. `missing` has those of posts that are unknown or deleted, as they were sent."
         ))
-        .query("ids", "The ids, separated by commas.", json!({"type": "string", "minLength": 1}))
+        .query("ids", "The ids, or `ext:` and external ids, separated by commas.", json!({"type": "string", "minLength": 1}))
         .for_instance(&json!("7,8"))
         .fields()
         .answers(200, "The posts.", "PostList", &json!({"posts": [post()], "missing": ["7"]}))

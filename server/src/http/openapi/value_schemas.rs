@@ -1,0 +1,136 @@
+//! The schemas of single values: ids, names, times, cursors; and of problems.
+
+use serde_json::{Value, json};
+
+use crate::http::openapi::schemas::{ID, Named, PUBLISHED_AT, count, feed_cursor, object};
+use tidewire::feed::post::Kind;
+use tidewire::limits::{EXTERNAL_ID_BYTES_MAX, NAME_BYTES_MAX, SOURCE_ID_BYTES_MAX, USER_ID_BYTES_MAX};
+
+/// Returns these schemas by name.
+pub(super) fn all() -> Named {
+    let mut all = ids();
+    all.extend([
+        (
+            "Time",
+            json!({
+                "type": "string",
+                "format": "date-time",
+                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+                "description": "RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times.",
+                "examples": [PUBLISHED_AT.to_string()],
+            }),
+        ),
+        (
+            "Cursor",
+            json!({
+                "type": "string",
+                "pattern": "^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)?$",
+                "description": "Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone.",
+                "examples": [feed_cursor()],
+            }),
+        ),
+        ("Kind", json!({"type": "string", "enum": [Kind::Post.as_str(), Kind::User.as_str(), Kind::Ad.as_str()]})),
+        ("Problem", problem()),
+    ]);
+    all
+}
+
+fn ids() -> Named {
+    let id = |bytes_max: usize, pattern: &str, description: &str, example: &str| {
+        json!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": bytes_max,
+            "pattern": pattern,
+            "description": description,
+            "examples": [example],
+        })
+    };
+    // Of what a name may not have, only what every dialect of patterns can say. It has as many characters as bytes, or fewer.
+    const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]{1,128}"#;
+    const PLAIN: &str = "[.]{3,128}|[.]{0,127}[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]{0,127}";
+    const { assert!(NAME_BYTES_MAX == 128 && USER_ID_BYTES_MAX == 128) };
+    const EXTERNAL: &str = "[A-Za-z0-9._:@~+=-]{1,64}";
+    const { assert!(EXTERNAL_ID_BYTES_MAX == 64) };
+    let name = |description: &str, example: &str| id(NAME_BYTES_MAX, &format!("^{NAME}$"), description, example);
+    vec![
+        (
+            "SourceId",
+            id(
+                SOURCE_ID_BYTES_MAX,
+                &format!("^((tag|topic):{NAME}|replies:ext:{EXTERNAL}|{PLAIN})$"),
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, whose id or `ext:` and external id this is.",
+                "ann",
+            ),
+        ),
+        ("TagName", name("The name of a tag, in any script. Answers have its form, `NFKC_Casefold`.", "rust")),
+        ("TopicName", name("The name of a topic, in any script. Answers have its form, `NFC`.", "42")),
+        ("ListName", id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a list.", "near")),
+        (
+            "PostId",
+            json!({
+                "type": "string",
+                "pattern": decimal_pattern(u64::MAX),
+                "description": "A whole number of 64 bits in decimal digits, without sign or leading zeros.",
+                "examples": [ID.to_string()],
+            }),
+        ),
+        (
+            "PostName",
+            json!({
+                "type": "string",
+                "pattern": format!("^(ext:{EXTERNAL}|{}", &decimal_pattern(u64::MAX)["^(".len()..]),
+                "description": "The id of a post, or `ext:` and its external id.",
+                "examples": [ID.to_string()],
+            }),
+        ),
+        (
+            "ExternalId",
+            id(
+                EXTERNAL_ID_BYTES_MAX,
+                &format!("^{EXTERNAL}$"),
+                "The id of a post in another system: a UUID, a ULID, a URN. The id of the post is computed from it: the first 8 bytes of its SHA-256, the highest first, modulo 7 × 10^18.",
+                "550e8400-e29b-41d4-a716-446655440000",
+            ),
+        ),
+    ]
+}
+
+/// Returns a pattern of the decimal numbers up to `max`, which has at most 20 digits.
+pub(super) fn decimal_pattern(max: u64) -> String {
+    let digits = max.to_string();
+    let mut pattern = format!("^(0|[1-9][0-9]{{0,{}}}", digits.len() - 2);
+    // Numbers with as many digits as `max`: equal up to a digit that is smaller.
+    for (nth, digit) in digits.bytes().enumerate() {
+        let lowest = if nth == 0 { b'1' } else { b'0' };
+        if digit > lowest {
+            let (equal, rest) = (&digits[..nth], digits.len() - nth - 1);
+            let any = if rest == 0 { String::new() } else { format!("[0-9]{{{rest}}}") };
+            pattern += &format!("|{equal}[{}-{}]{any}", char::from(lowest), char::from(digit - 1));
+        }
+    }
+    pattern + &format!("|{digits})$")
+}
+
+fn problem() -> Value {
+    let refused = object(json!({"index": count(), "code": {"type": "string"}, "detail": {"type": "string"}}));
+    let mut problem = object(json!({
+        "type": {"const": "about:blank"},
+        "title": {"type": "string", "description": "The status in words."},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "Stable: programs branch on this."},
+        "detail": {"type": "string", "description": "For people; may change."},
+    }));
+    problem["properties"]["field"] =
+        json!({"type": "string", "description": "The field, path part or query parameter at fault."});
+    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` and `posts` only."});
+    let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
+    problem["properties"]["oldest"] = sequence("Of `gone`: the first `after` that is possible.");
+    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last `after` that is possible.");
+    problem["properties"]["errors"] = json!({
+        "type": "array",
+        "description": "Of follows: each that cannot be made, by its index in the request.",
+        "items": refused,
+    });
+    problem
+}
