@@ -57,10 +57,13 @@ pub fn some(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-/// Pages end by what they hold, however slow the machine is.
+/// The default configuration, but pages end by what they hold, however slow the machine is.
+pub fn patient() -> EngineConfig {
+    EngineConfig { pull_budget: Duration::from_secs(60), ..EngineConfig::default() }
+}
+
 pub fn config(shards: usize, celebrity: CelebrityPolicy) -> EngineConfig {
-    let pull_budget = Duration::from_secs(60);
-    EngineConfig { shards: some(shards), celebrity, pull_budget, ..EngineConfig::default() }
+    EngineConfig { shards: some(shards), celebrity, ..patient() }
 }
 
 pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };

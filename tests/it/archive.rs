@@ -18,7 +18,7 @@ use tidewire::storage::files::Files as _;
 use tidewire::storage::files::memory::MemoryFiles;
 
 use testkit::oracle::{NaivePost, Oracle};
-use testkit::world::{above, draft, edge, entries, id, insist, some, whole_feed, whole_feed_upward};
+use testkit::world::{above, draft, edge, entries, id, insist, patient, some, whole_feed, whole_feed_upward};
 
 struct Archived {
     files: MemoryFiles,
@@ -117,12 +117,7 @@ fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, config: &EngineConfig
 }
 
 fn small(celebrity: u64) -> EngineConfig {
-    EngineConfig {
-        outbox_posts: some(4),
-        inbox_posts: some(10),
-        celebrity: above(celebrity),
-        ..EngineConfig::default()
-    }
+    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(celebrity), ..patient() }
 }
 
 #[tokio::test]
@@ -313,7 +308,7 @@ async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
 #[tokio::test]
 async fn a_reply_that_comes_before_its_parent_is_shown_by_the_author_whom_it_answers_wherever_both_are() {
     let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default());
-    let config = EngineConfig { outbox_posts: some(1), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(1), ..patient() };
     let mut engine = open(&files, &archive, &config);
     // Ann follows both, and zoe only who answers: replies to others are not in a feed by default.
     engine.follow(vec![edge("ann", "cas"), edge("ann", "bob"), edge("zoe", "cas")]).await.unwrap();

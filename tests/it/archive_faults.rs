@@ -19,7 +19,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Sequence};
 
 use testkit::histories::{open_before, storage};
-use testkit::world::{above, draft, edge, id, some, whole_feed};
+use testkit::world::{above, draft, edge, id, patient, some, whole_feed};
 
 /// Ann follows bob, most of whose posts are in an archive that fails on demand.
 struct Failing {
@@ -91,8 +91,7 @@ fn try_open(
     repair: bool,
 ) -> Result<(Engine, RecoveryReport), StorageError> {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
-    let config =
-        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..patient() };
     let storage = StorageConfig { repair, ..storage(Durability::Always, 1 << 20) };
     open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock))
 }

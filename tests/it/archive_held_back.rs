@@ -17,7 +17,7 @@ use tidewire::storage::archive::{Archive, ArchiveError, RedbArchive};
 use tidewire::storage::journal::Durability;
 
 use testkit::histories::storage;
-use testkit::world::{above, draft, id, some};
+use testkit::world::{above, draft, id, patient, some};
 
 const AUTHORS: [&str; 2] = ["bob", "carl"];
 const PAGE_BYTES: usize = 4_096;
@@ -27,8 +27,7 @@ fn open(place: &Path) -> Engine {
 }
 
 fn open_or_repair(place: &Path, repair: bool) -> Engine {
-    let config =
-        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..patient() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, 1 << 20) };
     Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }

@@ -15,7 +15,7 @@ use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tokio::task::{LocalSet, spawn_local};
 
-use testkit::world::{above, draft, id, insist, some, whole_feed};
+use testkit::world::{above, draft, id, insist, patient, some, whole_feed};
 
 /// Each changes posts of its own, one command after the other, so that all its answers are known.
 const WRITERS: u64 = 12;
@@ -31,7 +31,7 @@ struct Known {
 }
 
 fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>) -> Engine {
-    let config = EngineConfig { outbox_posts: some(1), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(1), celebrity: above(100), ..patient() };
     let (files, storage) = (Arc::new(files.clone()), StorageConfig::default());
     Engine::open_on(config, files, Some(archive), None, &storage, Arc::new(SystemClock), &RecoveryProgress::default())
         .unwrap()

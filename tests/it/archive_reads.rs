@@ -18,7 +18,7 @@ use tidewire::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
 use testkit::observed_archive::{ObservedArchive, Read};
-use testkit::world::{above, draft, id, insist, some, whole_feed};
+use testkit::world::{above, draft, id, insist, patient, some, whole_feed};
 
 /// What was read of an archive.
 #[derive(Default)]
@@ -91,7 +91,7 @@ impl Observed {
 
 fn open(files: &MemoryFiles, archive: &Arc<Watched>, clock: &Arc<dyn Clock>) -> Engine {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
-    let config = EngineConfig { outbox_posts: some(4), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), celebrity: above(100), ..patient() };
     let files = Arc::new(files.clone());
     let (clock, storage) = (Arc::clone(clock), StorageConfig::default());
     Engine::open_on(config, files, Some(&archive), None, &storage, clock, &RecoveryProgress::default()).unwrap().0

@@ -20,7 +20,7 @@ use tidewire::storage::journal::{Durability, Sequence};
 use testkit::histories::{open_before, storage};
 use testkit::observed_archive::{ObservedArchive, Read};
 use testkit::oracle::Expected;
-use testkit::world::{above, draft, edge, id, insist, some, whole_feed};
+use testkit::world::{above, draft, edge, id, insist, patient, some, whole_feed};
 
 type Remote = FaultyArchive<MemoryArchive>;
 
@@ -37,7 +37,7 @@ fn shared<A: Archive>(archive: &Arc<A>) -> Arc<dyn Archive> {
 }
 
 fn config() -> EngineConfig {
-    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..EngineConfig::default() }
+    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(1), ..patient() }
 }
 
 fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>, durability: Durability) -> (Engine, u64) {
@@ -198,7 +198,7 @@ async fn a_start_does_not_wait_until_a_backlog_is_in_the_store_unless_it_has_man
 #[tokio::test]
 async fn a_store_that_takes_nothing_leads_to_refusals_at_the_limit_of_bytes_and_to_no_loss() {
     let (files, archive) = (MemoryFiles::default(), Arc::new(Remote::remote(MemoryArchive::default(), temporary())));
-    let config = EngineConfig { outbox_posts: some(4), store_bytes_max: 256 << 10, ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), store_bytes_max: 256 << 10, ..patient() };
     let open = || {
         let (dyn_archive, storage) = (shared(&archive), storage(Durability::Always, 1 << 20));
         open_before(config.clone(), files.clone(), Some(&dyn_archive), &storage, Arc::new(SystemClock)).unwrap().0

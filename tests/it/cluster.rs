@@ -34,7 +34,7 @@ use tidewire::storage::journal::{ReadBack, Sequence, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
 
-use testkit::world::{draft, edge, id, ids, next_event};
+use testkit::world::{draft, edge, id, ids, next_event, patient};
 
 const SESSION: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ struct Node {
 }
 
 fn join(log: &dyn SharedLog, name: &str) -> Result<Node, JoinError> {
-    let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..EngineConfig::default() };
+    let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     Engine::join(config, log, options, Arc::new(SystemClock)).map(|(engine, view)| Node { engine, view })
 }

@@ -17,7 +17,7 @@ use tidewire::storage::files::{AppendFile, Files};
 use tidewire::storage::journal::Durability;
 
 use testkit::histories::{open_before, storage};
-use testkit::world::{above, draft, edge, id, some, whole_feed};
+use testkit::world::{above, draft, edge, id, patient, some, whole_feed};
 
 /// Lets through so many writes to snapshots, and holds the next.
 #[derive(Default)]
@@ -136,12 +136,8 @@ struct Full {
 
 fn open(files: GatedFiles, archive: &Arc<MemoryArchive>) -> Engine {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
-    let config = EngineConfig {
-        store_bytes_max: STORE_BYTES_MAX,
-        outbox_posts: some(45),
-        celebrity: above(100),
-        ..EngineConfig::default()
-    };
+    let config =
+        EngineConfig { store_bytes_max: STORE_BYTES_MAX, outbox_posts: some(45), celebrity: above(100), ..patient() };
     let storage = storage(Durability::Always, 1 << 20);
     open_before(config, files, Some(&archive), &storage, Arc::new(SystemClock)).unwrap().0
 }

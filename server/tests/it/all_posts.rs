@@ -8,13 +8,13 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
 use crate::server::Server;
-use testkit::world::some;
+use testkit::world::{patient, some};
 
 /// What an index has of each post.
 type Index = BTreeMap<u64, (String, bool)>;
 
 fn with_archive(directory: &Path) -> Server {
-    let config = EngineConfig { outbox_posts: some(4), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), ..patient() };
     Server::of(Engine::open_directory(config, directory).unwrap())
 }
 

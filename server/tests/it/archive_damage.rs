@@ -20,7 +20,7 @@ use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, Archived
 use tidewire::storage::journal::{Durability, Sequence};
 
 use testkit::histories::storage;
-use testkit::world::{above, draft, edge, id, some};
+use testkit::world::{above, draft, edge, id, patient, some};
 
 const CACHE_BYTES: usize = 1 << 20;
 
@@ -149,8 +149,7 @@ async fn directory(place: &Path) -> usize {
 }
 
 fn open(place: &Path, repair: bool) -> Result<Engine, String> {
-    let config =
-        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..patient() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, 1 << 20) };
     let opened = Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default());
     opened.map(|(engine, _)| engine).map_err(|cause| cause.to_string())

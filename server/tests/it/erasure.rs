@@ -24,7 +24,7 @@ use tidewire::state::reader::PageRequest;
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
 use testkit::oracle::{NaivePost, Of, Oracle};
-use testkit::world::{above, draft, edge, entries, id, insist, some, whole_feed, whole_feed_upward};
+use testkit::world::{above, draft, edge, entries, id, insist, patient, some, whole_feed, whole_feed_upward};
 
 /// Who is erased: a name that nothing else holds.
 pub const ZOE: &str = "zoe-4f1c9a77";
@@ -38,7 +38,7 @@ pub const OTHERS: [&str; 4] = ["ann", "bob", "cas", "dan"];
 
 /// Few posts stay in memory, so that the archive has most.
 pub fn small() -> EngineConfig {
-    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(2), ..EngineConfig::default() }
+    EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(2), ..patient() }
 }
 
 /// An engine, and what a naive computation says of it.

@@ -15,7 +15,7 @@ use tidewire::recovery::RecoveryProgress;
 
 use crate::tools::{content, fails, run};
 use testkit::oracle::Expected;
-use testkit::world::{draft, edge, id, some, whole_feed};
+use testkit::world::{draft, edge, id, patient, some, whole_feed};
 
 pub fn open(directory: &Path) -> Engine {
     open_with(directory, EngineConfig::default())
@@ -28,7 +28,7 @@ fn open_with(directory: &Path, config: EngineConfig) -> Engine {
 
 /// An engine that keeps two or three posts of each source in memory.
 fn open_small(directory: &Path) -> Engine {
-    open_with(directory, EngineConfig { outbox_posts: some(2), ..EngineConfig::default() })
+    open_with(directory, EngineConfig { outbox_posts: some(2), ..patient() })
 }
 
 /// Waits until the archive has what does not fit into memory.

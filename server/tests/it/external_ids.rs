@@ -7,7 +7,7 @@ use tidewire::engine::Engine;
 use tidewire::id::ExternalId;
 
 use crate::server::Server;
-use testkit::world::some;
+use testkit::world::{patient, some};
 
 const UUID: &str = "550e8400-e29b-41d4-a716-446655440000";
 
@@ -109,7 +109,7 @@ fn the_same_post_again_is_one_post_and_another_one_with_its_external_id_is_refus
 async fn an_external_id_outlives_memory_and_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
-        let config = EngineConfig { outbox_posts: some(2), ..EngineConfig::default() };
+        let config = EngineConfig { outbox_posts: some(2), ..patient() };
         Server::of(Engine::open_directory(config, directory.path()).unwrap())
     };
     let server = open();

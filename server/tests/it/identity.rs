@@ -18,15 +18,14 @@ use tidewire::storage::segment;
 
 use testkit::fixture_files::folder_of;
 use testkit::histories::storage;
-use testkit::world::{above, draft, id, some, whole_feed};
+use testkit::world::{above, draft, id, patient, some, whole_feed};
 
 fn open(place: &Path, segment_bytes: u64) -> Result<Engine, String> {
     open_or_repair(place, segment_bytes, false)
 }
 
 fn open_or_repair(place: &Path, segment_bytes: u64, repair: bool) -> Result<Engine, String> {
-    let config =
-        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..patient() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, segment_bytes) };
     let opened = Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default());
     opened.map(|(engine, _)| engine).map_err(|cause| cause.to_string())

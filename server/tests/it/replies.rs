@@ -8,7 +8,7 @@ use tidewire::engine::Engine;
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
-use testkit::world::some;
+use testkit::world::{patient, some};
 
 fn publish(server: &Server, post: &Value) {
     let answer = server.post("/v1/posts?wait=delivered", post);
@@ -186,7 +186,7 @@ fn who_follows_the_replies_to_a_post_gets_them_whoever_wrote_them() {
 fn replies_are_the_same_after_a_restart_in_memory_and_in_the_archive() {
     let directory = tempfile::tempdir().unwrap();
     let open = |directory: &Path| {
-        let config = EngineConfig { outbox_posts: some(2), ..EngineConfig::default() };
+        let config = EngineConfig { outbox_posts: some(2), ..patient() };
         Server::of(Engine::open_directory(config, directory).unwrap())
     };
     let all: Vec<(String, u64)> = (1..=40).map(|id| (format!("u{}", id % 2), id)).collect();

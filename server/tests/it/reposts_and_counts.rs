@@ -8,7 +8,7 @@ use tidewire::engine::Engine;
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
-use testkit::world::some;
+use testkit::world::{patient, some};
 
 const POST: &str = "/v1/posts/100";
 const REPOSTS: &str = "/v1/posts/100/reposts";
@@ -226,7 +226,7 @@ fn counts_follow_what_is_deleted_undone_hidden_and_erased() {
 fn counts_are_the_same_after_a_restart_in_memory_and_in_the_archive() {
     let directory = tempfile::tempdir().unwrap();
     let open = |directory: &Path| {
-        let config = EngineConfig { outbox_posts: some(2), ..EngineConfig::default() };
+        let config = EngineConfig { outbox_posts: some(2), ..patient() };
         Server::of(Engine::open_directory(config, directory).unwrap())
     };
     let server = open(directory.path());

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 use testkit::DEADLINE;
+use testkit::world::patient;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::auth::Access;
@@ -80,7 +81,9 @@ impl Server {
     }
 
     /// Serves those who may.
-    pub fn guarded(config: EngineConfig, access: Access) -> Self {
+    pub fn guarded(mut config: EngineConfig, access: Access) -> Self {
+        // Pages are whole, however busy the machine is.
+        config.pull_budget = patient().pull_budget;
         #[cfg(feature = "cluster")]
         if three_nodes::is_wanted() {
             return Self::of_three(&config, &Arc::new(access));

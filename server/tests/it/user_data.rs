@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use testkit::histories::{open_before, storage};
-use testkit::world::{draft, edge, some};
+use testkit::world::{draft, edge, patient, some};
 use testkit::{eventually, eventually_async};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
@@ -119,7 +119,7 @@ fn whoever_has_nothing_stored_is_unknown_and_a_revocation_alone_is_something() {
 async fn it_has_each_follower_and_each_post_once_however_many_there_are_and_wherever_they_are() {
     const MANY: u64 = 2_500;
     let directory = tempfile::tempdir().unwrap();
-    let config = EngineConfig { outbox_posts: some(2), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(2), ..patient() };
     let server = Server::of(Engine::open_directory(config, directory.path()).unwrap());
     let engine = &server.engine;
     engine.follow((0..MANY).map(|nth| edge(&format!("u{nth}"), "ann")).collect()).await.unwrap();
@@ -197,7 +197,7 @@ async fn the_head_alone_reads_no_further_and_an_erasure_meanwhile_leaves_no_whol
 async fn posts_that_are_lost_are_named_and_an_archive_that_fails_ends_the_answer_within_the_object() {
     let archive = Arc::new(FaultyArchive::<MemoryArchive>::default());
     let of_engine = Arc::clone(&archive) as Arc<dyn Archive>;
-    let config = EngineConfig { outbox_posts: some(2), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(2), ..patient() };
     let storage = storage(Durability::Always, 1 << 20);
     let engine = open_before(config, MemoryFiles::default(), Some(&of_engine), &storage, Arc::new(SystemClock));
     let server = Server::of(engine.unwrap().0);

@@ -34,7 +34,7 @@ use refused::{
     a_log_that_ends_before_what_the_archive_has_is_refused, the_archive_of_another_cluster_is_refused,
 };
 use stores::{Store, on_each_store};
-use testkit::world::{above, insist, some};
+use testkit::world::{above, insist, patient, some};
 use told::{
     edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
     old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
@@ -80,7 +80,7 @@ fn start(
     let view = Arc::new(ClusterView::new(name.parse().unwrap(), clock.clone(), SESSION));
     let snapshots = SnapshotOptions::default();
     let storage = Some(NodeStorage { files: Arc::new(files.clone()), lock: None, snapshots });
-    let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..EngineConfig::default() };
+    let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (progress, joined, peers) = (&RecoveryProgress::default(), Arc::clone(&view), &NoPeers);
     let archive = door.map(|door| Arc::clone(door) as Arc<dyn Archive>);

@@ -20,7 +20,7 @@ use tidewire::storage::snapshot::SnapshotReader;
 
 use super::*;
 use testkit::oracle::Expected;
-use testkit::world::whole_feed;
+use testkit::world::{patient, whole_feed};
 
 const AUTHORS: u64 = 4;
 const READERS: u64 = 6;
@@ -62,7 +62,7 @@ pub(super) fn start(
     let view = Arc::new(ClusterView::new(name.parse().unwrap(), clock.clone(), SESSION));
     let snapshots = SnapshotOptions::default();
     let storage = files.map(|files| NodeStorage { files: Arc::new(files.clone()), lock: None, snapshots });
-    let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..EngineConfig::default() };
+    let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (progress, joined) = (&RecoveryProgress::default(), Arc::clone(&view));
     let (engine, report) =

@@ -33,7 +33,7 @@ use crate::properties::ops::{
 use crate::properties::poll::{Poller, pollers};
 use testkit::histories::{open_before, state, storage};
 use testkit::oracle::{Asked, NaivePost, Of, Oracle};
-use testkit::world::{all_asleep, edge, id, some};
+use testkit::world::{all_asleep, edge, id, patient, some};
 
 const START: i64 = 1_000_000_000;
 const WINDOW: Duration = Duration::from_millis(80);
@@ -74,7 +74,7 @@ impl Run {
             active_window: WINDOW,
             outbox_posts: some(outbox_posts.unwrap_or(1_000)),
             live,
-            ..EngineConfig::default()
+            ..patient()
         };
         let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
         let mut storage = storage(Durability::Always, 2_000);

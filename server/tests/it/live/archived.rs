@@ -19,7 +19,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::live::client::PATIENCE;
 use testkit::observed_archive::{ObservedArchive, Read};
-use testkit::world::{draft, edge, id, some};
+use testkit::world::{draft, edge, id, patient, some};
 
 /// Stops one read of the archive until the test lets it go on.
 #[derive(Default)]
@@ -63,7 +63,7 @@ fn open(gate: &Arc<Gate>) -> Engine {
         Ok(())
     });
     let archive = Arc::new(archive) as Arc<dyn Archive>;
-    let config = EngineConfig { outbox_posts: some(1), ..EngineConfig::default() };
+    let config = EngineConfig { outbox_posts: some(1), ..patient() };
     let (files, storage) = (Arc::new(MemoryFiles::default()), StorageConfig::default());
     Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &RecoveryProgress::default())
         .unwrap()
