@@ -15,6 +15,7 @@ use tidewire::state::reader::PageRequest;
 
 use crate::properties::Run;
 use crate::properties::ops::{LISTS, PEOPLE, REPLIED, SOURCES, source_name};
+use testkit::PageCount;
 use testkit::oracle::{Asked, At, ExpectedPage, Explained, Of};
 use testkit::world::{entries, id};
 
@@ -185,6 +186,28 @@ impl Run {
         }
     }
 
+    /// All posts of a source, hidden ones and reposts too, in pages of so many.
+    fn all_of(&self, of: &str, limit: usize) {
+        let world = &self.engine.shared().world;
+        let Some(source) = world.sources.get(&id(of)) else { return };
+        let (mut met, mut below, mut pages) = (Vec::new(), Position::MAX, PageCount::default());
+        loop {
+            pages.count();
+            let page = world.posts_of_author(source.slot, below, limit, usize::MAX).unwrap();
+            assert_eq!(page.unreadable, []);
+            met.extend(page.posts.iter().map(|post| (at(post.position), post.body().to_owned(), post.hidden)));
+            match page.next {
+                Some(next) => below = next,
+                None => break,
+            }
+        }
+        let mine =
+            self.oracle.posts.iter().filter(|post| post.sources.iter().any(|source| source == of) && !post.deleted);
+        let mut expected: Vec<_> = mine.map(|post| (post.at(), post.body.clone(), post.hidden)).collect();
+        expected.sort_unstable_by(|one, other| other.cmp(one));
+        assert_eq!(met, expected, "all posts of {of}");
+    }
+
     pub async fn unread(&self, reader: &str) {
         let unread = self.engine.unread(&id(reader)).await.unwrap();
         assert_eq!((unread.entries, unread.capped), self.oracle.unread(reader), "unread of {reader}");
@@ -234,6 +257,7 @@ impl Run {
         }
         for source in 0..SOURCES {
             self.whole(Of::Page(&source_name(source)), 5, false).await;
+            self.all_of(&source_name(source), 3);
         }
         for (nth, post) in self.oracle.posts.iter().enumerate() {
             self.counts(post.id);
