@@ -85,7 +85,7 @@ fn the_same_post_again_is_one_post_and_another_one_with_its_external_id_is_refus
     for (change, status, code) in [
         (json!({"body": 2}), 409, "post_id_taken"),
         (json!({"external_id": null, "id": computed(UUID)}), 409, "post_id_taken"),
-        (json!({"id": "7"}), 400, "invalid_field"),
+        (json!({"id": "7"}), 422, "misfit"),
         (json!({"external_id": ""}), 400, "invalid_field"),
         (json!({"external_id": "a/b"}), 400, "invalid_field"),
         (json!({"external_id": "x".repeat(65)}), 400, "invalid_field"),

@@ -97,7 +97,7 @@ impl NewPost<'_> {
 /// Parses the draft in a `POST /v1/posts` body.
 pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
     let draft = json::<NewPost<'_>>(bytes)?.draft()?;
-    draft.check_ids().map_err(|what| Problem::bad("invalid_field", format!("id: {what}")).of_field("id"))?;
+    draft.check_ids().map_err(|what| Error::InvalidDraft { what })?;
     Ok(draft)
 }
 
