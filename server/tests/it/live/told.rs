@@ -163,11 +163,15 @@ async fn who_comes_back_gets_exactly_what_was_missed_and_nothing_that_was_delete
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_back_too_late_or_from_elsewhere_is_told_so() {
     let server = ann_and_bob(0);
-    let client = Client::watch(server.address(), "ann").await;
+    let mut client = Client::watch(server.address(), "ann").await;
     let epoch = client.hello["epoch"].clone();
     let history = server.engine.shared().config.live.history_changes as u64;
     for id in 1..=history + 1 {
         publish(&server, "bob", id);
+    }
+    // The stream has a post some time after it is accepted.
+    for id in 1..=history + 1 {
+        assert_eq!(client.told().await, format!("post {id}"));
     }
     let seq = json!(history + 1);
     for (epoch, from) in [(&epoch, 0), (&epoch, 10_000), (&json!("0123456789abcdef"), 5), (&json!("x"), 5)] {
