@@ -7,7 +7,8 @@
 A write is one line: {"publish": POST}, {"edit": [ID, BODY]}, {"delete": ID}, {"follow": [USER, SOURCE]}, {"unfollow": [USER, SOURCE]},
 {"mute": [USER, SOURCE]}, {"unmute": [USER, SOURCE]}, {"rules": [USER, RULES]}. An ID is that of the post, or ext: and its external id; a POST has
 one of the two. An application in Python uses the class Both. `write` sends each line once: what Tidewire did not take is in the log. It ends at a
-line that is no write, and if it cannot write the log, because `replay` would lack what follows. `replay` sends the whole log again in its order, which has the effect of once: posts have ids, and the last write of a follow decides.
+line that is no write, and if it cannot write the log, because `replay` would lack what follows. `replay` sends the whole log again in its order,
+which has the effect of once: posts have ids, and the last write of a follow decides.
 """
 
 import argparse

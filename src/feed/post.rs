@@ -159,13 +159,12 @@ impl Draft {
     /// # Errors
     /// Returns which id it would have.
     pub fn check_ids(&self) -> Result<(), String> {
-        let computed = self.external_id.as_ref().map(|external_id| (external_id, external_id.post_id()));
-        match (self.id, computed) {
-            (Some(id), Some((external_id, computed))) if id != computed => {
-                Err(format!("a post with the external id {external_id} has the id {computed}, not {id}"))
-            }
-            _ => Ok(()),
+        let (Some(id), Some(external_id)) = (self.id, &self.external_id) else { return Ok(()) };
+        let computed = external_id.post_id();
+        if id != computed {
+            return Err(format!("a post with the external id {external_id} has the id {computed}, not {id}"));
         }
+        Ok(())
     }
 
     /// Returns a hash that distinguishes contents, independent of id and time. It is part of the stored format: XXH3-64 over the fields,

@@ -45,9 +45,9 @@ impl ExternalId {
         &self.0
     }
 
-    /// Returns the id of the post that has this external id: the first 8 bytes of the SHA-256 of the text, the highest first, modulo 7 × 10¹⁸. It is part
-    /// of the stored format and of the API: clients compute it, too. Of a billion posts, two get the same id with a probability of 7 %; the later
-    /// one is refused.
+    /// Returns the id of the post that has this external id: the first 8 bytes of the SHA-256 of the text, the highest first, modulo 7 × 10¹⁸.
+    /// It is part of the stored format and of the API: clients compute it, too. Among a billion posts, the probability that any two get the same
+    /// id is 7 %; the later one is refused.
     pub fn post_id(&self) -> PostId {
         let hash = Sha256::digest(self.0.as_bytes());
         let first = hash.iter().take(size_of::<u64>()).fold(0, |number, byte| number << u8::BITS | u64::from(*byte));

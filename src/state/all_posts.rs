@@ -68,7 +68,8 @@ impl World {
         let (source, span) = (self.sources.at(author), Span { below, ..Span::ALL });
         let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: limit };
         let mut positions = Vec::new();
-        // Memory is read first: what leaves it meanwhile is in the archive already. `pull_whole` would not tell why the archive failed.
+        // Reads memory first: a post that leaves memory meanwhile is in the archive already. `World::pull_whole` does the same, but does not
+        // return the error of the archive, which the caller reports.
         if let (Err(_), Some(archive)) = (source.pull(ask, &mut positions), self.archive()) {
             archive.positions(&source.id, ask, &mut positions)?;
         }

@@ -67,7 +67,7 @@ fn all_have_their_turn_and_over_time_each_after_each_other() {
 }
 
 #[test]
-#[ignore = "measures for 5 s, in which every client has to be scheduled"]
+#[ignore = "takes 4 s of measuring, in which every client has to be scheduled"]
 fn every_case_is_measured_in_every_round_on_every_design() {
     let (settings, load) = (settings(&[Kind::Mock, Kind::Mock], 2), load());
     let (reports, environment) = compare(&settings, &load, &quiet()).unwrap();
@@ -154,7 +154,7 @@ impl Target for Mortal {
 }
 
 #[test]
-#[ignore = "measures for 5 s, in which every client has to be scheduled"]
+#[ignore = "takes 1 s of measuring, in which every client has to be scheduled"]
 fn a_round_in_which_the_server_ended_is_named_and_does_not_count() {
     let (settings, load) = (settings(&[Kind::Mock], 3), load());
     // Two clients in each case, one for a single client, sixteen for an open loop.

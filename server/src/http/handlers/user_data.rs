@@ -4,7 +4,9 @@
 //! - the parts of the object and their order; sending it piece by piece, since a user may have any number of posts and followers.
 //!
 //! Not responsible for:
-//! - what is stored (the engine). Writes go on while the object is sent, so each part is as it was when the server read it.
+//! - what is stored (the engine).
+//!
+//! Other requests may write while the server sends the object. Each part shows the state at the time when the server read that part.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
