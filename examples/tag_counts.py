@@ -14,7 +14,7 @@ once, also if this program or the server is killed. If it was away for so long t
 counts all posts anew. Hidden posts count too. TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key, TAGS another file than tags.sqlite.
 
 Beside an archive across a network (Cassandra), a server lists only the posts that it still has in memory, and says so. Then this program cannot
-count anew: it ends with exit code 1, and leaves the old counts and the old place as they are (docs/changes.md, "Build an index anew").
+count anew: it ends with exit code 1, and leaves the old counts and the old place as they are (docs/changes.md, "Begin again").
 """
 
 import os
@@ -101,7 +101,7 @@ def main() -> None:
             try:
                 follow(tags, tidewire)
             except Gone:
-                # The journal begins later: deletions between may be missing here (docs/changes.md, "Build an index anew").
+                # The journal begins later: deletions between may be missing here (docs/changes.md, "Begin again").
                 try:
                     rebuild(tags, tidewire)
                 except NotListed:

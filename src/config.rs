@@ -66,6 +66,10 @@ pub struct EngineConfig {
     /// Time for which the erasure of a user keeps the journal for readers of changes that are behind, if there was one within the last hour.
     /// So much longer the erasure takes. Default: none; the server's is a minute.
     pub erasure_grace: Duration,
+    /// Time for which segments of the journal that no snapshot needs are kept for consumers of changes. Default: none.
+    pub changes_retention: Duration,
+    /// Maximum bytes of these segments, and of those that wait for a registered consumer. Default 4 GiB.
+    pub changes_retention_bytes: u64,
 }
 
 impl Default for EngineConfig {
@@ -95,6 +99,8 @@ impl Default for EngineConfig {
             live_heartbeat: Duration::from_secs(30),
             live_linger: Duration::from_secs(120),
             erasure_grace: Duration::ZERO,
+            changes_retention: Duration::ZERO,
+            changes_retention_bytes: 4 << 30,
         }
     }
 }

@@ -122,6 +122,9 @@ pub const RESPONSE_STALL_BYTES_MIN: usize = 256 * 1024;
 /// time.
 pub const CHANGE_STREAMS_MAX: usize = 16;
 
+/// Maximum number of consumers of changes that are registered by name.
+pub const CHANGE_CONSUMERS_MAX: usize = 64;
+
 /// Number of events that a request for changes returns if it gives no limit and does not stay connected.
 pub const CHANGES_DEFAULT: usize = 1_000;
 

@@ -30,7 +30,7 @@ pub(super) enum ChangeLog {
 }
 
 impl ChangeLog {
-    fn range(&self) -> Result<LogRange, LogError> {
+    pub(super) fn range(&self) -> Result<LogRange, LogError> {
         match self {
             Self::Own(log) => log.range(),
             Self::Shared(log, _) => log.range(),

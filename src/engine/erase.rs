@@ -62,11 +62,13 @@ impl Engine {
 
     /// Starts the eraser. It continues the erasures that an earlier process began.
     pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<CompletedSnapshot>>>, has_shared_log: bool) {
+        let files = self.inner.snapshotter.lock().as_ref().map(|snapshotter| Arc::clone(&snapshotter.files));
         let (wake, woken) = crossbeam_channel::bounded(1);
         let stopping = Arc::<AtomicBool>::default();
         let eraser = Eraser {
             shared: Arc::clone(&self.inner.shared),
             commands: self.inner.commands.clone(),
+            files,
             snapshotter,
             wake: woken,
             stopping: Arc::clone(&stopping),

@@ -252,6 +252,7 @@ impl Engine {
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
         let (engine, fanout) =
             start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
+        engine.shared().change_consumers.open(Arc::clone(&files))?;
         progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);
         engine.resume_fanouts(&fanout, under_way);

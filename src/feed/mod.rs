@@ -26,4 +26,5 @@ pub mod runs;
 pub mod schedule;
 pub mod slice_queue;
 pub mod stream;
+mod without_users;
 pub mod work;

@@ -14,6 +14,7 @@ use crate::feed::page::{Page, Reach};
 use crate::limits::ARCHIVE_QUEUE_MAX;
 use crate::live::watchers::Watchers;
 use crate::runtime::background::archiver::ArchiveReaders;
+use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::change_readers::ChangeReaders;
 use crate::runtime::counters::Counters;
 use crate::runtime::fanout::latency::FanoutLatency;
@@ -27,6 +28,7 @@ use crate::runtime::reader::inboxes::Inboxes;
 use crate::state::feed_view::Entry;
 use crate::state::reader::ReadClock;
 use crate::state::world::World;
+use crate::storage::retained::Retention;
 
 /// The state that all actors of an engine share.
 pub struct Shared {
@@ -56,6 +58,8 @@ pub struct Shared {
     pub(crate) backup_wanted: AtomicU64,
     /// The readers of changes, for whom an erasure keeps the journal a while.
     pub(crate) change_readers: Arc<ChangeReaders>,
+    /// The consumers of changes that are registered by name.
+    pub(crate) change_consumers: ChangeConsumers,
     /// Posts that are queued for fan-out and not yet delivered to all inboxes.
     pub open_fanouts: OpenFanouts,
     /// How the last posts were delivered.
@@ -96,7 +100,15 @@ impl Shared {
             backed_up: AtomicU64::new(u64::MAX),
             backup_wanted: AtomicU64::default(),
             change_readers: Arc::default(),
+            change_consumers: ChangeConsumers::default(),
         }
+    }
+
+    /// Returns for how long segments are retained for consumers of changes. None if they are not.
+    pub(crate) fn changes_retention(&self) -> Option<Retention> {
+        let (time, bytes_max) = (self.config.changes_retention, self.config.changes_retention_bytes);
+        let consumed = self.change_consumers.consumed();
+        (!time.is_zero() || consumed.is_some()).then_some(Retention { time, bytes_max, consumed })
     }
 
     /// Returns the clock and the deadline for a read that starts at `now`.

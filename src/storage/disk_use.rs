@@ -8,13 +8,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::storage::files::Files;
-use crate::storage::{archive, segment, snapshot};
+use crate::storage::{archive, retained, segment, snapshot};
 
 /// Bytes of the files in a data directory, by what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoredBytes {
     /// All segments of the journal.
     pub journal: u64,
+    /// Segments that are retained for consumers of changes.
+    pub changes: u64,
     /// All complete snapshots.
     pub snapshots: u64,
     /// The archive on this disk, with its checksums.
@@ -29,6 +31,8 @@ impl StoredBytes {
         for name in files.list()? {
             let kind = if segment::parse_name(&name).is_some() {
                 &mut stored.journal
+            } else if retained::parse_name(&name).is_some() {
+                &mut stored.changes
             } else if snapshot::parse_name(&name).is_some() {
                 &mut stored.snapshots
             } else if [archive::FILE, archive::SUMS_FILE].contains(&&*name) {
@@ -89,11 +93,12 @@ mod tests {
             (archive::SUMS_FILE.to_owned(), 10_000),
             (snapshot::name(Sequence(3)) + ".damaged", 100_000),
             ("identity".to_owned(), 1_000_000),
+            ("changes-00000000000000000001-00000000000000000002.log".to_owned(), 3),
         ];
         names.iter().for_each(|(name, bytes)| files.put(name, vec![7; *bytes]));
-        files.limit(Some(1_111_111 + 5));
+        files.limit(Some(1_111_114 + 5));
         disk.measure(&files);
-        let stored = StoredBytes { journal: 11, snapshots: 100, archive: 11_000, other: 1_100_000 };
+        let stored = StoredBytes { journal: 11, changes: 3, snapshots: 100, archive: 11_000, other: 1_100_000 };
         assert_eq!((disk.free_bytes(), disk.stored_bytes()), (Some(5), stored));
     }
 }

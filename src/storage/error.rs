@@ -94,6 +94,16 @@ pub enum StorageError {
         /// The id of the cluster that the log is of.
         cluster: u64,
     },
+    /// The file with the positions of consumers cannot be read.
+    #[error(
+        "{place} is not a list of consumers of changes: {reason}; restore it, or remove it and register the consumers again"
+    )]
+    BadConsumers {
+        /// Path of the file.
+        place: String,
+        /// Description of what is wrong.
+        reason: String,
+    },
     /// The file `identity` of the directory does not contain a valid identity.
     #[error(
         "{place} is damaged; restore it, or remove it if all files are of one directory: the next start takes the identity from them"

@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use crate::storage::error::StorageError;
-use crate::storage::files::{AppendFile, Files};
+use crate::storage::files::{AppendFile, Files, replace};
 use crate::storage::journal::reader::segments;
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 use crate::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
@@ -204,17 +204,7 @@ fn read(files: &dyn Files) -> Result<Identity, StorageError> {
 }
 
 fn write_file(files: &dyn Files, identity: Identity) -> Result<(), StorageError> {
-    let unfinished = format!("{FILE}.unfinished");
-    // A process that died before the rename may have left this file.
-    let _ = files.remove(&unfinished);
-    let write = || {
-        let file = files.create(&unfinished)?;
-        file.append(identity.line().as_bytes())?;
-        file.sync()?;
-        files.rename(&unfinished, FILE)?;
-        files.sync_directory()
-    };
-    write().map_err(StorageError::io("write", files.place(FILE)))
+    replace(files, FILE, identity.line().as_bytes()).map_err(StorageError::io("write", files.place(FILE)))
 }
 
 /// The files of a directory with a known identity. New segments and snapshots in it contain this identity.

@@ -9,5 +9,6 @@ pub mod identity;
 pub mod journal;
 pub mod lock;
 pub mod log;
+pub mod retained;
 pub mod segment;
 pub mod snapshot;

@@ -24,7 +24,7 @@ const PAGE_SIZE = 1_000;
  */
 export async function* readChanges<Body, T extends ChangeType>(
   http: Http,
-  { after, types, follow = true, pageSize = PAGE_SIZE, ...options }: ChangesOptions<T>,
+  { after, consumer, types, follow = true, pageSize = PAGE_SIZE, ...options }: ChangesOptions<T>,
 ): AsyncGenerator<ChangeOf<Body, T>, void, undefined> {
   const { signal } = options;
   let place = after;
@@ -32,7 +32,7 @@ export async function* readChanges<Body, T extends ChangeType>(
     const request: Request = {
       method: 'GET',
       path: '/v1/changes',
-      query: { ...parameters(place), types: types?.join(), limit: follow ? undefined : pageSize },
+      query: { consumer: place == null ? consumer : undefined, ...parameters(place), types: types?.join(), limit: follow ? undefined : pageSize },
       headers: { Accept: follow ? 'text/event-stream' : 'application/x-ndjson' },
       isRepeatable: true,
       // Later ones are tried again here, for ever.

@@ -402,6 +402,28 @@ export class Tidewire<Body = unknown> {
     return readChanges<Body, Type>(this.#http, options);
   }
 
+  /** The registered consumers of changes, each with the last event that it has processed. */
+  async changeConsumers(options: RequestOptions = {}): Promise<T.ChangeConsumer[]> {
+    return (await this.#send<T.ChangeConsumers>('GET', '/v1/changes/consumers', options)).items;
+  }
+
+  /**
+   * Registers a consumer that has processed all changes up to `sequence`, by default up to the present end, or moves it there. The
+   * server then keeps those after it, up to its `--changes-retention-bytes`.
+   */
+  async setChangeConsumer(
+    name: string,
+    position: T.ChangeConsumerPosition = {},
+    options: RequestOptions = {},
+  ): Promise<T.ChangeConsumer> {
+    return this.#send('PUT', path`/v1/changes/consumers/${name}`, options, { body: position });
+  }
+
+  /** Removes a consumer, for whom changes are kept no longer. */
+  async removeChangeConsumer(name: string, options: RequestOptions = {}): Promise<void> {
+    await this.#send('DELETE', path`/v1/changes/consumers/${name}`, options);
+  }
+
   // Users and the server
 
   /** Counts of a source. */

@@ -126,6 +126,8 @@ export interface RepliesWalkOptions extends FeedWalkOptions {
 export interface ChangesOptions<T extends ChangeType = ChangeType> extends RequestOptions {
   /** The last `place` or `sequence` that was processed; 0: all that the server has. By default, what is accepted from now on. */
   after?: string | number;
+  /** Without `after`: begins after the position of this registered consumer. Set it by `setChangeConsumer`. */
+  consumer?: string;
   /** Only these. */
   types?: readonly T[];
   /** False: ends once it has reached the present. By default it stays connected. */

@@ -215,6 +215,14 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
     pub erasure_grace: Option<Span>,
 
+    /// How long segments of the journal that no snapshot needs are kept for readers of changes; an erasure then rewrites them, and cuts off no reader [duration, default: not at all]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION", value_name = "DURATION")]
+    pub changes_retention: Option<Span>,
+
+    /// How many bytes of such segments are kept at most, also for registered consumers of changes that are behind [size, default: 4GiB]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION_BYTES", value_name = "SIZE")]
+    pub changes_retention_bytes: Option<Bytes>,
+
     /// Start although acknowledged events are gone from the data directory, and list them
     #[arg(long, help_heading = DURABILITY, hide_short_help = true)]
     #[serde(skip)]
@@ -349,6 +357,8 @@ impl Settings {
             live_max: self.live_max.or(other.live_max),
             live_linger: self.live_linger.or(other.live_linger),
             erasure_grace: self.erasure_grace.or(other.erasure_grace),
+            changes_retention: self.changes_retention.or(other.changes_retention),
+            changes_retention_bytes: self.changes_retention_bytes.or(other.changes_retention_bytes),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
             edges_max: self.edges_max.or(other.edges_max),

@@ -110,6 +110,7 @@ impl Operation {
     pub(super) fn body_bytes_max(&self) -> usize {
         match self.work {
             WorkKind::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,
+            WorkKind::Operation if self.method == Method::PUT => REQUEST_BYTES_MAX,
             WorkKind::BulkRead => REQUEST_BYTES_MAX,
             WorkKind::BulkWrite => BULK_REQUEST_BYTES_MAX,
             _ => 0,

@@ -14,10 +14,10 @@ use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::limits::SCRIBE_QUEUE_MAX;
 use tidewire::storage::files::Files;
+use tidewire::storage::files::UNFINISHED;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Journal};
-use tidewire::storage::snapshot::UNFINISHED;
 use tidewire_server::http::problem::Problem;
 
 use crate::held_files::HeldFiles;

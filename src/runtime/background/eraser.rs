@@ -4,13 +4,16 @@
 //! - removing other users' edges to an erased user and their decisions about it, and deleting the user's posts, in
 //!   memory and in the archive, all by ordinary events;
 //! - then requesting a rewrite of the archive, a new segment of the journal, and a snapshot that makes all older
-//!   files superfluous, after a time for readers of changes that are behind;
+//!   files superfluous, after a time for readers of changes that are behind; if segments are retained for consumers of changes, then at once,
+//!   after writing them without the users (`retained`);
 //! - continuing the work of an earlier process: every step is repeated, and changes nothing where it was already
 //!   done.
 //!
 //! Not responsible for:
 //! - hiding the user from readers in the meantime (`state::world::erased`, `state::feed_view`), removing files
 //!   (`runtime::background::snapshotter`).
+
+mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +39,7 @@ use crate::runtime::writer::queue::CommandSender;
 use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
+use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 
 /// Maximum delay between two attempts.
@@ -61,6 +65,8 @@ const ERASURE_STEP_MAX: usize = 256;
 pub(crate) struct Eraser {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: CommandSender,
+    /// The data directory, if there is one with a journal.
+    pub(crate) files: Option<Arc<dyn Files>>,
     /// The sender of requests to the snapshotter, if there is a data directory.
     pub(crate) snapshotter: Option<Sender<Reply<CompletedSnapshot>>>,
     /// Receives a message when an erasure begins. It is disconnected when the engine ends.
@@ -144,12 +150,16 @@ impl Eraser {
                 Some(kept) => kept.from,
                 None => {
                     let from = self.last_event()?.next();
-                    self.keep_for_readers()?;
+                    // Readers of retained segments find theirs afterwards too.
+                    if self.shared.changes_retention().is_none() {
+                        self.keep_for_readers()?;
+                    }
                     *kept = Some(Kept { at: erasures.iter().map(|erasure| erasure.at).collect(), from });
                     from
                 }
             };
             let _no_snapshot = all.hold_snapshots();
+            self.rewrite_retained(named.iter().map(|(_, user)| (*user).clone()).collect(), from)?;
             self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
             all.set_journal_from(Some(from));
         }

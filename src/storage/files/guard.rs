@@ -119,6 +119,8 @@ fn is_ours(name: &str) -> bool {
     };
     ["LOCK", "identity"].contains(&name)
         || name.starts_with("archive.")
+        || name.starts_with("consumers.json")
+        || is_numbered("changes-")
         || is_numbered("journal-")
         || is_numbered("snapshot-")
 }
@@ -146,8 +148,14 @@ mod tests {
     fn files_that_others_could_read_are_closed_to_them_and_the_directory_is_warned_of() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
-        let ours =
-            ["LOCK", "journal-00000000000000000001.log", "snapshot-00000000000000000001.tide.damaged", "archive.redb"];
+        let ours = [
+            "LOCK",
+            "journal-00000000000000000001.log",
+            "snapshot-00000000000000000001.tide.damaged",
+            "archive.redb",
+            "consumers.json",
+            "changes-00000000000000000001-00000000000000000002.log",
+        ];
         for name in ours.into_iter().chain(["notes.txt", "journal-of-mine"]) {
             fs::write(path(name), "").unwrap();
             fs::set_permissions(path(name), fs::Permissions::from_mode(0o664)).unwrap();
@@ -160,7 +168,7 @@ mod tests {
             warnings.join("; ").replace(&place.path().display().to_string(), "HERE")
         };
         assert_eq!(warnings(0o700), "");
-        assert_eq!(ours.map(|name| mode(&path(name))), [0o600; 4]);
+        assert_eq!(ours.map(|name| mode(&path(name))), [0o600; 6]);
         assert_eq!(["notes.txt", "journal-of-mine"].map(|name| mode(&path(name))), [0o664; 2]);
         assert_eq!(warnings(0o750), "others may list the data directory HERE (mode 750): chmod 700 HERE");
         assert_eq!(warnings(0o777), "others may change what is in the data directory HERE (mode 777): chmod 700 HERE");

@@ -95,6 +95,24 @@ pub trait Files: Send + Sync + 'static {
     fn place(&self, name: &str) -> String;
 }
 
+/// The end of the name of a file that is not complete.
+pub const UNFINISHED: &str = ".unfinished";
+
+/// Writes a file as a whole, in place of one that has the name. It survives a power loss, before which the name has either content.
+///
+/// # Errors
+/// Fails if it is not certain that the file is durable. An unfinished one may then be left.
+pub fn replace(files: &dyn Files, name: &str, content: &[u8]) -> io::Result<()> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    // A process that died before the rename may have left this file.
+    let _ = files.remove(&unfinished);
+    let file = files.create(&unfinished)?;
+    file.append(content)?;
+    file.sync()?;
+    files.rename(&unfinished, name)?;
+    files.sync_directory()
+}
+
 /// A file that is open for appending.
 pub trait AppendFile: Send + Sync + 'static {
     /// Appends all of `bytes` to the file.

@@ -1,4 +1,5 @@
-//! Readers of segment files beside a naive model, while the journal is written, its old segments are deleted, and files fail.
+//! Readers of segment files beside a naive model, while the journal is written, its old segments are retained, rewritten
+//! and deleted, and files fail.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::Mutex;
 
+use crate::clock::UnixMicros;
 use crate::storage::files::Files;
 use crate::storage::files::faulty::{FaultyFiles, Plan};
 use crate::storage::files::memory::MemoryFiles;
@@ -18,7 +20,8 @@ use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
 use crate::storage::log::contract::numbered;
 use crate::storage::log::segments::SegmentLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
-use crate::storage::segment;
+use crate::storage::retained::{self, EventFile};
+use crate::storage::segment::{self, Segment};
 
 /// Segment files with a writer of any records, for the contract of a shared log.
 pub(super) struct FilesLog {
@@ -82,6 +85,7 @@ struct Case {
     readers: Vec<(Sequence, Box<dyn LogReader>)>,
     delivered: usize,
     refused: usize,
+    retained: usize,
     deleted: usize,
 }
 
@@ -93,7 +97,8 @@ impl Case {
         let options = JournalOptions { durability, segment_bytes: random.u64(200..5_000) };
         let journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), options).unwrap();
         let (committed, readers) = (Vec::new(), Vec::new());
-        Self { memory, files, options, journal, committed, readers, delivered: 0, refused: 0, deleted: 0 }
+        let (delivered, refused, retained, deleted) = (0, 0, 0, 0);
+        Self { memory, files, options, journal, committed, readers, delivered, refused, retained, deleted }
     }
 
     fn log(&self) -> SegmentLog {
@@ -101,7 +106,7 @@ impl Case {
     }
 
     fn first(&self) -> Sequence {
-        segments(&*self.files).unwrap()[0].1
+        retained::list_with_journal(&*self.files).unwrap()[0].first
     }
 
     /// Appends a group of records, and commits it.
@@ -128,23 +133,53 @@ impl Case {
         self.memory.limit(None);
         self.files = Arc::new(self.memory.clone());
         let mut found = Vec::new();
-        let reading = Reading { after: Sequence(self.first().0 - 1), repair: false };
+        let first = segments(&*self.files).unwrap()[0].1;
+        let reading = Reading { after: Sequence(first.0 - 1), repair: false };
         let read = reader::read(&*self.files, reading, |event| {
             found.push(event.payload.to_vec());
             Ok(())
         });
         let tail = read.unwrap().tail;
-        let known = self.committed.len() + 1 - self.first().0 as usize;
-        assert_eq!(found[..known], self.committed[self.first().0 as usize - 1..], "what was committed is stored");
+        let known = self.committed.len() + 1 - first.0 as usize;
+        assert_eq!(found[..known], self.committed[first.0 as usize - 1..], "what was committed is stored");
         self.committed.extend(found.drain(known..));
         self.journal = SegmentJournal::open(Arc::clone(&self.files), &tail, self.options).unwrap();
         self.readers.clear();
     }
 
     fn delete_oldest(&mut self) {
-        let segments = segments(&*self.files).unwrap();
-        if segments.len() > 1 {
-            self.memory.remove(&segments[0].0).unwrap();
+        let all = retained::list_with_journal(&*self.files).unwrap();
+        if all.len() > 1 {
+            let obsolete = retained::list(&*self.files).unwrap().obsolete;
+            obsolete.into_iter().chain([all[0].name()]).for_each(|name| self.memory.remove(&name).unwrap());
+            self.memory.sync_directory().unwrap();
+        }
+    }
+
+    fn retain_oldest(&mut self) {
+        let journal = segments(&*self.files).unwrap();
+        if journal.len() > 1 {
+            let (name, first) = &journal[0];
+            let retained = EventFile { first: *first, retained_since: Some(UnixMicros(1)) };
+            self.memory.rename(name, &retained.name()).unwrap();
+            self.memory.sync_directory().unwrap();
+            self.retained += 1;
+        }
+    }
+
+    /// Writes a retained segment again, in which the same events are at other offsets.
+    fn rewrite_one(&mut self, random: &mut Rng) {
+        let Some(old) = random.choice(retained::list(&*self.files).unwrap().current) else { return };
+        let segment = Segment::read(&self.memory, &old.name(), old.first).unwrap();
+        let bytes = retained::rewritten(&segment, |event, into| {
+            into.extend(event.payload);
+            Ok(())
+        });
+        let since = old.retained_since.map(|since| UnixMicros(since.0 + 1));
+        self.memory.limit(None);
+        retained::write(&self.memory, EventFile { retained_since: since, ..old }, &bytes.unwrap()).unwrap();
+        if random.bool() {
+            self.memory.remove(&old.name()).unwrap();
             self.memory.sync_directory().unwrap();
         }
     }
@@ -195,7 +230,9 @@ impl Case {
             10..=12 => self.journal.mark_synced(),
             // This fails like a commit, on a full disk and after a failure.
             13 => drop(self.journal.begin_segment()),
-            14 => self.delete_oldest(),
+            14 if random.bool() => self.delete_oldest(),
+            14 if random.bool() => self.rewrite_one(random),
+            14 => self.retain_oldest(),
             15 => {
                 let free = random.bool().then(|| self.memory.bytes() + random.u64(..200));
                 self.memory.limit(free);
@@ -209,7 +246,7 @@ impl Case {
 
 #[test]
 fn every_reader_sees_exactly_the_committed_records_in_order_whatever_fails() {
-    let (mut delivered, mut refused, mut deleted) = (0, 0, 0);
+    let (mut delivered, mut refused, mut retained, mut deleted) = (0, 0, 0, 0);
     for seed in 0..300 {
         let random = &mut Rng::with_seed(seed);
         let fail_sync = random.bool().then(|| random.u64(6..60));
@@ -217,9 +254,13 @@ fn every_reader_sees_exactly_the_committed_records_in_order_whatever_fails() {
         (0..300).for_each(|_| case.step(random));
         delivered += case.delivered;
         refused += case.refused;
+        retained += case.retained;
         deleted += case.deleted;
     }
-    assert!(delivered > 50_000 && refused > 500 && deleted > 200, "{delivered} {refused} {deleted}");
+    assert!(
+        delivered > 50_000 && refused > 500 && retained > 200 && deleted > 50,
+        "{delivered} {refused} {retained} {deleted}"
+    );
 }
 
 #[test]

@@ -21,9 +21,9 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{self, FrameError, FrameKind};
 use crate::storage::journal::Sequence;
-use crate::storage::journal::reader::segments;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
+use crate::storage::retained::{self, EventFile};
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 
 /// Maximum number of records in one answer.
@@ -51,7 +51,8 @@ impl SegmentLog {
 
     /// Returns the sequence after which the oldest segment begins, if there is one.
     fn first(&self) -> Result<Option<Sequence>, LogError> {
-        Ok(segments(&*self.files).map_err(|cause| unavailable(&cause))?.first().map(|(_, first)| *first))
+        let all = retained::list_with_journal(&*self.files).map_err(|cause| unavailable(&cause))?;
+        Ok(all.first().map(|file| file.first))
     }
 }
 
@@ -87,11 +88,16 @@ struct SegmentReader {
 /// A place in the journal, right after a committed event or at the start of a segment.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The first event of the segment, by which it is named.
-    segment: Sequence,
+    file: EventFile,
     offset_bytes: u64,
     /// The next event from here on.
     next: Sequence,
+}
+
+impl Place {
+    fn start_of(file: EventFile) -> Self {
+        Self { file, offset_bytes: 0, next: file.first }
+    }
 }
 
 /// What the bytes from a place on contain.
@@ -112,16 +118,21 @@ enum Stop {
 }
 
 impl SegmentReader {
-    /// Returns the place where the segment with the next event begins: one after `gone`, a segment that is not there.
-    fn find(&self, gone: Option<Sequence>) -> Result<Place, LogError> {
-        let (segments, wanted) = (segments(&*self.log.files).map_err(|cause| unavailable(&cause))?, self.next);
-        let found = segments.iter().rev().find(|(_, first)| *first <= wanted);
-        match (found, segments.first()) {
-            (Some((_, first)), _) if gone.is_none_or(|gone| *first > gone) => {
-                Ok(Place { segment: *first, offset_bytes: 0, next: *first })
+    /// Returns the place where the segment with the next event begins. It is not `gone`, a file that is not there, nor before it: if that was
+    /// retained or rewritten meanwhile, it is another file with the same events.
+    fn find(&self, gone: Option<EventFile>) -> Result<Place, LogError> {
+        let all = retained::list_with_journal(&*self.log.files).map_err(|cause| unavailable(&cause))?;
+        let wanted = self.next;
+        let found = all.iter().rev().find(|file| file.first <= wanted);
+        match (found, all.first()) {
+            (Some(file), _) if gone.is_none_or(|gone| file.first >= gone.first && *file != gone) => {
+                Ok(Place::start_of(*file))
             }
-            (None, Some((_, first))) => Err(LogError::Deleted { wanted, first: *first }),
-            _ => Err(self.damaged(&segment::name(gone.unwrap_or(wanted)), 0, wanted, "the segment is missing")),
+            (None, Some(file)) => Err(LogError::Deleted { wanted, first: file.first }),
+            _ => {
+                let missing = gone.unwrap_or(EventFile { first: wanted, retained_since: None });
+                Err(self.damaged(&missing.name(), 0, wanted, "the segment is missing"))
+            }
         }
     }
 
@@ -132,7 +143,7 @@ impl SegmentReader {
 
     /// Reads at most `bytes_max` bytes from a place on. Returns none if the segment is not there.
     fn piece(&mut self, place: &Place, bytes_max: usize) -> Result<Option<Piece>, LogError> {
-        let (name, mut bytes) = (segment::name(place.segment), mem::take(&mut self.buffer));
+        let (name, mut bytes) = (place.file.name(), mem::take(&mut self.buffer));
         bytes.clear();
         let opened = self.log.files.read_from(&name, place.offset_bytes);
         match opened.and_then(|file| file.take(bytes_max as u64).read_to_end(&mut bytes)) {
@@ -150,10 +161,10 @@ impl SegmentReader {
         committed: Sequence,
         into: &mut Vec<LogRecord>,
     ) -> Result<Stop, LogError> {
-        let (name, start) = (segment::name(place.segment), place.offset_bytes);
+        let (name, start) = (place.file.name(), place.offset_bytes);
         let mut at = 0;
         if start == 0 {
-            let header = segment::header_bytes(&piece.bytes, place.segment);
+            let header = segment::header_bytes(&piece.bytes, place.file.first);
             at = header.ok_or_else(|| self.damaged(&name, 0, place.next, "the segment's header is wrong"))?;
             place.offset_bytes = at as u64;
         }
@@ -189,7 +200,7 @@ impl SegmentReader {
         while records.is_empty() {
             let mut place = self.place.map_or_else(|| self.find(None), Ok)?;
             let Some(piece) = self.piece(&place, bytes_max)? else {
-                self.place = Some(self.find(Some(place.segment))?);
+                self.place = Some(self.find(Some(place.file))?);
                 continue;
             };
             let before = place.next;
@@ -198,15 +209,15 @@ impl SegmentReader {
             self.buffer.shrink_to(PIECE_BYTES);
             match stop {
                 Stop::Done => {}
-                Stop::SegmentEnds if place.next == place.segment => {
-                    let name = segment::name(place.segment);
+                Stop::SegmentEnds if place.next == place.file.first => {
+                    let name = place.file.name();
                     return Err(self.damaged(&name, place.offset_bytes, place.next, "the segment has no events"));
                 }
-                Stop::SegmentEnds => place = Place { segment: place.next, offset_bytes: 0, next: place.next },
+                Stop::SegmentEnds => place = Place::start_of(EventFile { first: place.next, retained_since: None }),
                 Stop::CutShort if place.next > before => bytes_max = PIECE_BYTES,
                 Stop::CutShort if bytes_max < PIECE_BYTES_MAX => bytes_max *= 2,
                 Stop::CutShort => {
-                    let (name, reason) = (segment::name(place.segment), "the frame is larger than any version writes");
+                    let (name, reason) = (place.file.name(), "the frame is larger than any version writes");
                     return Err(self.damaged(&name, place.offset_bytes, place.next, reason));
                 }
             }

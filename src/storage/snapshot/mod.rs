@@ -26,7 +26,7 @@ use crate::id::PostId;
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
 use crate::storage::archive::Archive;
 use crate::storage::error::StorageError;
-use crate::storage::files::{AppendFile, Files};
+use crate::storage::files::{AppendFile, Files, UNFINISHED};
 use crate::storage::frame::pack;
 use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
@@ -166,9 +166,6 @@ pub struct SnapshotWriter<'a> {
     tokens_from: Option<UnixMicros>,
     revealed: Vec<(UnixMicros, PostId)>,
 }
-
-/// The suffix of the name of an unfinished file.
-pub const UNFINISHED: &str = ".unfinished";
 
 impl<'a> SnapshotWriter<'a> {
     /// Starts a snapshot: creates its file and writes the header.

@@ -3,11 +3,11 @@
 use std::io::Read;
 
 use crate::storage::error::StorageError;
-use crate::storage::files::Files;
+use crate::storage::files::{Files, UNFINISHED};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use crate::storage::snapshot::{
-    Block, SNAPSHOT_HEADER_BYTES_MAX, SNAPSHOT_SYNC_BYTES, SnapshotReader, UNFINISHED, name, parse_identity,
+    Block, SNAPSHOT_HEADER_BYTES_MAX, SNAPSHOT_SYNC_BYTES, SnapshotReader, name, parse_identity,
 };
 
 /// Bytes that are read at once.

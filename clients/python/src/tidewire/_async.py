@@ -175,6 +175,9 @@ class AsyncTidewire:
     find_sources = _method(calls.find_sources)
     list_users = _method(calls.list_users)
     iter_users = _iterator(calls.iter_users)
+    change_consumers = _method(calls.change_consumers)
+    set_change_consumer = _method(calls.set_change_consumer)
+    remove_change_consumer = _method(calls.remove_change_consumer)
     fanout = _method(calls.fanout)
     operations = _method(calls.operations)
     metrics = _method(calls.metrics)
@@ -198,12 +201,13 @@ class AsyncTidewire:
         self,
         *,
         after: int | str | None = None,
+        consumer: str | None = None,
         types: Iterable[ChangeType] | None = None,
         follow: bool = True,
         page_size: int = 1000,
     ) -> AsyncChangeStream:
         """As `Tidewire.changes`, with `async for`."""
-        return self._streams.add(AsyncChangeStream(self, Position(after, types), follow, page_size))
+        return self._streams.add(AsyncChangeStream(self, Position(after, types, consumer), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> AsyncLiveStream:
         """As `Tidewire.live`, with `async for`."""

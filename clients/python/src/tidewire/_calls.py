@@ -528,6 +528,25 @@ def iter_users(prefix: str = "", *, page_size: int = 100) -> Pages[d.FoundSource
     return Pages(list_users(prefix, limit=page_size), lambda page: list(page.items), "cursor")
 
 
+def change_consumers() -> Call[list[d.ChangeConsumer]]:
+    """Returns the registered consumers of changes, each with the last event that it has processed. Needs a server key."""
+    return Call("GET", path("changes", "consumers"), lambda answer: as_model(d.ChangeConsumers)(answer).items)
+
+
+def set_change_consumer(name: str, sequence: int | None = None) -> Call[d.ChangeConsumer]:
+    """Registers a consumer that has processed all changes up to `sequence`, by default up to the present end, or moves it there.
+
+    The server then keeps those after it, up to its `--changes-retention-bytes`.
+    """
+    body = json_bytes(given(sequence=sequence))
+    return Call("PUT", path("changes", "consumers", name), as_model(d.ChangeConsumer), body=body)
+
+
+def remove_change_consumer(name: str) -> Call[None]:
+    """Removes a consumer, for whom changes are kept no longer."""
+    return Call("DELETE", path("changes", "consumers", name), as_nothing)
+
+
 def fanout(post: str) -> Call[d.PostFanout]:
     """Returns how a post reached its readers, and who reposted it; raises `NotFound` if it is unknown."""
     return Call("GET", path("posts", post, "fanout"), as_model(d.PostFanout))

@@ -19,8 +19,9 @@ LINES = {"accept": "application/x-ndjson", "accept-encoding": "identity"}
 class Position:
     """Where a consumer is in the stream, and how it asks for what follows."""
 
-    def __init__(self, after: int | str | None, types: Iterable[ChangeType] | None) -> None:
+    def __init__(self, after: int | str | None, types: Iterable[ChangeType] | None, consumer: str | None = None) -> None:
         self.place = None if after is None else str(after)
+        self._consumer = consumer
         self._types = None if types is None else ",".join(types)
 
     @property
@@ -33,7 +34,8 @@ class Position:
         after, hyphen, reader = (self.place or "").partition("-")
         if after and hyphen:
             return query(after=after, after_reader=reader, limit=limit, types=self._types)
-        return query(after=self.place, limit=limit, types=self._types)
+        consumer = self._consumer if self.place is None else None
+        return query(after=self.place, consumer=consumer, limit=limit, types=self._types)
 
     def passed(self, change: Change) -> None:
         """Takes note that a change was handed out."""

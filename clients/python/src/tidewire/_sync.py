@@ -183,6 +183,9 @@ class Tidewire:
     find_sources = _method(calls.find_sources)
     list_users = _method(calls.list_users)
     iter_users = _iterator(calls.iter_users)
+    change_consumers = _method(calls.change_consumers)
+    set_change_consumer = _method(calls.set_change_consumer)
+    remove_change_consumer = _method(calls.remove_change_consumer)
     fanout = _method(calls.fanout)
     operations = _method(calls.operations)
     metrics = _method(calls.metrics)
@@ -206,17 +209,20 @@ class Tidewire:
         self,
         *,
         after: int | str | None = None,
+        consumer: str | None = None,
         types: Iterable[ChangeType] | None = None,
         follow: bool = True,
         page_size: int = 1000,
     ) -> ChangeStream:
         """Iterates over what the server accepted, in order, after `after`, a `place` or a sequence; without it, from now on.
 
+        With the name of a `consumer` in place of `after`, it begins after the position that `set_change_consumer` gave it.
+
         It stays connected, and comes back after each loss of the connection, until it is refused: `Gone` means that events are missing.
         With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `place` of each when it is
         processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
         """
-        return self._streams.add(ChangeStream(self, Position(after, types), follow, page_size))
+        return self._streams.add(ChangeStream(self, Position(after, types, consumer), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> LiveStream:
         """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.

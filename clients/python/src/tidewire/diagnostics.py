@@ -106,7 +106,7 @@ class Stats(Model):
     disk_free_bytes: int | None = None
     """Bytes that the disk of the data directory has left."""
     stored_bytes: dict[str, int] | None = None
-    """Bytes of the files in the data directory: `journal`, `snapshots`, `archive` and `other`."""
+    """Bytes of the files in the data directory: `journal`, `changes` (kept for consumers of changes), `snapshots`, `archive` and `other`."""
     backups: Backups | None = None
     """None without backups."""
     version: str | None = None
@@ -214,6 +214,22 @@ class UserList(Model):
 
     items: list[FoundSource]
     next: str | None
+
+
+@dataclass(frozen=True)
+class ChangeConsumer(Model):
+    """A registered consumer of changes: the last event that it has processed, and the number of records after that."""
+
+    name: str
+    sequence: int
+    behind: int
+
+
+@dataclass(frozen=True)
+class ChangeConsumers(Model):
+    """All registered consumers of changes, by name."""
+
+    items: list[ChangeConsumer]
 
 
 @dataclass(frozen=True)

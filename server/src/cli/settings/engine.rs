@@ -76,6 +76,10 @@ impl Settings {
             live_heartbeat: default.live_heartbeat,
             live_linger: span(self.live_linger, default.live_linger),
             erasure_grace: span(self.erasure_grace, ERASURE_GRACE_OF_SERVER),
+            changes_retention: span(self.changes_retention, default.changes_retention),
+            changes_retention_bytes: self
+                .changes_retention_bytes
+                .map_or(default.changes_retention_bytes, |bytes| bytes.0.get()),
         };
         check(&config)?;
         Ok(config)

@@ -14,6 +14,7 @@ const METHODS = {
   read_own_page: 'posts_of', read_replies: 'replies', read_reposts: 'reposts', revoke_tokens: 'revoke_tokens', read_user_data: 'user_data', read_rules: 'rules', change_rules: 'change_rules', read_feeds: 'feeds',
   read_posts: 'get_posts', publish_many: 'publish_many', follow_many: 'follow_many', watch: 'watch', stream_events: 'watch',
   read_changes: 'changes', list_posts: 'list_posts', list_users: 'list_users', read_history: 'stats_history', find_sources: 'find_sources',
+  list_change_consumers: 'change_consumers', set_change_consumer: 'set_change_consumer', remove_change_consumer: 'remove_change_consumer',
   read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',
 };
 const inCamelCase = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());

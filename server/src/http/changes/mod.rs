@@ -2,6 +2,7 @@
 //!
 //! Responsible for:
 //! - the request: where the stream begins ([`place`]), which types of events it has ([`types`]), and its refusals;
+//! - the consumers that are registered by name ([`consumers`]);
 //! - sending it ([`body`]), what is sent ([`reading`]), who has missed a post ([`missed`]), the text of its lines ([`text`]), the limit on
 //!   streams and their figures ([`streams`]).
 //!
@@ -9,6 +10,7 @@
 //! - the order and the durability of events, and how far back they are kept (the engine and its journal).
 
 mod body;
+pub(in crate::http) mod consumers;
 mod missed;
 mod place;
 mod reading;
@@ -36,7 +38,7 @@ use crate::http::changes::types::{MISSED, Types};
 use crate::http::cluster::Peers;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
-use crate::http::request::{LAST_EVENT_ID, Parameters, accepts_events, last_event_id};
+use crate::http::request::{LAST_EVENT_ID, Parameters, accepts_events, invalid_parameter, last_event_id};
 use crate::http::sockets::answering::Endless;
 use crate::http::sockets::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
@@ -45,6 +47,7 @@ use tidewire::engine::{Changes, ChangesError, Engine};
 use tidewire::error::Error;
 use tidewire::id::SourceId;
 use tidewire::limits::{CHANGES_DEFAULT, CHANGES_MAX};
+use tidewire::runtime::change_consumers::ConsumerName;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
 
@@ -57,6 +60,8 @@ pub(in crate::http) const NDJSON: &str = "application/x-ndjson";
 struct Wanted {
     /// The place after which the stream begins; `None` for the end of the journal.
     place: Option<Place>,
+    /// The consumer after whose position it begins if there is no place.
+    consumer: Option<ConsumerName>,
     /// Maximum number of events.
     limit: Option<u64>,
     types: Types,
@@ -71,13 +76,21 @@ pub(in crate::http) async fn changes(
     access: Data<Access>,
     streams: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
-    let Wanted { place, limit, types, format } = wanted(&request)?;
+    let Wanted { place, consumer, limit, types, format } = wanted(&request)?;
+    let position = consumer.map(|consumer| {
+        let position = engine.change_consumer_position(&consumer);
+        position.ok_or_else(|| {
+            let detail = format!("consumer: there is no consumer of changes with the name {:?}", consumer.as_str());
+            Problem::new(StatusCode::NOT_FOUND, "unknown_consumer", detail).of_field("consumer")
+        })
+    });
+    let place = place.or(position.transpose()?.map(Place::after));
     let (after, after_reader) = place.map_or((None, None), |Place { after, reader }| (Some(after), reader));
     let slot = ChangeStreams::enter(&streams.into_inner())?;
     let opening = Engine::clone(&engine);
     // Searching the journal, or asking the log of a cluster, blocks.
     let opened = web::block(move || open(&opening, after)).await.map_err(|cause| Problem::internal(&cause))?;
-    let changes = opened.map_err(|cause| refusal(&cause))?;
+    let changes = opened.map_err(|cause| refusal(&cause, "after"))?;
     let mut response = HttpResponse::Ok();
     response
         .content_type(format.media_type())
@@ -119,7 +132,7 @@ fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
 
 fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
     let format = if accepts_events(request.headers()) { Format::EventStream } else { Format::Lines };
-    let known = ["after", "after_reader", "limit", "types", LAST_EVENT_ID];
+    let known = ["after", "after_reader", "consumer", "limit", "types", LAST_EVENT_ID];
     // Only server-sent events have ids.
     let parameters =
         Parameters::read(request, if format == Format::EventStream { &known } else { &known[..known.len() - 1] })?;
@@ -131,7 +144,11 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
     // A client that reconnects repeats the original URL, and has the current place in the header or in a parameter of its own.
     let resumed = last_event_id(request, &parameters).filter(|_| format == Format::EventStream);
     let place = Place::requested(&parameters, resumed, types.has(MISSED))?;
-    Ok(Wanted { place, limit, types, format })
+    let consumer = parameters.parsed("consumer")?;
+    if consumer.is_some() && parameters.text("after").is_some() {
+        return Err(invalid_parameter("consumer", "not together with \"after\""));
+    }
+    Ok(Wanted { place, consumer, limit, types, format })
 }
 
 /// Begins to read. Blocks.
@@ -140,19 +157,19 @@ fn open(engine: &Engine, after: Option<Sequence>) -> Result<Changes, ChangesErro
     engine.changes(after)
 }
 
-/// Returns the refusal of a stream that cannot begin.
-fn refusal(cause: &ChangesError) -> Problem {
+/// Returns the refusal of a place that cannot be read from, which this field of the request names.
+fn refusal(cause: &ChangesError, field: &'static str) -> Problem {
     match cause {
         ChangesError::NoJournal => Error::NoDataDirectory.into(),
         ChangesError::Log(LogError::Deleted { first, .. }) => {
             let oldest = first.0.saturating_sub(1);
             let detail =
-                format!("after: the journal begins after {oldest}; what was before it has to be read elsewhere");
-            Problem::new(StatusCode::GONE, "gone", detail).of_field("after").with("oldest", json!(oldest))
+                format!("{field}: the journal begins after {oldest}; what was before it has to be read elsewhere");
+            Problem::new(StatusCode::GONE, "gone", detail).of_field(field).with("oldest", json!(oldest))
         }
         ChangesError::Log(LogError::Shorter { wanted, last }) => {
-            let detail = format!("after: the journal ends at {last}, before {wanted}: it is another one, or was cut");
-            let problem = Problem::bad("sequence_in_future", detail).of_field("after");
+            let detail = format!("{field}: the journal ends at {last}, before {wanted}: it is another one, or was cut");
+            let problem = Problem::bad("sequence_in_future", detail).of_field(field);
             problem.with("newest", json!(last.0))
         }
         ChangesError::Log(LogError::Unavailable(_)) => {

@@ -304,8 +304,16 @@ impl Sheet<'_> {
         let help = "Bytes that the disk of the data directory has left";
         let bytes = Some(&Unit::Bytes);
         engine.disk_free_bytes().map_or(Ok(()), |free| self.gauge("disk_free", help, bytes, free))?;
-        let Some(StoredBytes { journal, snapshots, archive, other }) = engine.stored_bytes() else { return Ok(()) };
-        let stored = [("journal", journal), ("snapshots", snapshots), ("archive", archive), ("other", other)];
+        let Some(StoredBytes { journal, changes, snapshots, archive, other }) = engine.stored_bytes() else {
+            return Ok(());
+        };
+        let stored = [
+            ("journal", journal),
+            ("changes", changes),
+            ("snapshots", snapshots),
+            ("archive", archive),
+            ("other", other),
+        ];
         self.gauges(("stored", "Bytes of the files in the data directory", bytes), "kind", stored)
     }
 
@@ -315,6 +323,10 @@ impl Sheet<'_> {
         let last = engine.journal().map_or(Sequence(0), |journal| journal.committed.last());
         let help = "Records that the slowest stream of changes has not sent yet";
         self.gauge("change_streams_behind", help, None, changes.behind(last))?;
+        let consumers = engine.change_consumers();
+        let behind = consumers.iter().map(|consumer| (consumer.name.as_str(), consumer.behind));
+        let help = "Records that a registered consumer of changes has not processed yet";
+        self.gauges(("change_consumer_behind", help, None), "consumer", behind)?;
         let [refused, events, bytes] = changes.totals();
         self.counter("change_streams_refused", "Streams of changes refused because of the limit", refused)?;
         self.counter("change_events_sent", "Events sent in streams of changes", events)?;

@@ -270,8 +270,8 @@ fn recovery(report: &RecoveryReport) -> Value {
     })
 }
 
-fn stored_bytes(StoredBytes { journal, snapshots, archive, other }: StoredBytes) -> Value {
-    json!({"journal": journal, "snapshots": snapshots, "archive": archive, "other": other})
+fn stored_bytes(StoredBytes { journal, changes, snapshots, archive, other }: StoredBytes) -> Value {
+    json!({"journal": journal, "changes": changes, "snapshots": snapshots, "archive": archive, "other": other})
 }
 
 fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {

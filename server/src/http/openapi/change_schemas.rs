@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::http::changes::NAMES;
-use crate::http::openapi::schemas::{Named, array, object, schema};
+use crate::http::openapi::schemas::{Named, array, closed, count, object, schema};
 
-/// Returns the schema of each message, and of any message.
+/// Returns the schema of each message, of any message, and of consumers.
 pub(super) fn all() -> Named {
     let (user, source) = (schema("SourceId"), schema("SourceId"));
     let of_user = |mut more: Value| {
@@ -74,6 +74,11 @@ pub(super) fn all() -> Named {
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();
     let mut all = messages;
     all.push(("Change", json!({"oneOf": any})));
+    let sequence = || json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    let consumer = json!({"name": schema("ConsumerName"), "sequence": sequence(), "behind": count()});
+    all.push(("ChangeConsumer", object(consumer)));
+    all.push(("ChangeConsumers", object(json!({"items": array(schema("ChangeConsumer"))}))));
+    all.push(("ChangeConsumerPosition", closed(&[], json!({"sequence": sequence()}))));
     all
 }
 

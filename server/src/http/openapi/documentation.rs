@@ -181,6 +181,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 json!("bob"),
             ),
             "name" => ("ListName", "The name of the list.", json!("near")),
+            "consumer" => ("ConsumerName", "The name of the consumer.", json!("search")),
             _ => ("PostName", "The post.", post()["id"].clone()),
         };
         let schema = schema(of);

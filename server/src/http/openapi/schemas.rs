@@ -36,7 +36,7 @@ pub(super) fn object(properties: Value) -> Value {
 }
 
 /// An object in a request. Unknown properties are refused.
-fn closed(required: &[&str], properties: Value) -> Value {
+pub(super) fn closed(required: &[&str], properties: Value) -> Value {
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 

@@ -136,7 +136,7 @@ fn stats() -> Value {
         "commit": {"type": "string"},
         "backups": or_null(backups()),
         "disk_free_bytes": {"type": ["integer", "null"]},
-        "stored_bytes": or_null(counts(&["journal", "snapshots", "archive", "other"])),
+        "stored_bytes": or_null(counts(&["journal", "changes", "snapshots", "archive", "other"])),
         "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
         "snapshots": array(object(aged)),
         "recovery": or_null(recovery()),

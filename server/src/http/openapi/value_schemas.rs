@@ -65,6 +65,10 @@ fn ids() -> Named {
         ),
         ("TagName", name("The name of a tag, in any script. Answers have its form, `NFKC_Casefold`.", "rust")),
         ("TopicName", name("The name of a topic, in any script. Answers have its form, `NFC`.", "42")),
+        (
+            "ConsumerName",
+            id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a consumer of changes.", "search"),
+        ),
         ("ListName", id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a list.", "near")),
         (
             "PostId",

@@ -49,6 +49,9 @@ pub fn call(name: &str) -> Call {
         "read_metrics" => call(Who::Collector, false, None, 200),
         // The engine has no directory, and only in a cluster a log.
         "read_changes" => call(Who::Server, false, None, if has_log() { 200 } else { 409 }),
+        "list_change_consumers" => call(Who::Server, false, None, 200),
+        // A read-only key may say how far it has read.
+        "set_change_consumer" | "remove_change_consumer" => call(Who::Server, false, None, 409),
         "take_snapshot" => call(Who::Server, true, None, 409),
         "verify_feed" | "rebuild_feed" => call(Who::Server, true, None, 200),
         "revoke_tokens" => call(Who::Server, true, None, 200),

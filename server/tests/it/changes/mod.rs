@@ -7,6 +7,7 @@ mod missed;
 #[cfg(feature = "cluster")]
 mod nodes;
 mod refusals;
+mod retained;
 mod slow;
 
 use std::io::{Read as _, Write as _};

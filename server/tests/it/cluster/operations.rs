@@ -17,9 +17,24 @@ use crate::server::{Answer, Server};
 /// sequencer. Apart from the table that the server goes by.
 fn answering(name: &str) -> &'static str {
     match name {
-        "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
-        | "read_changes" | "list_posts" | "list_users" | "read_user_data" | "take_snapshot" | "read_history"
-        | "read_operations" | "find_sources" | "read_fanout" => "a",
+        "check_alive"
+        | "check_ready"
+        | "read_metrics"
+        | "describe"
+        | "read_stats"
+        | "read_cluster"
+        | "read_changes"
+        | "list_change_consumers"
+        | "set_change_consumer"
+        | "remove_change_consumer"
+        | "list_posts"
+        | "list_users"
+        | "read_user_data"
+        | "take_snapshot"
+        | "read_history"
+        | "read_operations"
+        | "find_sources"
+        | "read_fanout" => "a",
         // The request is split, and the node that has received it puts the parts together.
         "read_feeds" => "a",
         // With a server's key any node has it; with a token its user's owner.

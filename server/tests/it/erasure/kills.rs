@@ -1,16 +1,19 @@
 //! Erasures that are cut short, wherever that is, and go on by themselves.
 
 use std::sync::Arc;
+use std::time::Duration;
 use testkit::{cases, eventually_async, stride};
 
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::feed::event::Event;
 use tidewire::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
+use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Durability;
+use tidewire::storage::journal::{Durability, Sequence};
 
 use crate::erasure::{MARKER, Town, ZOE, run, small};
 use testkit::histories::{open_before, storage};
@@ -23,19 +26,26 @@ const OPERATIONS: u64 = 40;
 struct Disk {
     files: MemoryFiles,
     archive: Option<Arc<MemoryArchive>>,
+    /// True if old segments are retained for consumers of changes.
+    retains: bool,
 }
 
 impl Disk {
-    fn new(has_archive: bool) -> Self {
-        Self { files: MemoryFiles::default(), archive: has_archive.then(Arc::default) }
+    fn new(has_archive: bool, retains: bool) -> Self {
+        Self { files: MemoryFiles::default(), archive: has_archive.then(Arc::default), retains }
     }
 
     fn open(&self, files: impl Files) -> Engine {
+        self.try_open(files).unwrap()
+    }
+
+    fn try_open(&self, files: impl Files) -> Result<Engine, StorageError> {
         let archive = self.archive.clone().map(|archive| archive as Arc<dyn Archive>);
         let config = if archive.is_some() { small() } else { EngineConfig::default() };
-        open_before(config, files, archive.as_ref(), &storage(Durability::Always, 4_000), Arc::new(SystemClock))
-            .unwrap()
-            .0
+        let hour = Duration::from_secs(3_600);
+        let config = EngineConfig { changes_retention: if self.retains { hour } else { Duration::ZERO }, ..config };
+        let storage = storage(Durability::Always, 4_000);
+        Ok(open_before(config, files, archive.as_ref(), &storage, Arc::new(SystemClock))?.0)
     }
 
     /// What a start finds if the process ends now, and the power goes along if there is a seed.
@@ -44,16 +54,20 @@ impl Disk {
         let archive = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
         let files = self.files.forked();
         power.into_iter().for_each(|seed| files.lose_power(&mut fastrand::Rng::with_seed(seed)));
-        Self { files, archive }
+        Self { files, archive, retains: self.retains }
     }
 
-    /// Whatever holds the user's id or a body.
+    /// Whatever holds the user's id or a body. Consumers of changes learn the id from retained segments.
     fn holding(&self) -> Vec<String> {
-        let holds = |bytes: &[u8]| {
-            [ZOE, MARKER].iter().any(|text| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
-        };
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        let holds = |bytes: &[u8]| has(bytes, ZOE) || has(bytes, MARKER);
         let names = self.files.list().unwrap().into_iter();
-        let mut found: Vec<String> = names.filter(|name| holds(&self.files.content(name))).collect();
+        let may_have = |name: &str| self.retains && name.starts_with("changes-");
+        let is_found = |name: &String| {
+            let bytes = self.files.content(name);
+            has(&bytes, MARKER) || (has(&bytes, ZOE) && !may_have(name))
+        };
+        let mut found: Vec<String> = names.filter(is_found).collect();
         for archive in self.archive.iter().map(|archive| archive.survived()) {
             let ids = archive.ids_from(tidewire::id::PostId(0), usize::MAX).unwrap().unwrap().into_iter();
             let has = |kept: ArchivedRecord| matches!(kept, ArchivedRecord::Post(bytes) if holds(&bytes));
@@ -72,8 +86,8 @@ impl Disk {
 }
 
 /// Returns a disk, a settled town on it with data for an erasure to find, and the files that count the operations on this disk.
-async fn settled(has_archive: bool) -> (Disk, Town, FaultyFiles) {
-    let disk = Disk::new(has_archive);
+async fn settled(has_archive: bool, retains: bool) -> (Disk, Town, FaultyFiles) {
+    let disk = Disk::new(has_archive, retains);
     let files = FaultyFiles::new(disk.files.clone(), Plan::default());
     let mut town = Town::new(disk.open(files.clone()));
     town.settle(4).await;
@@ -88,11 +102,32 @@ async fn written(engine: &Engine, files: &FaultyFiles, until: u64) {
     eventually_async("the erasure goes on", is_time).await;
 }
 
+/// Reads all changes from the first one on: none is missing, and only that the erasure began names the user.
+fn check_changes(engine: &Engine, what: &str) {
+    let (mut changes, mut next, mut erasures) = (engine.changes(Sequence(0)).unwrap(), 1, 0);
+    while changes.sequence() < changes.end() {
+        for (sequence, event) in changes.next(Duration::ZERO).unwrap() {
+            assert_eq!(sequence, Sequence(next), "{what}");
+            next += 1;
+            if matches!(event, Event::Erased { .. }) {
+                erasures += 1;
+            } else {
+                let event = format!("{event:?}");
+                assert!(!event.contains(ZOE) && !event.contains(MARKER), "{what}: {event}");
+            }
+        }
+    }
+    assert!(erasures > 0, "{what}");
+}
+
 /// Starts on what is left, waits for the erasure to end by itself, and looks at all that there is.
 async fn check_goes_on(disk: &Disk, town: &mut Town, what: &str) {
     town.engine = disk.open(disk.files.clone());
     town.ended().await;
     assert_eq!(disk.holding(), [""; 0], "{what}");
+    if disk.retains {
+        check_changes(&town.engine, what);
+    }
     town.check().await;
     town.engine.shutdown();
     let engine = disk.open(disk.files.clone());
@@ -106,8 +141,8 @@ async fn check_goes_on(disk: &Disk, town: &mut Town, what: &str) {
 #[test]
 fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
     run(async {
-        for has_archive in [true, false] {
-            let (disk, mut town, _) = settled(has_archive).await;
+        for (has_archive, retains) in [(true, true), (true, false), (false, false)] {
+            let (disk, mut town, _) = settled(has_archive, retains).await;
             town.engine.shutdown();
             town.oracle.erase(ZOE);
             let total = operations_of_an_erasure(&disk).await;
@@ -116,7 +151,7 @@ fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
             for at in (1..=total).step_by(stride(7)) {
                 for power in [None, Some(at)] {
                     let left = disk.survived(None);
-                    let what = format!("{at} of {total}, archive {has_archive}, power {power:?}");
+                    let what = format!("{at} of {total}, archive {has_archive}, retains {retains}, power {power:?}");
                     if die_at(&left, at).await {
                         cut_short += 1;
                         check_goes_on(&left.survived(power), &mut town, &what).await;
@@ -144,13 +179,8 @@ async fn operations_of_an_erasure(disk: &Disk) -> u64 {
 async fn die_at(disk: &Disk, at: u64) -> bool {
     let plan = Plan { die_at: Some(at), ..Plan::default() };
     let files = FaultyFiles::new(disk.files.clone(), plan);
-    let archive = disk.archive.clone().map(|archive| archive as Arc<dyn Archive>);
-    let config = if archive.is_some() { small() } else { EngineConfig::default() };
-    let storage = storage(Durability::Always, 4_000);
     // The start writes as well.
-    let Ok((engine, _)) = open_before(config, files.clone(), archive.as_ref(), &storage, Arc::new(SystemClock)) else {
-        return false;
-    };
+    let Ok(engine) = disk.try_open(files.clone()) else { return false };
     let began = engine.erase(testkit::world::id(ZOE)).await.is_ok();
     let is_over = async || !began || engine.erasures().count == 0 || files.operations() >= at;
     eventually_async("the erasure ends, or the process would", is_over).await;
@@ -162,7 +192,7 @@ async fn die_at(disk: &Disk, at: u64) -> bool {
 fn an_erasure_goes_on_after_the_process_was_killed_at_any_moment() {
     run(async {
         for seed in 0..cases(6) {
-            let (disk, mut town, files) = settled(seed % 4 != 0).await;
+            let (disk, mut town, files) = settled(seed % 4 != 0, seed % 3 != 0).await;
             let (before, mut random) = (files.operations(), fastrand::Rng::with_seed(seed));
             // A snapshot that begins before it and sees some of it.
             let engine = town.engine.clone();

@@ -8,13 +8,16 @@ use crate::limits::{JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX, SNAPSHOTS_KEPT};
 use crate::runtime::background::snapshotter::Snapshotter;
 use crate::storage::archive;
 use crate::storage::error::StorageError;
+use crate::storage::files::UNFINISHED;
 use crate::storage::journal::{Sequence, reader};
+use crate::storage::retained::{self, Candidate, EventFile, Retained};
 use crate::storage::segment;
-use crate::storage::snapshot::{self, SnapshotReader, UNFINISHED};
+use crate::storage::snapshot::{self, SnapshotReader};
 
 impl Snapshotter {
-    /// Keeps the newest snapshots, and the segments with events after the oldest of them. With `journal_from`, keeps of all snapshots only the
-    /// one that was just taken, and the segments with events from that one on.
+    /// Keeps the newest snapshots, and the segments with events after the oldest of them; older segments are retained as long as consumers of
+    /// changes may need them. With `journal_from`, keeps of all snapshots only the one that was just taken, and the segments with events from
+    /// that one on; of the older ones it keeps what the erasure has rewritten.
     pub(super) fn drop_superfluous(&self, taken: Sequence, journal_from: Option<Sequence>) -> Result<(), StorageError> {
         let (files, alone) = (&*self.files, journal_from.is_some());
         if alone {
@@ -29,19 +32,17 @@ impl Snapshotter {
         let Some((_, oldest)) = snapshots.get(kept - 1) else { return Ok(()) };
         // The directory entries of the snapshots must be durable before the files they replace are removed.
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
-        for name in self.superfluous_segments(*oldest, journal_from)? {
-            self.remove(&name)?;
-        }
+        self.retire(&self.superfluous_segments(*oldest, journal_from)?, alone)?;
         if alone { self.remove_damaged() } else { Ok(()) }
     }
 
-    /// Returns the segments that no snapshot from `oldest` on needs. Of these, the ones with events from `journal_from` on are kept; without
-    /// it, the newest ones that no backup has.
+    /// Returns the segments that no snapshot from `oldest` on needs, and the first event after them. Of these, the ones with events from
+    /// `journal_from` on are kept; without it, the newest ones that no backup has.
     fn superfluous_segments(
         &self,
         oldest: Sequence,
         journal_from: Option<Sequence>,
-    ) -> Result<Vec<String>, StorageError> {
+    ) -> Result<Superfluous, StorageError> {
         let mut segments = reader::segments(&*self.files)?;
         let kept_from = journal_from.map_or(oldest.next(), |from| from.min(oldest.next()));
         let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= kept_from;
@@ -59,8 +60,45 @@ impl Snapshotter {
         if kept < needed {
             warn!("{} segments of the journal are removed before any backup has them", needed - kept);
         }
+        let next = segments.get(count - kept).map_or(kept_from, |(_, first)| *first);
         segments.truncate(count - kept);
-        Ok(segments.into_iter().map(|(name, _)| name).collect())
+        Ok(Superfluous { segments: segments.into_iter().map(|(_, first)| first).collect(), next })
+    }
+
+    /// Retains segments that the journal needs no longer, and removes them and older ones where that is not wanted. With `removes_all`, these
+    /// are not retained: what may be read of them was written before.
+    fn retire(&self, Superfluous { segments, next }: &Superfluous, removes_all: bool) -> Result<(), StorageError> {
+        let files = &*self.files;
+        let Retained { current, obsolete } = retained::list(files)?;
+        let of_journal = |first: &Sequence| EventFile { first: *first, retained_since: None };
+        // Of a segment that an erasure has rewritten, the rewritten one stays.
+        let (gone, candidates): (Vec<Sequence>, Vec<Sequence>) = segments
+            .iter()
+            .copied()
+            .partition(|first| removes_all || current.binary_search_by_key(first, |file| file.first).is_ok());
+        let mut all = current;
+        all.extend(candidates.iter().map(of_journal));
+        all.sort_unstable_by_key(|file| file.first);
+        let now = self.shared.clock.now();
+        let mut newest_first = Vec::with_capacity(all.len());
+        let mut after = *next;
+        for file in all.iter().rev() {
+            let bytes = files.bytes_of(&file.name()).map_err(StorageError::io("read", files.place(&file.name())))?;
+            let last = Sequence(after.0.saturating_sub(1));
+            newest_first.push(Candidate { last, since: file.retained_since.unwrap_or(now), bytes });
+            after = file.first;
+        }
+        let retention = self.shared.changes_retention();
+        let kept = retention.map_or(0, |retention| retention.kept(newest_first, now));
+        let (removed, kept) = all.split_at(all.len() - kept);
+        // The oldest first, so that there is no gap between those that are left if this is interrupted.
+        removed.iter().map(|file| file.name()).chain(obsolete).try_for_each(|name| self.remove(&name))?;
+        for file in kept.iter().filter(|file| file.retained_since.is_none()) {
+            let (name, retained) = (file.name(), EventFile { retained_since: Some(now), ..*file }.name());
+            files.rename(&name, &retained).map_err(StorageError::io("rename", files.place(&name)))?;
+        }
+        gone.iter().map(of_journal).try_for_each(|file| self.remove(&file.name()))?;
+        files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))
     }
 
     /// Verifies that a snapshot can be read completely.
@@ -76,7 +114,10 @@ impl Snapshotter {
     fn remove_damaged(&self) -> Result<(), StorageError> {
         let files = &*self.files;
         let there = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
-        let is_of_events = |stem: &str| snapshot::parse_name(stem).is_some() || segment::parse_name(stem).is_some();
+        let is_of_events = |stem: &str| {
+            let is_segment = segment::parse_name(stem).is_some() || retained::parse_name(stem).is_some();
+            is_segment || snapshot::parse_name(stem).is_some()
+        };
         let is_left = |name: &&String| match (name.strip_suffix(UNFINISHED), name.split_once(".damaged")) {
             (Some(stem), _) => is_of_events(stem),
             (None, Some((stem, _))) => is_of_events(stem) || [archive::FILE, archive::SUMS_FILE].contains(&stem),
@@ -89,6 +130,14 @@ impl Snapshotter {
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.files.remove(name).map_err(StorageError::io("remove", self.files.place(name)))
     }
+}
+
+/// Segments of the journal that no snapshot needs.
+struct Superfluous {
+    /// The first event of each.
+    segments: Vec<Sequence>,
+    /// The first event after them.
+    next: Sequence,
 }
 
 /// Returns how many segments of these sizes, newest first, are kept for a backup.

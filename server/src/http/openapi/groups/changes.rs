@@ -1,14 +1,56 @@
 //! The documentation of the stream of changes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::changes::{NAMES, NDJSON};
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{post, schema};
-use tidewire::limits::{CHANGE_STREAMS_MAX, CHANGES_DEFAULT, CHANGES_MAX};
+use tidewire::limits::{CHANGE_CONSUMERS_MAX, CHANGE_STREAMS_MAX, CHANGES_DEFAULT, CHANGES_MAX, REQUEST_BYTES_MAX};
 
-pub(super) static DOCUMENTATION: Documented = &[("read_changes", read)];
+pub(super) static DOCUMENTATION: Documented = &[
+    ("read_changes", read),
+    ("list_change_consumers", list_consumers),
+    ("set_change_consumer", set_consumer),
+    ("remove_change_consumer", remove_consumer),
+];
+
+fn list_consumers() -> Documentation {
+    documented("List the consumers of changes")
+        .description("Those that are registered, by name, each with the last event that it has processed.")
+        .answers(200, "All of them.", "ChangeConsumers", &json!({"items": [consumer()]}))
+}
+
+fn set_consumer() -> Documentation {
+    documented("Register a consumer of changes, or move it")
+        .description(format!(
+            "The consumer has processed all events up to `sequence`, and the journal keeps those after it, until the consumer is moved on or \
+             removed, or they take `--changes-retention-bytes`. Without `sequence` or without a body it begins at the present end. At most \
+             {CHANGE_CONSUMERS_MAX} consumers are registered. In a cluster there are none: its log keeps records by rules of its own."
+        ))
+        .may_take("ChangeConsumerPosition", REQUEST_BYTES_MAX, &json!({"sequence": 41}))
+        .answers(200, "The consumer.", "ChangeConsumer", &consumer())
+        .refuses(400, &["sequence_in_future"])
+        .refuses(409, &["no_data_directory", "in_cluster"])
+        .refuses(410, &["gone"])
+        .refuses(422, &["too_many"])
+        .refuses(500, &["internal"])
+        .refuses(503, &["log_unavailable"])
+        .refuses(507, &["disk_full"])
+}
+
+fn remove_consumer() -> Documentation {
+    documented("Remove a consumer of changes")
+        .description("The journal is no longer kept for it. It is no error if there is none of this name.")
+        .answers_nothing(204, "There is none of this name.")
+        .refuses(409, &["no_data_directory", "in_cluster"])
+        .refuses(500, &["internal"])
+        .refuses(507, &["disk_full"])
+}
+
+fn consumer() -> Value {
+    json!({"name": "search", "sequence": 41, "behind": 3})
+}
 
 fn read() -> Documentation {
     let lines = format!(
@@ -36,6 +78,11 @@ fn read() -> Documentation {
             "The `reader` of the last message, if it has one: the stream goes on with the readers after this one, in the order of their ids, \
              of the post that follows `after`. Only together with `after`, and if `types` has `missed`.",
             json!({"type": "string"}),
+        )
+        .query(
+            "consumer",
+            "The name of a registered consumer: the stream begins after its position. Not together with `after`; `Last-Event-ID` takes precedence.",
+            schema("ConsumerName"),
         )
         .query(
             "limit",
@@ -69,6 +116,7 @@ fn read() -> Documentation {
             }),
         )
         .refuses(400, &["sequence_in_future"])
+        .refuses(404, &["unknown_consumer"])
         .refuses(409, &["no_data_directory"])
         .refuses(410, &["gone"])
         .refuses(500, &["internal"])

@@ -1,0 +1,109 @@
+//! Registered consumers of changes: this part of the engine's interface.
+
+use crate::engine::Engine;
+use crate::engine::changes::{ChangeLog, ChangesError};
+use crate::limits::CHANGE_CONSUMERS_MAX;
+use crate::runtime::change_consumers::{ConsumerName, SetError};
+use crate::storage::error::StorageError;
+use crate::storage::journal::Sequence;
+
+/// A consumer of changes that is registered by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangeConsumer {
+    /// Its name.
+    pub name: ConsumerName,
+    /// The last event that it has processed.
+    pub sequence: Sequence,
+    /// The records that were committed after that.
+    pub behind: u64,
+}
+
+/// The reason why a consumer could not be registered or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeConsumerError {
+    /// The journal does not have its position.
+    #[error(transparent)]
+    Changes(#[from] ChangesError),
+    /// The log of a cluster keeps its records whether anybody has read them or not.
+    #[error(
+        "consumers of changes are registered on one machine only: the log of a cluster keeps records by rules of its own"
+    )]
+    InCluster,
+    /// There are as many as there may be.
+    #[error("there are {CHANGE_CONSUMERS_MAX} consumers of changes, the maximum")]
+    TooMany,
+    /// The positions could not be stored.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl Engine {
+    /// Returns all registered consumers, in the order of their names.
+    pub fn change_consumers(&self) -> Vec<ChangeConsumer> {
+        let consumers = self.inner.shared.change_consumers.all();
+        let described = consumers.into_iter().map(|(name, sequence)| self.change_consumer(name, sequence));
+        described.collect()
+    }
+
+    /// Returns the position of a consumer, if it is registered.
+    pub fn change_consumer_position(&self, name: &ConsumerName) -> Option<Sequence> {
+        self.inner.shared.change_consumers.position(name)
+    }
+
+    /// Registers a consumer that has processed all events up to `sequence`, without it up to the present end, or moves it there. From then on
+    /// the journal after it is kept, up to `changes_retention_bytes`. Blocks until this is stored.
+    ///
+    /// # Errors
+    /// Fails if the journal does not have the event after `sequence` any more or ends before it, there are too many consumers, or the position
+    /// cannot be stored. Nothing is changed then.
+    pub fn set_change_consumer(
+        &self,
+        name: ConsumerName,
+        sequence: Option<Sequence>,
+    ) -> Result<ChangeConsumer, ChangeConsumerError> {
+        let log = self.own_log()?;
+        let sequence = sequence.unwrap_or(log.range().map_err(ChangesError::from)?.last);
+        let check = || log.range().and_then(|range| range.check_after(sequence)).map_err(ChangesError::from);
+        check()?;
+        let consumers = &self.inner.shared.change_consumers;
+        let before = consumers.position(&name);
+        consumers.set(name.clone(), sequence).map_err(not_set)?;
+        // The journal may have been removed before it was kept for this consumer.
+        if let Err(cause) = check() {
+            match before {
+                Some(before) => consumers.set(name, before).map_err(not_set)?,
+                None => drop(consumers.remove(&name)?),
+            }
+            return Err(cause.into());
+        }
+        Ok(self.change_consumer(name, sequence))
+    }
+
+    /// Removes a consumer. Blocks until this is stored. Returns false if there is none of this name.
+    ///
+    /// # Errors
+    /// Fails if this cannot be stored. The consumer is still registered then.
+    pub fn remove_change_consumer(&self, name: &ConsumerName) -> Result<bool, ChangeConsumerError> {
+        self.own_log()?;
+        Ok(self.inner.shared.change_consumers.remove(name)?)
+    }
+
+    fn change_consumer(&self, name: ConsumerName, sequence: Sequence) -> ChangeConsumer {
+        let last = self.journal().map_or(sequence, |journal| journal.committed.last());
+        ChangeConsumer { name, sequence, behind: last.0.saturating_sub(sequence.0) }
+    }
+
+    fn own_log(&self) -> Result<&ChangeLog, ChangeConsumerError> {
+        match self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)? {
+            log @ ChangeLog::Own(_) => Ok(log),
+            ChangeLog::Shared(..) => Err(ChangeConsumerError::InCluster),
+        }
+    }
+}
+
+fn not_set(cause: SetError) -> ChangeConsumerError {
+    match cause {
+        SetError::TooMany => ChangeConsumerError::TooMany,
+        SetError::Storage(cause) => cause.into(),
+    }
+}

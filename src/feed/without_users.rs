@@ -1,0 +1,173 @@
+//! Events without what they say of erased users, for consumers of changes that read them later.
+
+use std::collections::BTreeSet;
+
+use crate::feed::event::{ChangedPost, Event, NewEdge, OldEdge};
+use crate::id::SourceId;
+
+impl Event {
+    /// Returns the event without what it says of these users, or none if nothing of it is left. Of the beginning of an erasure the user is
+    /// left: by it consumers learn what to delete.
+    ///
+    /// An edit does not name the author, so its body may be left: the caller knows which posts still exist. The edges of one request get their
+    /// instants by their order, so those after a removed edge begin a microsecond earlier.
+    pub fn without_users(mut self, users: &BTreeSet<SourceId>) -> Option<Self> {
+        let is_one = |id: &SourceId| users.contains(id);
+        let is_new_edge_left = |edge: &NewEdge| !is_one(&edge.follower) && !is_one(&edge.source);
+        let is_old_edge_left = |edge: &OldEdge| !is_one(&edge.follower) && !is_one(&edge.source);
+        let is_left = match &mut self {
+            Self::Published { draft, .. } => {
+                draft.answered.take_if(|author| is_one(author));
+                draft.earlier_reposts.iter_mut().for_each(|repost| repost.sources.retain(|source| !is_one(source)));
+                !is_one(&draft.author)
+            }
+            Self::Edited { post, .. } | Self::Deleted { post, .. } => {
+                post.take_if(|post: &mut Box<ChangedPost>| post.sources.iter().any(is_one));
+                true
+            }
+            Self::Followed { edges, .. } => {
+                edges.retain(is_new_edge_left);
+                !edges.is_empty()
+            }
+            Self::FollowsChanged { follows, unfollows, .. } => {
+                follows.retain(is_new_edge_left);
+                unfollows.retain(is_old_edge_left);
+                !follows.is_empty() || !unfollows.is_empty()
+            }
+            Self::Unfollowed { follower, source, .. } => !is_one(follower) && !is_one(source),
+            Self::Silenced { reader, source, .. } | Self::Listed { reader, source, .. } => {
+                !is_one(reader) && !is_one(source)
+            }
+            Self::Ruled { reader, .. } | Self::Marked { reader, .. } | Self::Unlisted { reader, .. } => !is_one(reader),
+            Self::Revoked { user, .. } => !is_one(user),
+            Self::Erased { .. }
+            | Self::ErasureScrubbed { .. }
+            | Self::ErasureEnded { .. }
+            | Self::ClockJumped { .. } => true,
+        };
+        is_left.then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::UnixMicros;
+    use crate::feed::event::MuteOrBlock;
+    use crate::feed::position::Position;
+    use crate::feed::post::{Body, Draft, EarlierRepost};
+    use crate::feed::rules::Rules;
+    use crate::id::PostId;
+    use crate::storage::frame::pack;
+
+    const AT: UnixMicros = UnixMicros(7);
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    fn edges(named: &[(&str, &str)]) -> Vec<NewEdge> {
+        named.iter().map(|(follower, source)| NewEdge::new(id(follower), id(source))).collect()
+    }
+
+    fn old_edges(named: &[(&str, &str)]) -> Vec<OldEdge> {
+        named.iter().map(|(follower, source)| OldEdge { follower: id(follower), source: id(source) }).collect()
+    }
+
+    fn published(author: &str, answered: Option<&str>, reposters: &[&str]) -> Event {
+        let position = Position { published_at: AT, id: PostId(1) };
+        let earlier_reposts =
+            EarlierRepost { at: position, sources: reposters.iter().map(|by| id(by)).collect(), hidden: false };
+        let draft = Draft {
+            answered: answered.map(id),
+            earlier_reposts: vec![earlier_reposts],
+            tags: vec![SourceId::tag("zoe").unwrap()],
+            ..Draft::new(id(author), Body::new("1").unwrap())
+        };
+        Event::Published { position, draft, accepted_at: AT }
+    }
+
+    fn changed(sources: &[&str]) -> Option<Box<ChangedPost>> {
+        let at = Position { published_at: AT, id: PostId(1) };
+        Some(Box::new(ChangedPost {
+            at,
+            sources: sources.iter().map(|by| id(by)).collect(),
+            repost_of: None,
+            hidden: false,
+        }))
+    }
+
+    /// Events that name zoe, each with what is left of it without her.
+    fn naming_zoe() -> Vec<(Event, Option<Event>)> {
+        let rules = Rules::default;
+        let near = || "near".parse().unwrap();
+        let marked = Position { published_at: AT, id: PostId(1) };
+        let followed = |named| Event::Followed { edges: edges(named), since: AT };
+        let follows_changed = |follows, unfollows| Event::FollowsChanged {
+            follows: edges(follows),
+            since: AT,
+            unfollows: old_edges(unfollows),
+        };
+        let deleted = |post| Event::Deleted { id: PostId(1), repost_of: Some(PostId(2)), post };
+        let edited = |post| Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: AT, post };
+        let unfollowed =
+            |follower, source| Event::Unfollowed { follower: id(follower), source: id(source), keep_until: None };
+        let silenced = |reader, source| Event::Silenced {
+            reader: id(reader),
+            source: id(source),
+            how: MuteOrBlock::Mute,
+            since: None,
+        };
+        let listed =
+            |reader, source| Event::Listed { reader: id(reader), list: near(), source: id(source), since: None };
+        vec![
+            (published("zoe", None, &["ann"]), None),
+            (published("ann", Some("zoe"), &["zoe", "bob"]), Some(published("ann", None, &["bob"]))),
+            (deleted(changed(&["zoe"])), Some(deleted(None))),
+            (edited(changed(&["zoe"])), Some(edited(None))),
+            (followed(&[("zoe", "ann"), ("ann", "zoe")]), None),
+            (
+                followed(&[("ann", "bob"), ("ann", "zoe"), ("zoe", "ann"), ("ann", "cas")]),
+                Some(followed(&[("ann", "bob"), ("ann", "cas")])),
+            ),
+            (follows_changed(&[("ann", "zoe")], &[("zoe", "bob")]), None),
+            (
+                follows_changed(&[("ann", "zoe")], &[("ann", "bob"), ("ann", "zoe")]),
+                Some(follows_changed(&[], &[("ann", "bob")])),
+            ),
+            (unfollowed("zoe", "ann"), None),
+            (unfollowed("ann", "zoe"), None),
+            (silenced("zoe", "ann"), None),
+            (silenced("ann", "zoe"), None),
+            (listed("zoe", "ann"), None),
+            (listed("ann", "zoe"), None),
+            (Event::Ruled { reader: id("zoe"), rules: rules() }, None),
+            (Event::Marked { reader: id("zoe"), at: marked, seen: None }, None),
+            (Event::Unlisted { reader: id("zoe"), list: near() }, None),
+            (Event::Revoked { user: id("zoe"), not_before: AT, forget_before: None }, None),
+        ]
+    }
+
+    fn names(event: &Event, user: &str) -> bool {
+        let mut bytes = Vec::new();
+        pack(event, &mut bytes);
+        // As MessagePack has a text: its length, then its bytes. So `tag:zoe` does not count.
+        let text = [&[0xa0 + user.len() as u8], user.as_bytes()].concat();
+        bytes.windows(text.len()).any(|window| window == text)
+    }
+
+    #[test]
+    fn of_each_event_only_what_it_says_of_others_is_left() {
+        let (zoe, yan) = (BTreeSet::from([id("zoe")]), BTreeSet::from([id("yan")]));
+        let kinds: BTreeSet<_> = naming_zoe().iter().map(|(event, _)| event.stored_name()).collect();
+        assert_eq!(kinds.len(), 12, "all but those of erasures and of the clock");
+        for (event, expected) in naming_zoe() {
+            assert!(names(&event, "zoe"), "{event:?}");
+            assert!(expected.iter().all(|left| !names(left, "zoe")), "{expected:?}");
+            assert_eq!(event.clone().without_users(&zoe), expected);
+            assert_eq!(event.clone().without_users(&yan), Some(event));
+        }
+        let erased = Event::Erased { user: id("zoe"), at: AT };
+        assert_eq!(erased.clone().without_users(&zoe), Some(erased), "consumers learn of it");
+    }
+}

@@ -1,0 +1,225 @@
+//! Consumers of changes that are registered by name, with their positions.
+//!
+//! Responsible for:
+//! - the position of each, and the file that stores them;
+//! - which event is the last that all of them have processed.
+//!
+//! Not responsible for:
+//! - whether the journal has a position (`engine::change_consumers`), how much of it is kept for them (`storage::retained`).
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ListName, SourceIdError};
+use crate::limits::CHANGE_CONSUMERS_MAX;
+use crate::storage::error::StorageError;
+use crate::storage::files::{Files, replace};
+use crate::storage::journal::Sequence;
+
+/// The file with all positions, as JSON.
+const FILE: &str = "consumers.json";
+
+/// The format that is written, and the only one that can be read.
+const FORMAT: u16 = 1;
+
+/// Bytes after which a file is none of ours: the largest has some 10 KiB.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The name of a consumer. It allows the same characters as the id of a user.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConsumerName(ListName);
+
+impl ConsumerName {
+    /// Returns the text of the name.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl FromStr for ConsumerName {
+    type Err = SourceIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+type Positions = BTreeMap<ConsumerName, Sequence>;
+
+/// The content of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    format: u16,
+    consumers: Positions,
+}
+
+/// The registered consumers of one engine, at most [`CHANGE_CONSUMERS_MAX`].
+#[derive(Default)]
+pub(crate) struct ChangeConsumers {
+    positions: Mutex<Positions>,
+    /// Where they are stored. It is locked while the file is written, so that the latest content is written last.
+    files: Mutex<Option<Arc<dyn Files>>>,
+}
+
+/// The reason why a consumer was not stored.
+pub(crate) enum SetError {
+    /// There are as many as there may be.
+    TooMany,
+    /// The file cannot be written.
+    Storage(StorageError),
+}
+
+impl ChangeConsumers {
+    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read. Without it the journal would be removed before the consumers have read it.
+    pub(crate) fn open(&self, files: Arc<dyn Files>) -> Result<(), StorageError> {
+        let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
+        if names.iter().any(|name| name == FILE) {
+            *self.positions.lock() = read(&*files)?;
+        }
+        *self.files.lock() = Some(files);
+        Ok(())
+    }
+
+    /// Returns all consumers with their positions, in the order of their names.
+    pub(crate) fn all(&self) -> Vec<(ConsumerName, Sequence)> {
+        self.positions.lock().iter().map(|(name, position)| (name.clone(), *position)).collect()
+    }
+
+    /// Returns the position of a consumer: the last event that it has processed.
+    pub(crate) fn position(&self, name: &ConsumerName) -> Option<Sequence> {
+        self.positions.lock().get(name).copied()
+    }
+
+    /// Returns the last event that all consumers have processed, or none if there is no consumer.
+    pub(crate) fn consumed(&self) -> Option<Sequence> {
+        self.positions.lock().values().min().copied()
+    }
+
+    /// Registers a consumer, or moves it. Blocks until this is stored.
+    ///
+    /// # Errors
+    /// Fails if there are too many, or the file cannot be written. Nothing is changed then.
+    pub(crate) fn set(&self, name: ConsumerName, position: Sequence) -> Result<(), SetError> {
+        self.change(|consumers| {
+            let is_new = consumers.insert(name, position).is_none();
+            if is_new && consumers.len() > CHANGE_CONSUMERS_MAX { Err(SetError::TooMany) } else { Ok(()) }
+        })
+    }
+
+    /// Removes a consumer. Blocks until this is stored. Returns false if there was none of this name.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written. Nothing is changed then.
+    pub(crate) fn remove(&self, name: &ConsumerName) -> Result<bool, StorageError> {
+        let mut was_there = false;
+        let removed = self.change(|consumers| {
+            was_there = consumers.remove(name).is_some();
+            Ok(())
+        });
+        match removed {
+            Ok(()) | Err(SetError::TooMany) => Ok(was_there),
+            Err(SetError::Storage(cause)) => Err(cause),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Positions) -> Result<(), SetError>) -> Result<(), SetError> {
+        let files = self.files.lock();
+        // The file is written without a lock on the positions: requests that only read them do not wait for the disk.
+        let mut changed = self.positions.lock().clone();
+        change(&mut changed)?;
+        if let Some(files) = &*files {
+            write(&**files, &changed).map_err(SetError::Storage)?;
+        }
+        *self.positions.lock() = changed;
+        Ok(())
+    }
+}
+
+fn read(files: &dyn Files) -> Result<Positions, StorageError> {
+    let failed = || StorageError::io("read", files.place(FILE));
+    let mut bytes = Vec::new();
+    files.read(FILE).map_err(failed())?.0.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed())?;
+    let bad = |reason: String| StorageError::BadConsumers { place: files.place(FILE), reason };
+    let Stored { format, consumers } = serde_json::from_slice(&bytes).map_err(|cause| bad(cause.to_string()))?;
+    if format == FORMAT { Ok(consumers) } else { Err(bad(format!("format {format} is not known"))) }
+}
+
+fn write(files: &dyn Files, consumers: &Positions) -> Result<(), StorageError> {
+    let stored = Stored { format: FORMAT, consumers: consumers.clone() };
+    let bytes = serde_json::to_vec(&stored).map_err(io::Error::from);
+    bytes.and_then(|bytes| replace(files, FILE, &bytes)).map_err(StorageError::io("write", files.place(FILE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::files::memory::MemoryFiles;
+
+    fn name(text: &str) -> ConsumerName {
+        text.parse().unwrap()
+    }
+
+    fn opened(files: &MemoryFiles) -> Result<ChangeConsumers, StorageError> {
+        let consumers = ChangeConsumers::default();
+        consumers.open(Arc::new(files.clone())).map(|()| consumers)
+    }
+
+    #[test]
+    fn positions_survive_a_restart_and_the_slowest_consumer_counts() {
+        let files = MemoryFiles::default();
+        let consumers = opened(&files).unwrap();
+        assert_eq!(consumers.consumed(), None);
+        for (text, position) in [("search", 7), ("push", 9), ("search", 8)] {
+            assert!(consumers.set(name(text), Sequence(position)).is_ok());
+        }
+        drop(consumers);
+        let consumers = opened(&files).unwrap();
+        assert_eq!(consumers.all(), [(name("push"), Sequence(9)), (name("search"), Sequence(8))]);
+        assert_eq!(consumers.consumed(), Some(Sequence(8)));
+        assert!(consumers.remove(&name("search")).unwrap() && !consumers.remove(&name("search")).unwrap());
+        let consumers = opened(&files).unwrap();
+        assert_eq!((consumers.position(&name("search")), consumers.consumed()), (None, Some(Sequence(9))));
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_stored_or_is_one_too_many_changes_nothing() {
+        let files = MemoryFiles::default();
+        let consumers = opened(&files).unwrap();
+        for nth in 0..CHANGE_CONSUMERS_MAX {
+            assert!(consumers.set(name(&nth.to_string()), Sequence(1)).is_ok());
+        }
+        assert!(matches!(consumers.set(name("more"), Sequence(1)), Err(SetError::TooMany)));
+        files.limit(Some(files.bytes()));
+        assert!(matches!(consumers.set(name("0"), Sequence(2)), Err(SetError::Storage(_))));
+        assert!(consumers.remove(&name("0")).is_err());
+        for consumers in [consumers, opened(&files).unwrap()] {
+            assert_eq!((consumers.all().len(), consumers.consumed()), (CHANGE_CONSUMERS_MAX, Some(Sequence(1))));
+            assert_eq!(consumers.position(&name("0")), Some(Sequence(1)));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_is_named() {
+        for (content, reason) in [
+            ("", "EOF while parsing a value at line 1 column 0"),
+            (r#"{"format":2,"consumers":{}}"#, "format 2 is not known"),
+            (r#"{"format":1,"consumers":{"a b":1}}"#, "but has ' ' at byte 1"),
+        ] {
+            let files = MemoryFiles::default();
+            files.put(FILE, content.into());
+            let Err(cause) = opened(&files) else { panic!("{content} was read") };
+            let cause = cause.to_string();
+            assert!(cause.contains("memory/consumers.json") && cause.contains(reason), "{cause}");
+        }
+    }
+}
