@@ -44,8 +44,7 @@ impl Engine {
     pub async fn post_ids(&self) -> Result<PostIds, Error> {
         // Who reads pages continues with the changes: erasures keep the journal for it as for other readers.
         let _open = ChangeReaders::begin(&self.inner.shared.change_readers);
-        // All events up to the mark are applied.
-        let applied = self.command(|reply| Command::Mark { sync: false, reply }).await?.last;
+        let applied = self.applied().await?;
         let (engine, (reply, answer)) = (self.clone(), oneshot::channel());
         self.ask_archive(move |world| {
             // What is not synced yet may not be read as a change yet. Beginning earlier repeats events, which does no harm.
@@ -61,6 +60,14 @@ impl Engine {
             let _ = reply.send(ids.map_err(|cause| Error::JournalFailed(cause.to_string())));
         })?;
         answer.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Returns the last event whose effect every read shows from now on.
+    ///
+    /// # Errors
+    /// Fails if a queue is full.
+    pub async fn applied(&self) -> Result<Sequence, Error> {
+        Ok(self.command(|reply| Command::Mark { sync: false, reply }).await?.last)
     }
 
     /// Returns a page of all posts, hidden ones included, by ascending id.

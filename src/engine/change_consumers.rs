@@ -10,7 +10,7 @@ use crate::storage::journal::Sequence;
 /// A consumer of changes that is registered by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChangeConsumer {
-    /// Its name.
+    /// The name by which it is registered.
     pub name: ConsumerName,
     /// The last event that it has processed.
     pub sequence: Sequence,
@@ -50,8 +50,8 @@ impl Engine {
         self.inner.shared.change_consumers.position(name)
     }
 
-    /// Registers a consumer that has processed all events up to `sequence`, without it up to the present end, or moves it there. From then on
-    /// the journal after it is kept, up to `changes_retention_bytes`. Blocks until this is stored.
+    /// Registers a consumer that has processed all events up to `sequence`, or moves it there. From then on the journal after it is kept, up to
+    /// `changes_retention_bytes`. Blocks until this is stored.
     ///
     /// # Errors
     /// Fails if the journal does not have the event after `sequence` any more or ends before it, there are too many consumers, or the position
@@ -59,23 +59,19 @@ impl Engine {
     pub fn set_change_consumer(
         &self,
         name: ConsumerName,
-        sequence: Option<Sequence>,
+        sequence: Sequence,
     ) -> Result<ChangeConsumer, ChangeConsumerError> {
-        let log = self.own_log()?;
-        let sequence = sequence.unwrap_or(log.range().map_err(ChangesError::from)?.last);
-        let check = || log.range().and_then(|range| range.check_after(sequence)).map_err(ChangesError::from);
-        check()?;
-        let consumers = &self.inner.shared.change_consumers;
-        let before = consumers.position(&name);
-        consumers.set(name.clone(), sequence).map_err(not_set)?;
-        // The journal may have been removed before it was kept for this consumer.
-        if let Err(cause) = check() {
-            match before {
-                Some(before) => consumers.set(name, before).map_err(not_set)?,
-                None => drop(consumers.remove(&name)?),
-            }
-            return Err(cause.into());
-        }
+        let (log, consumers) = (self.own_log()?, &self.inner.shared.change_consumers);
+        let _journal = consumers.hold_journal();
+        let mut range = log.range().map_err(ChangesError::from)?;
+        // What an erasure is about to remove is no longer kept.
+        let cut = self.inner.shared.world.sources.erasures().journal_cut().filter(|cut| !cut.is_retained);
+        range.first = cut.map_or(range.first, |cut| range.first.max(cut.from));
+        range.check_after(sequence).map_err(ChangesError::from)?;
+        consumers.set(name.clone(), sequence).map_err(|cause| match cause {
+            SetError::TooMany => ChangeConsumerError::TooMany,
+            SetError::Storage(cause) => cause.into(),
+        })?;
         Ok(self.change_consumer(name, sequence))
     }
 
@@ -98,12 +94,5 @@ impl Engine {
             log @ ChangeLog::Own(_) => Ok(log),
             ChangeLog::Shared(..) => Err(ChangeConsumerError::InCluster),
         }
-    }
-}
-
-fn not_set(cause: SetError) -> ChangeConsumerError {
-    match cause {
-        SetError::TooMany => ChangeConsumerError::TooMany,
-        SetError::Storage(cause) => cause.into(),
     }
 }

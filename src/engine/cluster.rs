@@ -21,6 +21,7 @@ use crate::id::SourceSlot;
 use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode, SnapshotPeers};
 use crate::recovery::{RecoveryProgress, RecoveryReport};
 use crate::runtime::background::snapshotter::SnapshotOptions;
+use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::message::Command;
 use crate::state::digest::Digest;
 use crate::state::world::World;
@@ -158,8 +159,17 @@ impl Joining<'_> {
         let (world, writer, last) = (state.world, state.writer, state.last_instant);
         world.arrivals.recovered(last.instant);
         let (config, last_instant) = (Arc::new(config), Some(last));
-        let (engine, _) =
-            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
+        let (engine, _) = start(Foundation {
+            config,
+            clock,
+            world,
+            writer,
+            journal,
+            last_instant,
+            lock: lock.clone(),
+            changes,
+            change_consumers: ChangeConsumers::default(),
+        });
         engine.start_archive_copier(is_writer);
         let report = state.report;
         if let (Some(files), Some(snapshots)) = (files, snapshots) {

@@ -32,6 +32,7 @@ use crate::runtime::background::archive_copier::ArchiveCopier;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
 use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
+use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
 use crate::runtime::message::{FanoutOrder, RegisterCouriers, Restore};
@@ -47,8 +48,7 @@ use crate::state::world::{World, Writer};
 use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
 use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
-use crate::storage::files::disk::DiskFiles;
-use crate::storage::files::{Files, guard};
+use crate::storage::files::{Files, disk::DiskFiles, guard};
 use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
@@ -134,6 +134,7 @@ pub(super) struct Foundation<J> {
     pub(super) last_instant: Option<Taken>,
     pub(super) lock: Option<Arc<DirectoryLock>>,
     pub(super) changes: Option<ChangeLog>,
+    pub(super) change_consumers: ChangeConsumers,
 }
 
 impl Engine {
@@ -146,8 +147,17 @@ impl Engine {
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        let (engine, _) =
-            start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None, changes: None });
+        let (engine, _) = start(Foundation {
+            config,
+            clock,
+            world,
+            writer,
+            journal,
+            last_instant: None,
+            lock: None,
+            changes: None,
+            change_consumers: ChangeConsumers::default(),
+        });
         engine.start_eraser(None, false);
         engine
     }
@@ -245,14 +255,23 @@ impl Engine {
         if let Some(Err(cause)) = archive.map(|archive| archive.check()) {
             world.read_failures.note(&cause);
         }
+        let change_consumers = ChangeConsumers::open(Arc::clone(&files), tail.last)?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
         let figures = journal.figures();
         world.arrivals.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
-        let (engine, fanout) =
-            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone(), changes });
-        engine.shared().change_consumers.open(Arc::clone(&files))?;
+        let (engine, fanout) = start(Foundation {
+            config,
+            clock,
+            world,
+            writer,
+            journal,
+            last_instant,
+            lock: lock.clone(),
+            changes,
+            change_consumers,
+        });
         progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);
         engine.resume_fanouts(&fanout, under_way);
@@ -407,11 +426,12 @@ fn log_recovery(report: &RecoveryReport, took: Duration) {
 }
 
 pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
-    let Foundation { config, clock, world, writer, mut journal, last_instant, lock, changes } = foundation;
+    let Foundation { config, clock, world, writer, mut journal, last_instant, lock, changes, change_consumers } =
+        foundation;
     let follows_shared_log = journal.shared().is_some();
     let archive = world.archive().cloned();
     let archive_readers = ArchiveReaders::start(&world).expect(THREADS);
-    let shared = Arc::new(Shared::new(config, world, Arc::clone(&clock), archive_readers));
+    let shared = Arc::new(Shared::new(config, world, Arc::clone(&clock), archive_readers, change_consumers));
     let (system, system_thread) = start_system();
     // The actors are started on a separate thread, since starting sets that thread's actor system, and the caller may
     // have another one.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::clock::UnixMicros;
 use crate::feed::event::{ChangedPost, Event, NewEdge, OldEdge};
 use crate::id::SourceId;
 
@@ -10,7 +11,7 @@ impl Event {
     /// left: by it consumers learn what to delete.
     ///
     /// An edit does not name the author, so its body may be left: the caller knows which posts still exist. The edges of one request get their
-    /// instants by their order, so those after a removed edge begin a microsecond earlier.
+    /// instants by their order, so those after a removed edge that is not the first one begin a microsecond earlier.
     pub fn without_users(mut self, users: &BTreeSet<SourceId>) -> Option<Self> {
         let is_one = |id: &SourceId| users.contains(id);
         let is_new_edge_left = |edge: &NewEdge| !is_one(&edge.follower) && !is_one(&edge.source);
@@ -25,12 +26,12 @@ impl Event {
                 post.take_if(|post: &mut Box<ChangedPost>| post.sources.iter().any(is_one));
                 true
             }
-            Self::Followed { edges, .. } => {
-                edges.retain(is_new_edge_left);
+            Self::Followed { edges, since } => {
+                retain_edges(edges, since, is_new_edge_left);
                 !edges.is_empty()
             }
-            Self::FollowsChanged { follows, unfollows, .. } => {
-                follows.retain(is_new_edge_left);
+            Self::FollowsChanged { follows, since, unfollows } => {
+                retain_edges(follows, since, is_new_edge_left);
                 unfollows.retain(is_old_edge_left);
                 !follows.is_empty() || !unfollows.is_empty()
             }
@@ -49,10 +50,16 @@ impl Event {
     }
 }
 
+fn retain_edges(edges: &mut Vec<NewEdge>, since: &mut UnixMicros, is_left: impl Fn(&NewEdge) -> bool) {
+    if let Some(removed_first) = edges.iter().position(&is_left) {
+        since.0 = since.0.saturating_add(removed_first as i64);
+    }
+    edges.retain(is_left);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::UnixMicros;
     use crate::feed::event::MuteOrBlock;
     use crate::feed::position::Position;
     use crate::feed::post::{Body, Draft, EarlierRepost};
@@ -126,6 +133,11 @@ mod tests {
             (deleted(changed(&["zoe"])), Some(deleted(None))),
             (edited(changed(&["zoe"])), Some(edited(None))),
             (followed(&[("zoe", "ann"), ("ann", "zoe")]), None),
+            // The edge that is left begins as it did.
+            (
+                followed(&[("zoe", "ann"), ("ann", "zoe"), ("ann", "bob")]),
+                Some(Event::Followed { edges: edges(&[("ann", "bob")]), since: UnixMicros(AT.0 + 2) }),
+            ),
             (
                 followed(&[("ann", "bob"), ("ann", "zoe"), ("zoe", "ann"), ("ann", "cas")]),
                 Some(followed(&[("ann", "bob"), ("ann", "cas")])),

@@ -12,8 +12,9 @@ use std::io::{self, Read as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::id::{ListName, SourceIdError};
 use crate::limits::CHANGE_CONSUMERS_MAX;
@@ -64,8 +65,11 @@ struct Stored {
 #[derive(Default)]
 pub(crate) struct ChangeConsumers {
     positions: Mutex<Positions>,
-    /// Where they are stored. It is locked while the file is written, so that the latest content is written last.
-    files: Mutex<Option<Arc<dyn Files>>>,
+    files: Option<Arc<dyn Files>>,
+    /// Locked while the file is written, so that the latest content is written last.
+    writing: Mutex<()>,
+    /// Locked while a position is compared with the journal and stored, and while the journal is removed.
+    journal: Mutex<()>,
 }
 
 /// The reason why a consumer was not stored.
@@ -77,17 +81,30 @@ pub(crate) enum SetError {
 }
 
 impl ChangeConsumers {
-    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there.
+    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is the last event of the journal: one
+    /// that is further has processed events that are lost, so it is removed, with a warning in the log.
     ///
     /// # Errors
     /// Fails if the file cannot be read. Without it the journal would be removed before the consumers have read it.
-    pub(crate) fn open(&self, files: Arc<dyn Files>) -> Result<(), StorageError> {
+    pub(crate) fn open(files: Arc<dyn Files>, last: Sequence) -> Result<Self, StorageError> {
         let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
-        if names.iter().any(|name| name == FILE) {
-            *self.positions.lock() = read(&*files)?;
-        }
-        *self.files.lock() = Some(files);
-        Ok(())
+        let mut positions = if names.iter().any(|name| name == FILE) { read(&*files)? } else { Positions::new() };
+        positions.retain(|name, position| {
+            let is_known = *position <= last;
+            if !is_known {
+                let name = name.as_str();
+                warn!(
+                    "the consumer of changes {name} is removed: it was at {position}, and the journal ends at {last}"
+                );
+            }
+            is_known
+        });
+        Ok(Self { positions: Mutex::new(positions), files: Some(files), ..Self::default() })
+    }
+
+    /// Prevents that the journal is removed, or that a position in it is stored, while the guard exists. Blocks.
+    pub(crate) fn hold_journal(&self) -> MutexGuard<'_, ()> {
+        self.journal.lock()
     }
 
     /// Returns all consumers with their positions, in the order of their names.
@@ -100,9 +117,10 @@ impl ChangeConsumers {
         self.positions.lock().get(name).copied()
     }
 
-    /// Returns the last event that all consumers have processed, or none if there is no consumer.
-    pub(crate) fn consumed(&self) -> Option<Sequence> {
-        self.positions.lock().values().min().copied()
+    /// Returns the last event that all consumers have processed, or none if there is no consumer. One that cannot read on, since the first event that is
+    /// left is `oldest`, does not count.
+    pub(crate) fn consumed(&self, oldest: Sequence) -> Option<Sequence> {
+        self.positions.lock().values().filter(|position| position.next() >= oldest).min().copied()
     }
 
     /// Registers a consumer, or moves it. Blocks until this is stored.
@@ -133,11 +151,11 @@ impl ChangeConsumers {
     }
 
     fn change(&self, change: impl FnOnce(&mut Positions) -> Result<(), SetError>) -> Result<(), SetError> {
-        let files = self.files.lock();
+        let _writing = self.writing.lock();
         // The file is written without a lock on the positions: requests that only read them do not wait for the disk.
         let mut changed = self.positions.lock().clone();
         change(&mut changed)?;
-        if let Some(files) = &*files {
+        if let Some(files) = &self.files {
             write(&**files, &changed).map_err(SetError::Storage)?;
         }
         *self.positions.lock() = changed;
@@ -169,26 +187,41 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// The first event of the journal, and the last one.
+    const JOURNAL: [Sequence; 2] = [Sequence(1), Sequence(9)];
+
     fn opened(files: &MemoryFiles) -> Result<ChangeConsumers, StorageError> {
-        let consumers = ChangeConsumers::default();
-        consumers.open(Arc::new(files.clone())).map(|()| consumers)
+        ChangeConsumers::open(Arc::new(files.clone()), JOURNAL[1])
     }
 
     #[test]
     fn positions_survive_a_restart_and_the_slowest_consumer_counts() {
         let files = MemoryFiles::default();
         let consumers = opened(&files).unwrap();
-        assert_eq!(consumers.consumed(), None);
+        assert_eq!(consumers.consumed(JOURNAL[0]), None);
         for (text, position) in [("search", 7), ("push", 9), ("search", 8)] {
             assert!(consumers.set(name(text), Sequence(position)).is_ok());
         }
         drop(consumers);
         let consumers = opened(&files).unwrap();
         assert_eq!(consumers.all(), [(name("push"), Sequence(9)), (name("search"), Sequence(8))]);
-        assert_eq!(consumers.consumed(), Some(Sequence(8)));
+        assert_eq!(consumers.consumed(JOURNAL[0]), Some(Sequence(8)));
         assert!(consumers.remove(&name("search")).unwrap() && !consumers.remove(&name("search")).unwrap());
         let consumers = opened(&files).unwrap();
-        assert_eq!((consumers.position(&name("search")), consumers.consumed()), (None, Some(Sequence(9))));
+        assert_eq!((consumers.position(&name("search")), consumers.consumed(JOURNAL[0])), (None, Some(Sequence(9))));
+    }
+
+    #[test]
+    fn a_consumer_whose_events_are_lost_is_removed_and_one_that_cannot_read_on_keeps_nothing() {
+        let files = MemoryFiles::default();
+        let consumers = opened(&files).unwrap();
+        for (text, position) in [("late", 2), ("search", 8)] {
+            assert!(consumers.set(name(text), Sequence(position)).is_ok());
+        }
+        let consumed = |oldest| consumers.consumed(Sequence(oldest)).map(|sequence| sequence.0);
+        assert_eq!([1, 3, 4, 9, 10].map(consumed), [Some(2), Some(2), Some(8), Some(8), None]);
+        let consumers = ChangeConsumers::open(Arc::new(files), Sequence(7)).unwrap();
+        assert_eq!(consumers.all(), [(name("late"), Sequence(2))]);
     }
 
     #[test]
@@ -203,7 +236,10 @@ mod tests {
         assert!(matches!(consumers.set(name("0"), Sequence(2)), Err(SetError::Storage(_))));
         assert!(consumers.remove(&name("0")).is_err());
         for consumers in [consumers, opened(&files).unwrap()] {
-            assert_eq!((consumers.all().len(), consumers.consumed()), (CHANGE_CONSUMERS_MAX, Some(Sequence(1))));
+            assert_eq!(
+                (consumers.all().len(), consumers.consumed(JOURNAL[0])),
+                (CHANGE_CONSUMERS_MAX, Some(Sequence(1)))
+            );
             assert_eq!(consumers.position(&name("0")), Some(Sequence(1)));
         }
     }

@@ -28,6 +28,7 @@ use crate::runtime::reader::inboxes::Inboxes;
 use crate::state::feed_view::Entry;
 use crate::state::reader::ReadClock;
 use crate::state::world::World;
+use crate::storage::journal::Sequence;
 use crate::storage::retained::Retention;
 
 /// The state that all actors of an engine share.
@@ -79,6 +80,7 @@ impl Shared {
         world: Arc<World>,
         clock: Arc<dyn Clock>,
         archive_readers: ArchiveReaders,
+        change_consumers: ChangeConsumers,
     ) -> Self {
         let (sharding, started) = (world.sharding, Instant::now());
         Self {
@@ -100,14 +102,15 @@ impl Shared {
             backed_up: AtomicU64::new(u64::MAX),
             backup_wanted: AtomicU64::default(),
             change_readers: Arc::default(),
-            change_consumers: ChangeConsumers::default(),
+            change_consumers,
         }
     }
 
-    /// Returns for how long segments are retained for consumers of changes. None if they are not.
-    pub(crate) fn changes_retention(&self) -> Option<Retention> {
+    /// Returns for how long segments are retained for consumers of changes, the oldest of which begins with the event `oldest`. None if they are
+    /// not.
+    pub(crate) fn changes_retention(&self, oldest: Sequence) -> Option<Retention> {
         let (time, bytes_max) = (self.config.changes_retention, self.config.changes_retention_bytes);
-        let consumed = self.change_consumers.consumed();
+        let consumed = self.change_consumers.consumed(oldest);
         (!time.is_zero() || consumed.is_some()).then_some(Retention { time, bytes_max, consumed })
     }
 

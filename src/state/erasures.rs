@@ -49,7 +49,16 @@ pub struct Erasures {
     /// before an erasure could store the erasure without the user's id, which is needed to replay the events between
     /// the two.
     snapshots: Mutex<()>,
-    journal_from: Mutex<Option<Sequence>>,
+    cut: Mutex<Option<JournalCut>>,
+}
+
+/// What the next snapshot keeps of the journal for an erasure that is scrubbed.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalCut {
+    /// The first event that stays. No event from this one on names the user.
+    pub from: Sequence,
+    /// True if consumers of changes can read the events before it all the same, without the user.
+    pub is_retained: bool,
 }
 
 #[derive(Debug, Default)]
@@ -103,15 +112,19 @@ impl Erasures {
         self.any() && self.under_way.read().by_user.contains_key(user)
     }
 
-    /// Returns the first event of the journal that the next snapshot keeps, if that is to remove everything older, snapshots included: an
-    /// erasure is scrubbed, and no event from this one on names its user.
-    pub fn journal_from(&self) -> Option<Sequence> {
-        *self.journal_from.lock()
+    /// Returns true if of any of them only older files and this process may know the user.
+    pub fn any_scrubbed(&self) -> bool {
+        self.any() && self.all().iter().any(|erasure| erasure.is_scrubbed())
     }
 
-    /// Sets what [`Erasures::journal_from`] returns.
-    pub fn set_journal_from(&self, from: Option<Sequence>) {
-        *self.journal_from.lock() = from;
+    /// Returns what the next snapshot keeps of the journal, if that is to remove everything older, snapshots included: an erasure is scrubbed.
+    pub fn journal_cut(&self) -> Option<JournalCut> {
+        *self.cut.lock()
+    }
+
+    /// Sets what [`Erasures::journal_cut`] returns.
+    pub fn set_journal_cut(&self, cut: Option<JournalCut>) {
+        *self.cut.lock() = cut;
     }
 
     /// Prevents erasures from being marked as scrubbed, or snapshots from being taken, while the guard exists. Blocks,

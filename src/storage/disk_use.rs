@@ -93,7 +93,7 @@ mod tests {
             (archive::SUMS_FILE.to_owned(), 10_000),
             (snapshot::name(Sequence(3)) + ".damaged", 100_000),
             ("identity".to_owned(), 1_000_000),
-            ("changes-00000000000000000001-00000000000000000002.log".to_owned(), 3),
+            ("changes-00000000000000000001-00000000000000000009-00000000000000000002.log".to_owned(), 3),
         ];
         names.iter().for_each(|(name, bytes)| files.put(name, vec![7; *bytes]));
         files.limit(Some(1_111_114 + 5));

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, replace};
 use crate::storage::journal::reader::segments;
+use crate::storage::retained;
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 use crate::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
 
@@ -169,7 +170,9 @@ fn find_with_file(files: &dyn Files) -> Result<(Option<Identity>, bool), Storage
     let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
     let stored = if names.iter().any(|name| name == FILE) { Some(read(files)?) } else { None };
     let mut known = stored.map(|identity| (FILE.to_owned(), identity));
-    let of_segments = segments(files)?.into_iter().map(|(name, _)| (name, SEGMENT_HEADER_BYTES_MAX));
+    let retained = names.iter().filter(|name| retained::parse_name(name).is_some()).cloned();
+    let of_segments = segments(files)?.into_iter().map(|(name, _)| name).chain(retained);
+    let of_segments = of_segments.map(|name| (name, SEGMENT_HEADER_BYTES_MAX));
     let of_snapshots = snapshot::snapshots(files)?.into_iter().map(|(name, _)| (name, SNAPSHOT_HEADER_BYTES_MAX));
     for (name, header_bytes) in of_segments.chain(of_snapshots) {
         let header = match read_start(files, &name, header_bytes as u64) {

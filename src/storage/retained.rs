@@ -1,16 +1,16 @@
 //! Retained segments: segments of the journal that no snapshot needs, kept for consumers of changes.
 //!
 //! Responsible for:
-//! - their names, listing them alone and together with the journal;
+//! - their names, listing them together with the journal, without those that are behind a gap;
 //! - how many of them are kept.
 //!
 //! Not responsible for:
 //! - when a segment is retained (`runtime::background::snapshotter`), rewriting one for an erasure (`runtime::background::eraser`), reading
 //!   events from them (`storage::log::segments`).
 //!
-//! A recovery never reads them, so what an erasure removes from them changes no state. A file is named by its first event and by the instant
-//! from which it is retained, in microseconds. A rewritten segment has another name, because offsets in it differ: it is retained from a
-//! microsecond later. Of several files with the same first event the latest is the right one.
+//! A recovery never reads them, so what an erasure removes from them changes no state. A file is named by its first and its last event, and by
+//! the instant from which it is retained, in microseconds. A rewritten segment has another name, because offsets in it differ: it is retained
+//! from a microsecond later. Of several files with the same events the latest is the right one.
 
 use std::time::Duration;
 
@@ -22,74 +22,101 @@ use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::segments;
 use crate::storage::segment::{self, End, FoundEvent, Segment};
 
-/// A file with events of the journal.
+/// A file with events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EventFile {
     /// The first event in it.
     pub first: Sequence,
+    /// The last event in it. Of the segment that is written, the last possible one.
+    pub last: Sequence,
     /// The instant from which it is retained, or none if it belongs to the journal.
     pub retained_since: Option<UnixMicros>,
 }
 
 impl EventFile {
+    /// Returns the segment of the journal that begins with this event, whatever its last one is.
+    pub fn written(first: Sequence) -> Self {
+        Self { first, last: Sequence(u64::MAX), retained_since: None }
+    }
+
     /// Returns the name of the file.
     pub fn name(self) -> String {
-        match self.retained_since {
-            None => segment::name(self.first),
-            Some(since) => format!("changes-{:020}-{:020}.log", self.first.0, since.0.max(0)),
+        let Self { first, last, retained_since } = self;
+        match retained_since {
+            None => segment::name(first),
+            Some(since) => format!("changes-{:020}-{:020}-{:020}.log", first.0, last.0, since.0.max(0)),
         }
+    }
+
+    /// Returns true if both have the same events.
+    fn has_events_of(self, other: &Self) -> bool {
+        (self.first, self.last) == (other.first, other.last)
     }
 }
 
 /// Parses the name of a retained segment. Returns none for another name.
 pub fn parse_name(name: &str) -> Option<EventFile> {
-    let (first, since) = name.strip_prefix("changes-")?.strip_suffix(".log")?.split_once('-')?;
-    let is_number = |text: &str| text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers = (is_number(first) && is_number(since)).then(|| (first.parse().ok(), since.parse().ok()));
-    let (Some(first), Some(since)) = numbers? else { return None };
-    Some(EventFile { first: Sequence(first), retained_since: Some(UnixMicros(since)) })
+    let parts = name.strip_prefix("changes-")?.strip_suffix(".log")?;
+    let is_number = |text: &&str| text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mut numbers = parts.split('-').map(|part| Some(part).filter(is_number));
+    let (first, last, since) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let (first, last) = (Sequence(first.parse().ok()?), Sequence(last.parse().ok()?));
+    let file = EventFile { first, last, retained_since: Some(UnixMicros(since.parse().ok()?)) };
+    (numbers.next().is_none() && first <= last).then_some(file)
 }
 
-/// The retained segments of a directory.
+/// All files with events in a directory.
 #[derive(Debug, Default)]
-pub struct Retained {
-    /// The right file for each first event, in the order of events.
-    pub current: Vec<EventFile>,
-    /// The names of files that were rewritten since, or never finished.
+pub struct EventFiles {
+    /// The segments of the journal, in their order.
+    pub journal: Vec<EventFile>,
+    /// The retained segments, in their order: the right file for the same events, up to the journal without a gap. While an erasure is under way, some
+    /// have the events of a segment of the journal.
+    pub retained: Vec<EventFile>,
+    /// The names of all other files for retained segments: rewritten since, behind a gap, or never finished.
     pub obsolete: Vec<String>,
 }
 
-/// Lists the retained segments.
-///
-/// # Errors
-/// Fails if the directory cannot be read.
-pub fn list(files: &dyn Files) -> Result<Retained, StorageError> {
-    let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
-    let mut all: Vec<EventFile> = names.iter().filter_map(|name| parse_name(name)).collect();
-    all.sort_unstable();
-    let is_unfinished = |name: &String| name.strip_suffix(UNFINISHED).and_then(parse_name).is_some();
-    let mut retained = Retained { current: Vec::new(), obsolete: names.into_iter().filter(is_unfinished).collect() };
-    for file in all {
-        let older = retained.current.pop_if(|older| older.first == file.first);
-        retained.obsolete.extend(older.map(EventFile::name));
-        retained.current.push(file);
+impl EventFiles {
+    /// Lists the files of a directory.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be read.
+    pub fn list(files: &dyn Files) -> Result<Self, StorageError> {
+        // First: a segment that is retained meanwhile is then among the retained ones, or among both.
+        let mut journal: Vec<EventFile> =
+            segments(files)?.iter().map(|(_, first)| EventFile::written(*first)).collect();
+        for nth in 1..journal.len() {
+            journal[nth - 1].last = Sequence(journal[nth].first.0.saturating_sub(1));
+        }
+        let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
+        let mut all: Vec<EventFile> = names.iter().filter_map(|name| parse_name(name)).collect();
+        all.sort_unstable();
+        let is_unfinished = |name: &String| name.strip_suffix(UNFINISHED).and_then(parse_name).is_some();
+        let mut obsolete: Vec<String> = names.into_iter().filter(is_unfinished).collect();
+        let (mut retained, mut next) = (Vec::<EventFile>::new(), journal.first().map(|file| file.first));
+        for file in all.into_iter().rev() {
+            let is_of_journal = journal.iter().any(|segment| segment.has_events_of(&file));
+            let is_older = retained.last().is_some_and(|later| later.has_events_of(&file));
+            if !is_older && (is_of_journal || Some(file.last.next()) == next) {
+                next = next.min(Some(file.first));
+                retained.push(file);
+            } else {
+                obsolete.push(file.name());
+            }
+        }
+        retained.reverse();
+        Ok(Self { journal, retained, obsolete })
     }
-    Ok(retained)
-}
 
-/// Lists all segments from which events can be read, in their order: retained ones, then those of the journal.
-///
-/// # Errors
-/// Fails if the directory cannot be read.
-pub fn list_with_journal(files: &dyn Files) -> Result<Vec<EventFile>, StorageError> {
-    // First: a segment that is retained meanwhile is then in one of the lists, or in both.
-    let journal = segments(files)?;
-    let mut all = list(files)?.current;
-    all.extend(journal.into_iter().map(|(_, first)| EventFile { first, retained_since: None }));
-    // The retained one is first, where there are both.
-    all.sort_by_key(|file| file.first);
-    all.dedup_by_key(|file| file.first);
-    Ok(all)
+    /// Returns the files from which events are read, in their order. Of a segment of the journal that was rewritten it is the rewritten one.
+    pub fn readable(&self) -> Vec<EventFile> {
+        let is_rewritten = |segment: &&EventFile| self.retained.iter().any(|file| file.has_events_of(segment));
+        let mut all = self.retained.clone();
+        all.extend(self.journal.iter().filter(|segment| !is_rewritten(segment)));
+        all.sort_unstable();
+        all
+    }
 }
 
 /// Returns the content of a segment with the same events, whose payloads `payload` appends.
@@ -142,28 +169,29 @@ pub struct Retention {
     pub consumed: Option<Sequence>,
 }
 
-/// A segment that may be retained.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// The last event in it.
-    pub last: Sequence,
-    /// The instant from which it is retained.
-    pub since: UnixMicros,
-    /// Bytes of the file.
-    pub bytes: u64,
-}
-
 impl Retention {
-    /// Returns how many of these segments are kept, newest first. All older ones are removed, so that what is kept has no gaps.
-    pub fn kept(&self, newest_first: impl IntoIterator<Item = Candidate>, now: UnixMicros) -> usize {
-        let mut all = 0_u64;
-        let is_kept = |candidate: &Candidate| {
-            all = all.saturating_add(candidate.bytes);
-            let is_young = now < candidate.since.saturating_add(self.time);
-            let is_wanted = self.consumed.is_some_and(|consumed| consumed < candidate.last);
-            (is_young || is_wanted) && all <= self.bytes_max
-        };
-        newest_first.into_iter().take_while(is_kept).count()
+    /// Returns how many of these segments are kept, the last ones of them: what is kept has no gaps. One of the journal is retained from `now` on.
+    ///
+    /// # Errors
+    /// Fails if the size of a file cannot be read.
+    pub fn kept(&self, files: &dyn Files, all: &[EventFile], now: UnixMicros) -> Result<usize, StorageError> {
+        let mut bytes = 0_u64;
+        for (nth, file) in all.iter().rev().enumerate() {
+            let name = file.name();
+            let of_file = files.bytes_of(&name).map_err(StorageError::io("read", files.place(&name)))?;
+            bytes = bytes.saturating_add(of_file);
+            if !self.wants(*file, now) || bytes > self.bytes_max {
+                return Ok(nth);
+            }
+        }
+        Ok(all.len())
+    }
+
+    fn wants(&self, file: EventFile, now: UnixMicros) -> bool {
+        // Also if the clock was set back meanwhile.
+        let age = now.0.abs_diff(file.retained_since.unwrap_or(now).0);
+        let is_young = u128::from(age) < self.time.as_micros();
+        is_young || self.consumed.is_some_and(|consumed| consumed < file.last)
     }
 }
 
@@ -172,22 +200,34 @@ mod tests {
     use super::*;
     use crate::storage::files::memory::MemoryFiles;
 
-    fn retained(first: u64, since: i64) -> EventFile {
-        EventFile { first: Sequence(first), retained_since: Some(UnixMicros(since)) }
+    fn retained(first: u64, last: u64, since: i64) -> EventFile {
+        EventFile { first: Sequence(first), last: Sequence(last), retained_since: Some(UnixMicros(since)) }
+    }
+
+    fn journal(first: u64, last: u64) -> EventFile {
+        EventFile { retained_since: None, ..retained(first, last, 0) }
+    }
+
+    fn directory(all: &[EventFile]) -> MemoryFiles {
+        let files = MemoryFiles::default();
+        all.iter().for_each(|file| files.put(&file.name(), vec![7; 10]));
+        files
     }
 
     #[test]
     fn names_are_parsed_as_they_are_written_and_others_are_not() {
-        for file in [retained(1, 0), retained(u64::MAX, i64::MAX)] {
+        for file in [retained(1, 1, 0), retained(7, u64::MAX, i64::MAX)] {
             assert_eq!(parse_name(&file.name()), Some(file));
         }
-        let name = retained(1, 2).name();
-        assert_eq!(name, "changes-00000000000000000001-00000000000000000002.log");
+        let name = retained(1, 9, 2).name();
+        assert_eq!(name, "changes-00000000000000000001-00000000000000000009-00000000000000000002.log");
         for other in [
-            "changes-1-2.log",
-            "changes-00000000000000000001.log",
-            "changes-00000000000000000001-0000000000000000000x.log",
-            "changes-99999999999999999999-00000000000000000002.log",
+            "changes-1-9-2.log",
+            "changes-00000000000000000001-00000000000000000009.log",
+            "changes-00000000000000000001-00000000000000000009-0000000000000000000x.log",
+            "changes-99999999999999999999-99999999999999999999-00000000000000000002.log",
+            &retained(9, 1, 2).name(),
+            &name.replace(".log", "-00000000000000000002.log"),
             &segment::name(Sequence(1)),
             &format!("{name}{UNFINISHED}"),
         ] {
@@ -197,28 +237,42 @@ mod tests {
 
     #[test]
     fn the_latest_file_of_the_same_events_is_the_right_one_also_beside_the_journal() {
-        let files = MemoryFiles::default();
-        for file in [retained(1, 7), retained(1, 8), retained(5, 7)] {
-            write(&files, file, b"x").unwrap();
+        let files =
+            directory(&[retained(1, 4, 7), retained(1, 4, 8), retained(5, 8, 7), journal(5, 8), journal(9, 12)]);
+        let unfinished = format!("{}{UNFINISHED}", retained(1, 4, 9).name());
+        files.put(&unfinished, vec![7]);
+        let found = EventFiles::list(&files).unwrap();
+        assert_eq!(found.journal, [journal(5, 8), journal(9, u64::MAX)]);
+        assert_eq!(found.retained, [retained(1, 4, 8), retained(5, 8, 7)]);
+        assert_eq!(found.obsolete, [unfinished, retained(1, 4, 7).name()]);
+        assert_eq!(found.readable(), [retained(1, 4, 8), retained(5, 8, 7), journal(9, u64::MAX)]);
+    }
+
+    #[test]
+    fn what_is_behind_a_gap_or_does_not_fit_to_the_journal_is_obsolete() {
+        let written = |first| journal(first, u64::MAX);
+        for (all, expected) in [
+            (vec![retained(1, 4, 7), retained(5, 8, 7), written(9)], vec![retained(1, 4, 7), retained(5, 8, 7)]),
+            (vec![retained(1, 4, 7), retained(6, 8, 7), written(9)], vec![retained(6, 8, 7)]),
+            (vec![retained(1, 4, 7), retained(5, 7, 7), written(9)], vec![]),
+            (vec![retained(1, 4, 7), retained(5, 9, 7), written(9)], vec![]),
+            (vec![retained(9, 12, 7), written(9)], vec![]),
+            (vec![retained(20, 24, 7), retained(5, 8, 7), written(9)], vec![retained(5, 8, 7)]),
+            (vec![retained(9, 12, 7), journal(9, 12), written(13)], vec![retained(9, 12, 7)]),
+            (vec![retained(1, 4, 7)], vec![]),
+        ] {
+            let found = EventFiles::list(&directory(&all)).unwrap();
+            assert_eq!(found.retained, expected, "{all:?}");
+            let files = all.iter().filter(|file| file.retained_since.is_some()).count();
+            assert_eq!(found.obsolete.len(), files - expected.len(), "{all:?}");
         }
-        let journal = |first| EventFile { first: Sequence(first), retained_since: None };
-        for file in [journal(5), journal(9)] {
-            files.put(&file.name(), b"x".to_vec());
-        }
-        let unfinished = format!("{}{UNFINISHED}", retained(1, 9).name());
-        files.put(&unfinished, b"x".to_vec());
-        let found = list(&files).unwrap();
-        assert_eq!(found.current, [retained(1, 8), retained(5, 7)]);
-        assert_eq!(found.obsolete, [unfinished, retained(1, 7).name()]);
-        assert_eq!(list_with_journal(&files).unwrap(), [retained(1, 8), retained(5, 7), journal(9)]);
     }
 
     #[test]
     fn segments_are_kept_for_a_time_and_for_consumers_and_never_past_the_limit() {
         let second = Duration::from_secs(1);
-        let candidate = |last, since, bytes| Candidate { last: Sequence(last), since: UnixMicros(since), bytes };
-        let newest_first = [candidate(30, 9_000_000, 10), candidate(20, 5_000_000, 10), candidate(10, 1_000_000, 10)];
-        let now = UnixMicros(10_000_000);
+        let all = [retained(1, 10, 1_000_000), retained(11, 20, 5_000_000), retained(21, 30, 9_000_000)];
+        let (files, now) = (directory(&all), UnixMicros(10_000_000));
         for (time, bytes_max, consumed, expected) in [
             (Duration::ZERO, 100, None, 0),
             (second, 100, None, 0),
@@ -237,7 +291,14 @@ mod tests {
             (Duration::MAX, u64::MAX, None, 3),
         ] {
             let retention = Retention { time, bytes_max, consumed: consumed.map(Sequence) };
-            assert_eq!(retention.kept(newest_first, now), expected, "{retention:?}");
+            assert_eq!(retention.kept(&files, &all, now).unwrap(), expected, "{retention:?}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_keeps_segments_at_most_twice_as_long() {
+        let retention = Retention { time: Duration::from_micros(10), bytes_max: u64::MAX, consumed: None };
+        let kept = |now| retention.wants(retained(1, 10, 100), UnixMicros(now));
+        assert_eq!([90, 91, 100, 109, 110].map(kept), [false, true, true, true, false]);
     }
 }

@@ -9,7 +9,7 @@ import pytest
 from conftest import Connect
 from server import KEY, Server, wait_for
 
-from tidewire import NotFound, Tidewire
+from tidewire import NotFound, PublishedChange, Tidewire
 
 Name = Callable[[str], str]
 
@@ -65,9 +65,6 @@ def test_all_users_are_listed_by_id_and_a_prefix_chooses_some(client: Tidewire, 
     users = [f"{beginning}-{nth}" for nth in range(7)]
     for user in users[::-1]:
         client.follow(user, name("bob"))
-    # The list may be a second old.
-    while len(client.list_users(beginning).items) < len(users):
-        pass
     page = client.list_users(beginning, limit=3)
     assert [user.id for user in page.items] == users[:3] and page.items[0].following == 1
     assert [user.id for user in client.list_users(beginning, cursor=page.next).items] == users[3:]
@@ -111,3 +108,25 @@ def test_slow_requests_and_the_use_of_keys_are_there_for_operators(connect: Conn
         assert (read.method, read.route, read.status) == ("GET", "/v1/users/{user}/feed", 200)
         assert found.slow_requests.count >= len(found.slow_requests.items) and read.request_id
         assert "tidewire_" in client.metrics()
+
+
+def test_a_registered_consumer_begins_after_its_position_wherever_that_was_set(client: Tidewire, name: Name) -> None:
+    consumer, bob = name("search"), name("bob")
+    begun = client.set_change_consumer(consumer)
+    assert (begun.name, begun.behind) == (consumer, 0)
+    posts = [client.publish(bob, nth).id for nth in range(2)]
+
+    def read(page_size: int = 1000) -> list[PublishedChange]:
+        found = client.changes(consumer=consumer, types=["published"], follow=False, page_size=page_size)
+        return [change for change in found if isinstance(change, PublishedChange) and change.post.author == bob]
+
+    found = read()
+    assert [change.post.id for change in found] == posts
+    moved = client.set_change_consumer(consumer, found[0].sequence)
+    assert moved.behind >= 1 and moved in client.change_consumers()
+    # Answers of one each: the second goes on after the first.
+    assert [change.post.id for change in read(1)] == posts[1:]
+    client.remove_change_consumer(consumer)
+    assert consumer not in [other.name for other in client.change_consumers()]
+    with pytest.raises(NotFound):
+        read()

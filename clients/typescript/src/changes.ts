@@ -32,7 +32,12 @@ export async function* readChanges<Body, T extends ChangeType>(
     const request: Request = {
       method: 'GET',
       path: '/v1/changes',
-      query: { consumer: place == null ? consumer : undefined, ...parameters(place), types: types?.join(), limit: follow ? undefined : pageSize },
+      query: {
+        consumer: place == null ? consumer : undefined,
+        ...parameters(place),
+        types: types?.join(),
+        limit: follow ? undefined : pageSize,
+      },
       headers: { Accept: follow ? 'text/event-stream' : 'application/x-ndjson' },
       isRepeatable: true,
       // Later ones are tried again here, for ever.

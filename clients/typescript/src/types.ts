@@ -17,6 +17,7 @@ export type ProblemCode =
   | 'forbidden'
   | 'foreign_page'
   | 'gone'
+  | 'in_cluster'
   | 'internal'
   | 'invalid_body'
   | 'invalid_field'
@@ -70,6 +71,7 @@ export type ProblemCode =
   | 'too_many_denials'
   | 'too_many_sources'
   | 'unauthenticated'
+  | 'unknown_consumer'
   | 'unknown_field'
   | 'unknown_host'
   | 'unknown_list'
@@ -115,6 +117,20 @@ export type Change<Body = unknown> =
   | MissedMessage
   | ReachedMessage;
 
+export interface ChangeConsumer {
+  behind: number;
+  name: ConsumerName;
+  sequence: number;
+}
+
+export interface ChangeConsumerPosition {
+  sequence?: number;
+}
+
+export interface ChangeConsumers {
+  items: ChangeConsumer[];
+}
+
 export interface Cluster {
   applied: number;
   beat_ms: number;
@@ -139,6 +155,9 @@ export interface Cluster {
     sequence: number;
   };
 }
+
+/** The name of a consumer of changes. */
+export type ConsumerName = string;
 
 /** How many replies and reposts a post has, hidden ones not counted. */
 export interface Counts {
@@ -947,6 +966,7 @@ export interface Stats {
   }[];
   stored_bytes: {
     archive: number;
+    changes: number;
     journal: number;
     other: number;
     snapshots: number;

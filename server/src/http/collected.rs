@@ -18,9 +18,8 @@ use tidewire::error::Error;
 /// Time for which it is used, and after which it is forgotten. For posts, the journal must reach back so far and as long as the pages take.
 pub(in crate::http) const KEPT: Duration = Duration::from_secs(60);
 
-/// Time between two collections, so that many first pages do not keep the server busy: a first page waits so long, or has what was collected
-/// within it.
-pub(in crate::http) const PAUSE: Duration = Duration::from_secs(1);
+/// Time between two collections, so that many first pages do not keep the server busy: a first page waits so long.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What was collected, while somebody reads pages of it.
 pub struct Collected<T>(Mutex<Option<Kept<T>>>);

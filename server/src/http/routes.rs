@@ -130,7 +130,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     lasting(operation("read_changes", GET, "/v1/changes", SERVER_READ, || web::to(changes::changes))),
     operation("list_change_consumers", GET, "/v1/changes/consumers", SERVER_READ, || web::to(consumers::list)),
     operation("set_change_consumer", PUT, "/v1/changes/consumers/{consumer}", SERVER_READ, || web::to(consumers::set)),
-    operation("remove_change_consumer", DELETE, "/v1/changes/consumers/{consumer}", SERVER_READ, || web::to(consumers::remove)),
+    operation("remove_change_consumer", DELETE, "/v1/changes/consumers/{consumer}", SERVER_WRITE, || web::to(consumers::remove)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
     operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WORK_ON_FEED, || web::to(server::verify)),
     operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WORK_ON_FEED, || web::to(server::rebuild)),

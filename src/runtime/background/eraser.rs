@@ -36,7 +36,7 @@ use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
-use crate::state::erasures::Erasure;
+use crate::state::erasures::{Erasure, JournalCut};
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::storage::files::Files;
@@ -102,7 +102,7 @@ impl Eraser {
             let (began, count) = (Instant::now(), erasures.len());
             let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures, &mut kept) };
             // Also after a failure: until the next attempt, snapshots remove what they always remove.
-            self.shared.world.sources.erasures().set_journal_from(None);
+            self.shared.world.sources.erasures().set_journal_cut(None);
             match &outcome {
                 // The log does not name the erased users either.
                 Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
@@ -150,8 +150,9 @@ impl Eraser {
                 Some(kept) => kept.from,
                 None => {
                     let from = self.last_event()?.next();
-                    // Readers of retained segments find theirs afterwards too.
-                    if self.shared.changes_retention().is_none() {
+                    let config = &self.shared.config;
+                    // Otherwise they find afterwards what they have not read, in retained segments.
+                    if config.changes_retention < config.erasure_grace {
                         self.keep_for_readers()?;
                     }
                     *kept = Some(Kept { at: erasures.iter().map(|erasure| erasure.at).collect(), from });
@@ -159,9 +160,9 @@ impl Eraser {
                 }
             };
             let _no_snapshot = all.hold_snapshots();
-            self.rewrite_retained(named.iter().map(|(_, user)| (*user).clone()).collect(), from)?;
+            let is_retained = self.rewrite_retained(erasures, from)?;
             self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
-            all.set_journal_from(Some(from));
+            all.set_journal_cut(Some(JournalCut { from, is_retained }));
         }
         self.wait_for_backup()?;
         self.take_snapshot()?;

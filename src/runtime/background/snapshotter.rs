@@ -146,7 +146,10 @@ impl Snapshotter {
             let asked: Vec<_> = match self.requests.recv_timeout(DUE_CHECK_PERIOD) {
                 Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
                 Err(RecvTimeoutError::Timeout) if self.is_due(&last) => Vec::new(),
-                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.release_retained();
+                    continue;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let began = Instant::now();
@@ -175,6 +178,15 @@ impl Snapshotter {
             Some(SnapshotTaken { file, sequence, bytes: reader.file_bytes(), taken_at: reader.header().taken_at })
         };
         *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
+    }
+
+    /// Removes retained segments whose time is over, that consumers have processed, or that a full disk needs.
+    fn release_retained(&self) {
+        if self.disk_use.stored_bytes().changes > 0
+            && let Err(cause) = self.drop_retained()
+        {
+            warn!("segments that consumers of changes need no longer could not be removed: {cause}");
+        }
     }
 
     /// Lets a shared log be read from this snapshot on.
@@ -228,7 +240,7 @@ impl Snapshotter {
         let erasures = self.shared.world.sources.erasures();
         let _no_erasure_step = erasures.hold_snapshots();
         // This is read before the mark: files older than this snapshot may contain erased data.
-        let journal_from = erasures.journal_from();
+        let journal_from = erasures.journal_cut().map(|cut| cut.from);
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // This is read after the mark: posts that are no longer open are in their inboxes, and these are copied later

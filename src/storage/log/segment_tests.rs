@@ -20,7 +20,7 @@ use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
 use crate::storage::log::contract::numbered;
 use crate::storage::log::segments::SegmentLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
-use crate::storage::retained::{self, EventFile};
+use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment::{self, Segment};
 
 /// Segment files with a writer of any records, for the contract of a shared log.
@@ -101,12 +101,16 @@ impl Case {
         Self { memory, files, options, journal, committed, readers, delivered, refused, retained, deleted }
     }
 
+    fn listed(&self) -> EventFiles {
+        EventFiles::list(&*self.files).unwrap()
+    }
+
     fn log(&self) -> SegmentLog {
         SegmentLog::new(Arc::clone(&self.files), self.journal.figures())
     }
 
     fn first(&self) -> Sequence {
-        retained::list_with_journal(&*self.files).unwrap()[0].first
+        self.listed().readable()[0].first
     }
 
     /// Appends a group of records, and commits it.
@@ -148,20 +152,19 @@ impl Case {
     }
 
     fn delete_oldest(&mut self) {
-        let all = retained::list_with_journal(&*self.files).unwrap();
+        let listed = self.listed();
+        let all = listed.readable();
         if all.len() > 1 {
-            let obsolete = retained::list(&*self.files).unwrap().obsolete;
-            obsolete.into_iter().chain([all[0].name()]).for_each(|name| self.memory.remove(&name).unwrap());
+            let removed = listed.obsolete.into_iter().chain([all[0].name()]);
+            removed.for_each(|name| self.memory.remove(&name).unwrap());
             self.memory.sync_directory().unwrap();
         }
     }
 
     fn retain_oldest(&mut self) {
-        let journal = segments(&*self.files).unwrap();
-        if journal.len() > 1 {
-            let (name, first) = &journal[0];
-            let retained = EventFile { first: *first, retained_since: Some(UnixMicros(1)) };
-            self.memory.rename(name, &retained.name()).unwrap();
+        if let [oldest, _, ..] = self.listed().journal[..] {
+            let retained = EventFile { retained_since: Some(UnixMicros(1)), ..oldest };
+            self.memory.rename(&oldest.name(), &retained.name()).unwrap();
             self.memory.sync_directory().unwrap();
             self.retained += 1;
         }
@@ -169,7 +172,7 @@ impl Case {
 
     /// Writes a retained segment again, in which the same events are at other offsets.
     fn rewrite_one(&mut self, random: &mut Rng) {
-        let Some(old) = random.choice(retained::list(&*self.files).unwrap().current) else { return };
+        let Some(old) = random.choice(self.listed().retained) else { return };
         let segment = Segment::read(&self.memory, &old.name(), old.first).unwrap();
         let bytes = retained::rewritten(&segment, |event, into| {
             into.extend(event.payload);

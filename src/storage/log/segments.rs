@@ -23,7 +23,7 @@ use crate::storage::frame::{self, FrameError, FrameKind};
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
-use crate::storage::retained::{self, EventFile};
+use crate::storage::retained::{EventFile, EventFiles};
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 
 /// Maximum number of records in one answer.
@@ -49,10 +49,9 @@ impl SegmentLog {
         Self { files, figures }
     }
 
-    /// Returns the sequence after which the oldest segment begins, if there is one.
-    fn first(&self) -> Result<Option<Sequence>, LogError> {
-        let all = retained::list_with_journal(&*self.files).map_err(|cause| unavailable(&cause))?;
-        Ok(all.first().map(|file| file.first))
+    /// Returns the files with events, in their order.
+    fn files(&self) -> Result<Vec<EventFile>, LogError> {
+        Ok(EventFiles::list(&*self.files).map_err(|cause| unavailable(&cause))?.readable())
     }
 }
 
@@ -63,7 +62,7 @@ impl ReadLog for SegmentLog {
     }
 
     fn range(&self) -> Result<LogRange, LogError> {
-        let first = self.first()?;
+        let first = self.files()?.first().map(|file| file.first);
         // Second, since events are committed only to segments that exist.
         let last = self.figures.tellable().last();
         Ok(LogRange { first: first.unwrap_or(last.next()), last })
@@ -121,17 +120,18 @@ impl SegmentReader {
     /// Returns the place where the segment with the next event begins. It is not `gone`, a file that is not there, nor before it: if that was
     /// retained or rewritten meanwhile, it is another file with the same events.
     fn find(&self, gone: Option<EventFile>) -> Result<Place, LogError> {
-        let all = retained::list_with_journal(&*self.log.files).map_err(|cause| unavailable(&cause))?;
-        let wanted = self.next;
+        let (all, wanted) = (self.log.files()?, self.next);
         let found = all.iter().rev().find(|file| file.first <= wanted);
-        match (found, all.first()) {
-            (Some(file), _) if gone.is_none_or(|gone| file.first >= gone.first && *file != gone) => {
-                Ok(Place::start_of(*file))
-            }
-            (None, Some(file)) => Err(LogError::Deleted { wanted, first: file.first }),
-            _ => {
-                let missing = gone.unwrap_or(EventFile { first: wanted, retained_since: None });
-                Err(self.damaged(&missing.name(), 0, wanted, "the segment is missing"))
+        let is_other =
+            |file: &&EventFile| gone.is_none_or(|gone| file.first >= gone.first && file.name() != gone.name());
+        if let Some(file) = found.filter(is_other) {
+            return Ok(Place::start_of(*file));
+        }
+        match all.iter().find(|file| file.first > wanted) {
+            Some(EventFile { first, .. }) => Err(LogError::Deleted { wanted, first: *first }),
+            None => {
+                let missing = gone.map_or_else(|| segment::name(wanted), EventFile::name);
+                Err(self.damaged(&missing, 0, wanted, "the segment is missing"))
             }
         }
     }
@@ -213,7 +213,7 @@ impl SegmentReader {
                     let name = place.file.name();
                     return Err(self.damaged(&name, place.offset_bytes, place.next, "the segment has no events"));
                 }
-                Stop::SegmentEnds => place = Place::start_of(EventFile { first: place.next, retained_since: None }),
+                Stop::SegmentEnds => place = Place::start_of(EventFile::written(place.next)),
                 Stop::CutShort if place.next > before => bytes_max = PIECE_BYTES,
                 Stop::CutShort if bytes_max < PIECE_BYTES_MAX => bytes_max *= 2,
                 Stop::CutShort => {

@@ -44,6 +44,7 @@ function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, us
   return [
     ['Free on disk', free === null ? 'no data on disk' : bytes(free)],
     ['Journal on disk', bytes(stored?.journal)],
+    ['Kept for consumers of changes', stored?.changes === 0 ? 'none' : bytes(stored?.changes)],
     ['Snapshots on disk', bytes(stored?.snapshots)],
     ['Archive on disk', stored?.archive === 0 ? 'none' : bytes(stored?.archive)],
     ['Other files', bytes(stored?.other)],

@@ -40,8 +40,13 @@ pub(in crate::http) async fn set(
     let name = name(&request)?;
     let bytes = body.optional_json_bytes(&request)?;
     let Position { sequence } = bytes.map_or_else(|| Ok(Position::default()), request::json)?;
-    let consumer = change(&engine, move |engine| engine.set_change_consumer(name, sequence)).await?;
-    Ok(HttpResponse::Ok().json(described(&consumer)))
+    let applied = if sequence.is_none() { engine.applied().await? } else { Sequence(0) };
+    let set = move |engine: &Engine| {
+        // What is not synced yet may not be read as a change yet, and what is not applied is not in pages.
+        let sequence = sequence.map_or_else(|| engine.last_change().map(|last| last.min(applied)), Ok)?;
+        engine.set_change_consumer(name, sequence)
+    };
+    Ok(HttpResponse::Ok().json(described(&change(&engine, set).await?)))
 }
 
 /// Handles `DELETE /v1/changes/consumers/{consumer}`.

@@ -77,20 +77,19 @@ pub(in crate::http) async fn changes(
     streams: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
     let Wanted { place, consumer, limit, types, format } = wanted(&request)?;
-    let position = consumer.map(|consumer| {
-        let position = engine.change_consumer_position(&consumer);
-        position.ok_or_else(|| {
-            let detail = format!("consumer: there is no consumer of changes with the name {:?}", consumer.as_str());
-            Problem::new(StatusCode::NOT_FOUND, "unknown_consumer", detail).of_field("consumer")
-        })
-    });
-    let place = place.or(position.transpose()?.map(Place::after));
+    // It goes on where it is, wherever the consumer began.
+    let consumer = consumer.filter(|_| place.is_none());
+    let begins_at = if consumer.is_some() { "consumer" } else { "after" };
+    let place = match &consumer {
+        Some(consumer) => Some(Place::after(position(&engine, consumer)?)),
+        None => place,
+    };
     let (after, after_reader) = place.map_or((None, None), |Place { after, reader }| (Some(after), reader));
     let slot = ChangeStreams::enter(&streams.into_inner())?;
     let opening = Engine::clone(&engine);
     // Searching the journal, or asking the log of a cluster, blocks.
     let opened = web::block(move || open(&opening, after)).await.map_err(|cause| Problem::internal(&cause))?;
-    let changes = opened.map_err(|cause| refusal(&cause, "after"))?;
+    let changes = opened.map_err(|cause| refusal(&cause, begins_at))?;
     let mut response = HttpResponse::Ok();
     response
         .content_type(format.media_type())
@@ -149,6 +148,17 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
         return Err(invalid_parameter("consumer", "not together with \"after\""));
     }
     Ok(Wanted { place, consumer, limit, types, format })
+}
+
+/// Returns the position of a registered consumer.
+fn position(engine: &Engine, consumer: &ConsumerName) -> Result<Sequence, Problem> {
+    if engine.journal().is_none() {
+        return Err(Error::NoDataDirectory.into());
+    }
+    engine.change_consumer_position(consumer).ok_or_else(|| {
+        let detail = format!("consumer: there is no consumer of changes with the name {:?}", consumer.as_str());
+        Problem::new(StatusCode::NOT_FOUND, "unknown_consumer", detail).of_field("consumer")
+    })
 }
 
 /// Begins to read. Blocks.

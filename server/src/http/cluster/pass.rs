@@ -162,9 +162,6 @@ impl Peers {
             }
             return Ok(response);
         }
-        if matches!(operation.handled_by, HandledBy::AnyNode | HandledBy::NamedNode) {
-            return handle(request, caller).await;
-        }
         let applied = match inside::after(&request) {
             Ok(Some(after)) => self.wait_for(after, turn).await,
             Ok(None) => Ok(()),
@@ -172,6 +169,9 @@ impl Peers {
         };
         if let Err(problem) = applied {
             return Ok(request.error_response(problem));
+        }
+        if matches!(operation.handled_by, HandledBy::AnyNode | HandledBy::NamedNode) {
+            return handle(request, caller).await;
         }
         // Before the read, so that it is not newer than this says.
         let placement = self.cluster.placement();

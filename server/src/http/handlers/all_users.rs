@@ -1,11 +1,13 @@
 //! All users in pages, by ascending id: `GET /v1/users`.
 
+use std::time::Duration;
+
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, rt, web};
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
-use crate::http::collected::{Collected, KEPT, PAUSE};
+use crate::http::collected::{Collected, KEPT};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::diagnostics::found_source;
 use crate::http::problem::Problem;
@@ -34,7 +36,8 @@ pub(in crate::http) async fn list(
     let after = parameters.cursor("cursor", cursor::decode_name::<String>)?;
     let of = Engine::clone(&engine);
     let collect = async move { web::block(move || of.all_users()).await.map_err(|_| Error::ShuttingDown) };
-    let age_max = if after.is_none() { PAUSE } else { KEPT };
+    // The first page has everybody who was there when it was asked for, as a copy that goes on with the changes needs it.
+    let age_max = if after.is_none() { Duration::ZERO } else { KEPT };
     let collecting = Collected::get(collected.into_inner(), age_max, collect);
     // In a task of its own, so that clients who leave and ask again find the users, in place of collecting them once more.
     let users = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;

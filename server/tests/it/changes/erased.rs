@@ -131,6 +131,25 @@ fn an_erasure_soon_after_a_start_expects_consumers_back_and_waits_no_more_where_
 }
 
 #[test]
+fn a_registered_consumer_takes_the_grace_time_from_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, clock) = with_grace(directory.path(), GRACE);
+    published(&server, ZOE, &json!(MARKER));
+    assert_eq!(server.json("PUT", "/v1/changes/consumers/push", &json!({})).status, 200);
+    read_on(&server, "0");
+    assert_eq!(server.ask("DELETE", &format!("/v1/users/{ZOE}"), &[], "").status, 202);
+    eventually("the erasure comes to its new segment", || segments(directory.path()) > 1);
+    clock.looks_on();
+    assert_eq!(server.engine.erasures().count, 1, "the other may be behind");
+    assert_eq!(of_type(&read_on(&server, "0"), "published").len(), 1);
+    eventually("the erasure ends", || {
+        clock.advance(GRACE);
+        server.engine.erasures().count == 0
+    });
+    assert_eq!(holding(directory.path(), &[MARKER]), [""; 0]);
+}
+
+#[test]
 fn an_erasure_that_waits_for_consumers_does_not_hold_up_the_end_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let (server, _clock) = with_grace(directory.path(), GRACE);

@@ -1,5 +1,6 @@
 //! The stream of changes: order and completeness beside writers, filters, bounds, refusals.
 
+mod begin_again;
 mod consumer;
 mod erased;
 mod kills;

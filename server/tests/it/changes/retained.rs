@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::world::{draft, edge, id};
-use testkit::{cases, eventually, eventually_async};
+use testkit::{cases, eventually, eventually_async, histories, stride};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
-use tidewire::engine::{Engine, StorageConfig};
+use tidewire::engine::{ChangesError, Engine, StorageConfig};
 use tidewire::feed::event::{Event, NewEdge};
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::limits::CHANGE_CONSUMERS_MAX;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::Files;
+use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::writer::JournalOptions;
+use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::log::LogError;
 
 use super::{lines, published};
 use crate::server::{Answer, Server};
@@ -71,13 +73,16 @@ fn segments_stay_for_the_time_of_the_retention_and_are_removed_after_it() {
     clock.advance(HOUR - Duration::from_secs(1));
     outgrow(&server, "bob");
     assert_eq!(lines(&server, 0, 7, "&types=published").len(), 60, "all is there");
-    let stored = || server.get("/v1/stats").json()["storage"]["stored_bytes"]["changes"].as_u64();
-    assert!(server.get("/metrics").text.contains("tidewire_stored_bytes{kind=\"changes\"} "), "{:?}", stored());
+    let kept = |server: &Server| server.get("/v1/stats").json()["stored_bytes"]["changes"].as_u64().unwrap();
+    eventually("it is measured", || kept(&server) > 1_000);
     clock.advance(Duration::from_secs(1));
     assert_eq!(server.post("/v1/snapshots", &json!({})).status, 201);
     let oldest = oldest(&server);
     let left = lines(&server, oldest, 7, "&types=published").len();
     assert!(left < 45 && left > 30, "{left} of 60, after {oldest}");
+    // It needs no snapshot.
+    clock.advance(HOUR);
+    eventually("it is removed", || kept(&server) == 0);
 }
 
 #[test]
@@ -162,11 +167,17 @@ fn what_is_no_position_of_a_consumer_is_refused_and_changes_nothing() {
     for (query, status, code) in [
         ("consumer=nobody", 404, "unknown_consumer"),
         ("consumer=search&after=0", 400, "invalid_parameter"),
+        ("consumer=gone", 404, "unknown_consumer"),
         ("consumer=", 400, "invalid_parameter"),
     ] {
         let refused = server.get(&format!("/v1/changes?{query}"));
         assert_eq!((refused.status, refused.json()["code"].as_str()), (status, Some(code)), "{query}");
     }
+    assert_eq!(server.send("PUT", "/v1/changes/consumers/search", None, "{}").status, 415);
+    // A client that comes back goes on where it is, though its consumer was removed.
+    let back = [("accept", "text/event-stream"), ("last-event-id", "1")];
+    assert_eq!(server.ask("HEAD", "/v1/changes?consumer=gone", &back, "").status, 200);
+    assert_eq!(server.ask("HEAD", "/v1/changes?consumer=search", &[], "").status, 200);
     for nth in 1..CHANGE_CONSUMERS_MAX {
         assert_eq!(set(&server, &format!("c{nth}"), &json!({})).status, 200);
     }
@@ -208,6 +219,74 @@ fn an_erasure_cuts_off_no_consumer_where_segments_are_retained() {
     clock.advance(HOUR);
     outgrow(&server, "ann");
     assert_eq!(holding(ZOE), [""; 0]);
+}
+
+#[test]
+fn without_a_data_directory_there_are_no_consumers() {
+    let server = Server::start(EngineConfig::default());
+    let refused = |answer: &Answer| answer.status == 409 && answer.json()["code"] == "no_data_directory";
+    assert!(refused(&set(&server, "search", &json!({}))));
+    assert!(refused(&server.get("/v1/changes?consumer=search")));
+    assert!(refused(&server.ask("DELETE", "/v1/changes/consumers/search", &[], "")));
+}
+
+/// Reads all changes after the first one that can be read, and returns the sequence of that.
+fn read_all(engine: &Engine, what: &str) -> u64 {
+    let first = match engine.changes(Sequence(0)) {
+        Err(ChangesError::Log(LogError::Deleted { first, .. })) => first.0,
+        opened => opened.map(|_| 1).unwrap(),
+    };
+    let (mut changes, mut next) = (engine.changes(Sequence(first - 1)).unwrap(), first);
+    while changes.sequence() < changes.end() {
+        for (sequence, _) in changes.next(Duration::ZERO).unwrap() {
+            assert_eq!(sequence.0, next, "{what}");
+            next += 1;
+        }
+    }
+    assert_eq!(next, engine.last_change().unwrap().0 + 1, "{what}");
+    first
+}
+
+#[tokio::test]
+async fn a_process_that_ends_at_any_write_leaves_no_gap_in_what_consumers_read() {
+    let config = || EngineConfig { changes_retention: HOUR, ..EngineConfig::default() };
+    let storage = || histories::storage(Durability::Always, 1_000);
+    let open = |files: &dyn Fn() -> Arc<dyn Files>| {
+        let (clock, progress) = (Arc::new(SystemClock), RecoveryProgress::default());
+        Engine::open_on(config(), files(), None, None, &storage(), clock, &progress).map(|opened| opened.0)
+    };
+    let write = async |engine: &Engine| {
+        for round in 0..3 {
+            for nth in 0..8 {
+                let _ = engine.publish(draft("bob", &format!("\"{round} {nth}\"")), false).await;
+            }
+            let _ = engine.snapshot().await;
+        }
+    };
+    let (memory, mut kept_all) = (MemoryFiles::default(), 0);
+    let counted = FaultyFiles::new(memory, Plan::default());
+    let engine = open(&|| Arc::new(counted.clone())).unwrap();
+    write(&engine).await;
+    let total = counted.operations();
+    engine.shutdown();
+    for at in (1..=total).step_by(stride(11)) {
+        for power in [None, Some(at)] {
+            let (memory, what) = (MemoryFiles::default(), format!("{at} of {total}, power {power:?}"));
+            let faulty = FaultyFiles::new(memory.clone(), Plan { die_at: Some(at), ..Plan::default() });
+            if let Ok(engine) = open(&|| Arc::new(faulty.clone())) {
+                write(&engine).await;
+                engine.shutdown();
+            }
+            let left = memory.forked();
+            power.into_iter().for_each(|seed| left.lose_power(&mut fastrand::Rng::with_seed(seed)));
+            let engine = open(&|| Arc::new(left.clone())).unwrap();
+            kept_all += usize::from(read_all(&engine, &what) == 1);
+            write(&engine).await;
+            read_all(&engine, &what);
+            engine.shutdown();
+        }
+    }
+    assert!(kept_all > 2, "{kept_all}");
 }
 
 /// What a consumer of all changes knows.

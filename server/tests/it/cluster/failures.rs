@@ -137,6 +137,11 @@ fn a_read_may_ask_for_a_write() {
         let two = [("tidewire-after", "3"), ("tidewire-after", "2")];
         assert_eq!(code(&node.ask("GET", "/v1/users/ann/feed", &two, "")), (400, "invalid_header".to_owned()));
     }
+    // What any node answers as well.
+    for path in ["/v1/users", "/v1/posts/all"] {
+        let status = |sequence: &str| nodes.b().ask("GET", path, &[("tidewire-after", sequence)], "").status;
+        assert_eq!(["3", "4"].map(status), [200, 503], "{path}");
+    }
     let feeds = |sequence: &str| {
         let headers = [("tidewire-after", sequence), ("content-type", "application/json")];
         nodes.a().ask("POST", "/v1/feeds", &headers, r#"{"users":["ann"]}"#).json()["feeds"][0].clone()

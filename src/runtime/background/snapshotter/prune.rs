@@ -9,8 +9,9 @@ use crate::runtime::background::snapshotter::Snapshotter;
 use crate::storage::archive;
 use crate::storage::error::StorageError;
 use crate::storage::files::UNFINISHED;
-use crate::storage::journal::{Sequence, reader};
-use crate::storage::retained::{self, Candidate, EventFile, Retained};
+use crate::storage::journal::Sequence;
+use crate::storage::journal::space::WriteRefusal;
+use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment;
 use crate::storage::snapshot::{self, SnapshotReader};
 
@@ -32,72 +33,77 @@ impl Snapshotter {
         let Some((_, oldest)) = snapshots.get(kept - 1) else { return Ok(()) };
         // The directory entries of the snapshots must be durable before the files they replace are removed.
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
-        self.retire(&self.superfluous_segments(*oldest, journal_from)?, alone)?;
+        let listed = EventFiles::list(files)?;
+        let count = self.superfluous_segments(&listed.journal, *oldest, journal_from)?;
+        self.retire(listed, count, alone)?;
         if alone { self.remove_damaged() } else { Ok(()) }
     }
 
-    /// Returns the segments that no snapshot from `oldest` on needs, and the first event after them. Of these, the ones with events from
+    /// Returns the number of segments, the oldest ones, that no snapshot from `oldest` on needs. Of these, the ones with events from
     /// `journal_from` on are kept; without it, the newest ones that no backup has.
     fn superfluous_segments(
         &self,
+        segments: &[EventFile],
         oldest: Sequence,
         journal_from: Option<Sequence>,
-    ) -> Result<Superfluous, StorageError> {
-        let mut segments = reader::segments(&*self.files)?;
+    ) -> Result<usize, StorageError> {
         let kept_from = journal_from.map_or(oldest.next(), |from| from.min(oldest.next()));
-        let is_superfluous = |pair: &[(String, Sequence)]| pair[1].1 <= kept_from;
         let backed_up = Sequence(self.shared.backed_up.load(Ordering::Relaxed));
-        let count = segments.windows(2).filter(|pair| is_superfluous(pair)).count();
+        let count = segments.iter().take_while(|file| file.last < kept_from).count();
         // The one with the last copied event stays as well: by it the next start knows that the backup has the history of this directory.
-        let needed = segments.windows(2).take(count).filter(|pair| pair[1].1 > backed_up).count();
-        segments.truncate(count);
+        let needed = segments.iter().take(count).filter(|file| file.last >= backed_up).count();
         let needed = if journal_from.is_some() { 0 } else { needed };
         let mut bytes = Vec::with_capacity(needed);
-        for (name, _) in segments.iter().rev().take(needed) {
-            bytes.push(self.files.read(name).map_err(StorageError::io("read", self.files.place(name)))?.1);
+        for name in segments[..count].iter().rev().take(needed).map(|file| file.name()) {
+            bytes.push(self.files.bytes_of(&name).map_err(StorageError::io("read", self.files.place(&name)))?);
         }
         let kept = kept_for_backup(&bytes);
         if kept < needed {
             warn!("{} segments of the journal are removed before any backup has them", needed - kept);
         }
-        let next = segments.get(count - kept).map_or(kept_from, |(_, first)| *first);
-        segments.truncate(count - kept);
-        Ok(Superfluous { segments: segments.into_iter().map(|(_, first)| first).collect(), next })
+        Ok(count - kept)
     }
 
-    /// Retains segments that the journal needs no longer, and removes them and older ones where that is not wanted. With `removes_all`, these
-    /// are not retained: what may be read of them was written before.
-    fn retire(&self, Superfluous { segments, next }: &Superfluous, removes_all: bool) -> Result<(), StorageError> {
+    /// Removes retained segments that are not wanted any more.
+    pub(super) fn drop_retained(&self) -> Result<(), StorageError> {
+        // An erasure may be writing them.
+        let _no_erasure_step = self.shared.world.sources.erasures().hold_snapshots();
+        self.retire(EventFiles::list(&*self.files)?, 0, false)
+    }
+
+    /// Retains the first `count` segments of the journal, which needs them no longer, and removes them and older ones where that is not wanted.
+    /// With `alone`, these are not retained: what may be read of them was written before.
+    fn retire(&self, listed: EventFiles, count: usize, alone: bool) -> Result<(), StorageError> {
         let files = &*self.files;
-        let Retained { current, obsolete } = retained::list(files)?;
-        let of_journal = |first: &Sequence| EventFile { first: *first, retained_since: None };
-        // Of a segment that an erasure has rewritten, the rewritten one stays.
-        let (gone, candidates): (Vec<Sequence>, Vec<Sequence>) = segments
-            .iter()
-            .copied()
-            .partition(|first| removes_all || current.binary_search_by_key(first, |file| file.first).is_ok());
-        let mut all = current;
-        all.extend(candidates.iter().map(of_journal));
-        all.sort_unstable_by_key(|file| file.first);
+        let EventFiles { mut journal, retained: mut all, obsolete } = listed;
+        journal.truncate(count);
+        let is_rewritten = |file: &EventFile| all.iter().any(|other| other.first == file.first);
+        // Of an erasure that is scrubbed, nobody may know any more whose data is in a segment.
+        let may_retain = !alone && !self.shared.world.sources.erasures().any_scrubbed();
+        let (gone, candidates): (Vec<_>, Vec<_>) =
+            journal.into_iter().partition(|file| !may_retain || is_rewritten(file));
+        let gap = gone.iter().rfind(|file| !is_rewritten(file)).map(|file| file.last);
+        all.extend(candidates);
+        all.sort_unstable();
+        // From here on nobody is registered who needs what is removed.
+        let _journal = self.shared.change_consumers.hold_journal();
         let now = self.shared.clock.now();
-        let mut newest_first = Vec::with_capacity(all.len());
-        let mut after = *next;
-        for file in all.iter().rev() {
-            let bytes = files.bytes_of(&file.name()).map_err(StorageError::io("read", files.place(&file.name())))?;
-            let last = Sequence(after.0.saturating_sub(1));
-            newest_first.push(Candidate { last, since: file.retained_since.unwrap_or(now), bytes });
-            after = file.first;
+        let is_full = self.figures.refusal() == Some(WriteRefusal::DiskFull);
+        let oldest = all.first().map_or(Sequence(u64::MAX), |file| file.first);
+        let retention = self.shared.changes_retention(oldest).filter(|_| !is_full);
+        let kept = retention.map_or(Ok(0), |retention| retention.kept(files, &all, now))?;
+        let from = gap.map_or(0, |gap| all.partition_point(|file| file.last <= gap)).max(all.len() - kept);
+        let (removed, kept) = all.split_at(from);
+        if is_full && !removed.is_empty() {
+            warn!("the disk is full: {} segments that consumers of changes may need are removed", removed.len());
         }
-        let retention = self.shared.changes_retention();
-        let kept = retention.map_or(0, |retention| retention.kept(newest_first, now));
-        let (removed, kept) = all.split_at(all.len() - kept);
         // The oldest first, so that there is no gap between those that are left if this is interrupted.
         removed.iter().map(|file| file.name()).chain(obsolete).try_for_each(|name| self.remove(&name))?;
         for file in kept.iter().filter(|file| file.retained_since.is_none()) {
             let (name, retained) = (file.name(), EventFile { retained_since: Some(now), ..*file }.name());
             files.rename(&name, &retained).map_err(StorageError::io("rename", files.place(&name)))?;
         }
-        gone.iter().map(of_journal).try_for_each(|file| self.remove(&file.name()))?;
+        gone.iter().try_for_each(|file| self.remove(&file.name()))?;
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))
     }
 
@@ -130,14 +136,6 @@ impl Snapshotter {
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.files.remove(name).map_err(StorageError::io("remove", self.files.place(name)))
     }
-}
-
-/// Segments of the journal that no snapshot needs.
-struct Superfluous {
-    /// The first event of each.
-    segments: Vec<Sequence>,
-    /// The first event after them.
-    next: Sequence,
 }
 
 /// Returns how many segments of these sizes, newest first, are kept for a backup.

@@ -25,6 +25,7 @@ use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft};
 use crate::id::{PostId, SourceId};
 use crate::runtime::background::archiver::ArchiveReaders;
+use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::lock::modelled::in_model;
 use crate::state::world::{World, Writer};
@@ -95,7 +96,13 @@ impl Model {
             ..EngineConfig::default()
         };
         let clock = Arc::new(ManualClock::new(position(0).published_at));
-        let shared = Shared::new(Arc::new(config), world, Arc::clone(&clock) as Arc<dyn Clock>, ArchiveReaders::none());
+        let shared = Shared::new(
+            Arc::new(config),
+            world,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            ArchiveReaders::none(),
+            ChangeConsumers::default(),
+        );
         let edges = vec![NewEdge::new(id("ann"), id("bob"))];
         writer.apply(&Event::Followed { edges, since: position(0).published_at });
         let reader = shared.world.sources.get(&id("ann")).unwrap();
