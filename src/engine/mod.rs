@@ -30,6 +30,7 @@ mod sources;
 mod start;
 mod user_data;
 mod users;
+mod waking;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

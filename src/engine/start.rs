@@ -17,16 +17,11 @@ use crate::config::EngineConfig;
 use crate::engine::changes::ChangeLog;
 use crate::engine::{Engine, Inner, NodeStorage, ShardAddrs, Shared, Threads};
 use crate::feed::followers::Sharding;
-use crate::feed::inbox::Inbox;
-use crate::feed::schedule::FanoutRoute;
-use crate::feed::stream::Invalidation;
-use crate::id::SourceSlot;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
-    WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::recovery::progress::WAKING;
-use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
+use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archive_copier::ArchiveCopier;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
@@ -35,14 +30,12 @@ use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
 use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
-use crate::runtime::message::{FanoutOrder, RegisterCouriers, Restore};
+use crate::runtime::message::RegisterCouriers;
 use crate::runtime::monotonic_clock::MonotonicClock;
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::writer::{Scribe, queue};
-use crate::state::records::{InboxRecord, unpack_positions};
-use crate::state::sources::Source;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
@@ -54,9 +47,6 @@ use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJou
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
 use crate::storage::log::segments::SegmentLog;
-
-/// Number of inboxes that are restored in one batch after a start.
-const INBOXES_PER_RESTORE: usize = 4 * 1024;
 
 /// The place and the options of an engine's persistent state.
 #[derive(Clone, Debug)]
@@ -283,56 +273,6 @@ impl Engine {
         }
         progress.finish();
         Ok((engine, report))
-    }
-
-    /// Wakes the readers that were active, each with the inbox it had.
-    fn restore_inboxes(&self, records: &[InboxRecord]) {
-        let shared = self.shared();
-        let sharding = shared.world.sharding;
-        let restored = |record: &InboxRecord| -> (Arc<Source>, Inbox) {
-            let reader = Arc::clone(shared.world.sources.at(SourceSlot(record.reader)));
-            let positions = unpack_positions(&record.posts);
-            (reader, Inbox::restored(shared.config.inbox_posts, record.floor, record.synced, positions))
-        };
-        for records in records.chunks(INBOXES_PER_RESTORE) {
-            let mut by_shard: Vec<Vec<_>> = vec![Vec::new(); sharding.shards()];
-            for (reader, inbox) in records.iter().map(restored) {
-                by_shard[sharding.shard_of(reader.slot)].push((reader, inbox));
-            }
-            for (shard, readers) in self.inner.shards.iter().zip(by_shard) {
-                let (reply, done) = std::sync::mpsc::channel();
-                // Only one message per shard is sent at a time, so its mailbox has capacity.
-                if shard.activator.try_send(Restore { readers, reply }).is_ok() {
-                    let _ = done.recv();
-                }
-            }
-        }
-    }
-
-    /// Delivers the posts that the restored inboxes may lack, and waits until this is done: a feed that contained a
-    /// post before the restart must contain it afterwards. Delivering a post that is already in an inbox changes
-    /// nothing.
-    fn resume_fanouts(&self, fanout: &FanoutQueue, under_way: Vec<UnfinishedFanout>) {
-        for (position, sources) in under_way {
-            while !fanout.has_capacity_for(FANOUT_QUEUE_MAX / 2) {
-                thread::park_timeout(Duration::from_millis(1));
-            }
-            let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
-            let deliveries = self.shared().count_deliveries(sources.iter().copied());
-            let fanout_routes = sources.iter().copied().map(FanoutRoute::Inboxes).collect();
-            fanout.push(FanoutOrder {
-                invalidation: Invalidation::Published(position),
-                author,
-                fanout_routes,
-                deliveries,
-                accepted_at: None,
-                record: None,
-                waiting: None,
-            });
-        }
-        while !self.shared().open_fanouts.is_empty() {
-            thread::park_timeout(Duration::from_millis(1));
-        }
     }
 
     /// Starts the thread that copies changes to the archive of a cluster, if there is one.

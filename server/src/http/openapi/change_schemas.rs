@@ -74,12 +74,18 @@ pub(super) fn all() -> Named {
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();
     let mut all = messages;
     all.push(("Change", json!({"oneOf": any})));
+    all.extend(consumers());
+    all
+}
+
+fn consumers() -> Named {
     let sequence = || json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
     let consumer = json!({"name": schema("ConsumerName"), "sequence": sequence(), "behind": count()});
-    all.push(("ChangeConsumer", object(consumer)));
-    all.push(("ChangeConsumers", object(json!({"items": array(schema("ChangeConsumer"))}))));
-    all.push(("ChangeConsumerPosition", closed(&[], json!({"sequence": sequence()}))));
-    all
+    vec![
+        ("ChangeConsumer", object(consumer)),
+        ("ChangeConsumers", object(json!({"items": array(schema("ChangeConsumer"))}))),
+        ("ChangeConsumerPosition", closed(&[], json!({"sequence": sequence()}))),
+    ]
 }
 
 fn reached() -> Value {

@@ -167,7 +167,7 @@ fn not_rewritten(cause: &StorageError) -> Error {
 
 /// Removes the retained ones of these files.
 fn remove(files: &dyn Files, all: &[EventFile]) -> Result<(), Error> {
-    let removed = all.iter().filter(|file| file.retained_since.is_some()).map(|file| file.name());
+    let mut removed = all.iter().filter(|file| file.retained_since.is_some()).map(|file| file.name());
     let remove = |name: String| files.remove(&name).map_err(StorageError::io("remove", files.place(&name)));
-    removed.map(remove).collect::<Result<(), _>>().map_err(|cause| not_rewritten(&cause))
+    removed.try_for_each(remove).map_err(|cause| not_rewritten(&cause))
 }
