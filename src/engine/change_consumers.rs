@@ -62,11 +62,9 @@ impl Engine {
         sequence: Sequence,
     ) -> Result<ChangeConsumer, ChangeConsumerError> {
         let (log, consumers) = (self.own_log()?, &self.inner.shared.change_consumers);
-        let _journal = consumers.hold_journal();
+        let journal_begins = consumers.hold_journal();
         let mut range = log.range().map_err(ChangesError::from)?;
-        // What an erasure is about to remove is no longer kept.
-        let cut = self.inner.shared.world.sources.erasures().journal_cut().filter(|cut| !cut.is_retained);
-        range.first = cut.map_or(range.first, |cut| range.first.max(cut.from));
+        range.first = range.first.max(*journal_begins);
         range.check_after(sequence).map_err(ChangesError::from)?;
         consumers.set(name.clone(), sequence).map_err(|cause| match cause {
             SetError::TooMany => ChangeConsumerError::TooMany,

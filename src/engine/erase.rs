@@ -18,7 +18,7 @@ use crate::runtime::message::{Command, CompletedSnapshot, Reply};
 pub(super) struct EraserHandle {
     wake: Sender<()>,
     thread: JoinHandle<()>,
-    stopping: Arc<AtomicBool>,
+    pub(super) stopping: Arc<AtomicBool>,
 }
 
 /// The erasures in progress.

@@ -34,6 +34,8 @@ impl Engine {
     /// Fails for the same reasons as [`Engine::snapshot`].
     pub async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
+        // It may be rewriting what consumers of changes can read, for which a snapshot would wait. The next start continues.
+        self.inner.eraser.lock().iter().for_each(|eraser| eraser.stopping.store(true, Ordering::Relaxed));
         self.inner
             .snapshotter
             .lock()

@@ -68,8 +68,9 @@ pub(crate) struct ChangeConsumers {
     files: Option<Arc<dyn Files>>,
     /// Locked while the file is written, so that the latest content is written last.
     writing: Mutex<()>,
-    /// Locked while a position is compared with the journal and stored, and while the journal is removed.
-    journal: Mutex<()>,
+    /// The first event that an erasure leaves in the journal, or 0. Locked while a position is compared with the journal and stored, and while
+    /// the journal is removed.
+    journal: Mutex<Sequence>,
 }
 
 /// The reason why a consumer was not stored.
@@ -89,6 +90,7 @@ impl ChangeConsumers {
     pub(crate) fn open(files: Arc<dyn Files>, last: Sequence) -> Result<Self, StorageError> {
         let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
         let mut positions = if names.iter().any(|name| name == FILE) { read(&*files)? } else { Positions::new() };
+        let count = positions.len();
         positions.retain(|name, position| {
             let is_known = *position <= last;
             if !is_known {
@@ -99,11 +101,16 @@ impl ChangeConsumers {
             }
             is_known
         });
+        if positions.len() < count {
+            // A later start would find events with these sequences again.
+            write(&*files, &positions)?;
+        }
         Ok(Self { positions: Mutex::new(positions), files: Some(files), ..Self::default() })
     }
 
-    /// Prevents that the journal is removed, or that a position in it is stored, while the guard exists. Blocks.
-    pub(crate) fn hold_journal(&self) -> MutexGuard<'_, ()> {
+    /// Prevents that the journal is removed, or that a position in it is stored, while the guard exists. Positions before the event in it are
+    /// refused, as that part of the journal is about to be removed by an erasure. Blocks.
+    pub(crate) fn hold_journal(&self) -> MutexGuard<'_, Sequence> {
         self.journal.lock()
     }
 
@@ -220,8 +227,10 @@ mod tests {
         }
         let consumed = |oldest| consumers.consumed(Sequence(oldest)).map(|sequence| sequence.0);
         assert_eq!([1, 3, 4, 9, 10].map(consumed), [Some(2), Some(2), Some(8), Some(8), None]);
-        let consumers = ChangeConsumers::open(Arc::new(files), Sequence(7)).unwrap();
-        assert_eq!(consumers.all(), [(name("late"), Sequence(2))]);
+        for last in [7, 9] {
+            let consumers = ChangeConsumers::open(Arc::new(files.clone()), Sequence(last)).unwrap();
+            assert_eq!(consumers.all(), [(name("late"), Sequence(2))]);
+        }
     }
 
     #[test]

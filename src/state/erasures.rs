@@ -49,16 +49,7 @@ pub struct Erasures {
     /// before an erasure could store the erasure without the user's id, which is needed to replay the events between
     /// the two.
     snapshots: Mutex<()>,
-    cut: Mutex<Option<JournalCut>>,
-}
-
-/// What the next snapshot keeps of the journal for an erasure that is scrubbed.
-#[derive(Clone, Copy, Debug)]
-pub struct JournalCut {
-    /// The first event that stays. No event from this one on names the user.
-    pub from: Sequence,
-    /// True if consumers of changes can read the events before it all the same, without the user.
-    pub is_retained: bool,
+    journal_from: Mutex<Option<Sequence>>,
 }
 
 #[derive(Debug, Default)]
@@ -117,20 +108,26 @@ impl Erasures {
         self.any() && self.all().iter().any(|erasure| erasure.is_scrubbed())
     }
 
-    /// Returns what the next snapshot keeps of the journal, if that is to remove everything older, snapshots included: an erasure is scrubbed.
-    pub fn journal_cut(&self) -> Option<JournalCut> {
-        *self.cut.lock()
+    /// Returns the first event of the journal that the next snapshot keeps, if that is to remove everything older, snapshots included: an
+    /// erasure is scrubbed, and no event from this one on names its user.
+    pub fn journal_from(&self) -> Option<Sequence> {
+        *self.journal_from.lock()
     }
 
-    /// Sets what [`Erasures::journal_cut`] returns.
-    pub fn set_journal_cut(&self, cut: Option<JournalCut>) {
-        *self.cut.lock() = cut;
+    /// Sets what [`Erasures::journal_from`] returns.
+    pub fn set_journal_from(&self, from: Option<Sequence>) {
+        *self.journal_from.lock() = from;
     }
 
     /// Prevents erasures from being marked as scrubbed, or snapshots from being taken, while the guard exists. Blocks,
     /// possibly for as long as a snapshot takes.
     pub fn hold_snapshots(&self) -> MutexGuard<'_, ()> {
         self.snapshots.lock()
+    }
+
+    /// Does the same, if nobody prevents it now.
+    pub fn try_hold_snapshots(&self) -> Option<MutexGuard<'_, ()>> {
+        self.snapshots.try_lock()
     }
 
     pub(super) fn source_of(&self, user: &SourceId) -> Option<Arc<Source>> {

@@ -36,7 +36,7 @@ use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
-use crate::state::erasures::{Erasure, JournalCut};
+use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::storage::files::Files;
@@ -102,7 +102,8 @@ impl Eraser {
             let (began, count) = (Instant::now(), erasures.len());
             let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures, &mut kept) };
             // Also after a failure: until the next attempt, snapshots remove what they always remove.
-            self.shared.world.sources.erasures().set_journal_cut(None);
+            self.shared.world.sources.erasures().set_journal_from(None);
+            *self.shared.change_consumers.hold_journal() = Sequence(0);
             match &outcome {
                 // The log does not name the erased users either.
                 Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
@@ -160,9 +161,9 @@ impl Eraser {
                 }
             };
             let _no_snapshot = all.hold_snapshots();
-            let is_retained = self.rewrite_retained(erasures, from)?;
+            self.rewrite_retained(erasures, from)?;
             self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
-            all.set_journal_cut(Some(JournalCut { from, is_retained }));
+            all.set_journal_from(Some(from));
         }
         self.wait_for_backup()?;
         self.take_snapshot()?;

@@ -240,7 +240,7 @@ impl Snapshotter {
         let erasures = self.shared.world.sources.erasures();
         let _no_erasure_step = erasures.hold_snapshots();
         // This is read before the mark: files older than this snapshot may contain erased data.
-        let journal_from = erasures.journal_cut().map(|cut| cut.from);
+        let journal_from = erasures.journal_from();
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // This is read after the mark: posts that are no longer open are in their inboxes, and these are copied later

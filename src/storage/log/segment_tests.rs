@@ -345,3 +345,30 @@ fn damage_is_named_with_its_file_its_byte_and_the_record_that_is_missing() {
         assert_eq!(read(), Err(found), "the next read continues at the same record");
     }
 }
+
+#[test]
+fn what_is_before_a_damaged_retained_segment_is_refused_once_a_reader_has_come_to_it() {
+    let files = MemoryFiles::default();
+    let log = FilesLog::create(Arc::new(files.clone()), 200);
+    let mut writer = log.writer().unwrap();
+    (1..=30).for_each(|n| writer.append(numbered(n)).unwrap());
+    for segment in EventFiles::list(&files).unwrap().journal[..3].iter() {
+        let retained = EventFile { retained_since: Some(UnixMicros(1)), ..*segment };
+        files.rename(&segment.name(), &retained.name()).unwrap();
+    }
+    let damaged = EventFiles::list(&files).unwrap().retained[1];
+    files.tamper(&damaged.name(), |bytes| bytes[60] ^= 1);
+    let mut reader = log.reader(Sequence(0)).unwrap();
+    let failed = loop {
+        match reader.read(Duration::ZERO) {
+            Ok(records) => assert!(records.iter().all(|record| record.sequence < damaged.first)),
+            Err(cause) => break cause,
+        }
+    };
+    assert!(matches!(failed, LogError::Damaged { sequence, .. } if sequence == damaged.first), "{failed}");
+    let first = damaged.last.next();
+    assert_eq!(log.range().unwrap().first, first);
+    let refused = log.reader(Sequence(0)).err();
+    assert_eq!(refused, Some(LogError::Deleted { wanted: Sequence(1), first }));
+    assert_eq!(log.reader(damaged.last).unwrap().read(Duration::ZERO).unwrap()[0].sequence, first);
+}

@@ -15,6 +15,7 @@
 use std::io::{ErrorKind, Read};
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::storage::error::StorageError;
@@ -41,12 +42,14 @@ const PIECE_BYTES_MAX: usize = 32 << 20;
 pub struct SegmentLog {
     files: Arc<dyn Files>,
     figures: Arc<JournalFigures>,
+    /// The first event behind what readers found damaged or missing among retained segments: who asks for an earlier one is refused at once.
+    readable_from: Arc<AtomicU64>,
 }
 
 impl SegmentLog {
     /// Creates the log of the journal in `files`, whose writer has these figures.
     pub fn new(files: Arc<dyn Files>, figures: Arc<JournalFigures>) -> Self {
-        Self { files, figures }
+        Self { files, figures, readable_from: Arc::default() }
     }
 
     /// Returns the files with events, in their order.
@@ -65,7 +68,8 @@ impl ReadLog for SegmentLog {
         let first = self.files()?.first().map(|file| file.first);
         // Second, since events are committed only to segments that exist.
         let last = self.figures.tellable().last();
-        Ok(LogRange { first: first.unwrap_or(last.next()), last })
+        let first = first.unwrap_or(last.next()).max(Sequence(self.readable_from.load(Ordering::Relaxed)));
+        Ok(LogRange { first, last })
     }
 
     fn place(&self) -> String {
@@ -134,6 +138,17 @@ impl SegmentReader {
                 Err(self.damaged(&missing, 0, wanted, "the segment is missing"))
             }
         }
+    }
+
+    /// Takes note of what no reader can get past, unless it is in the journal: that is an error of the server.
+    fn note(&self, cause: &LogError) {
+        let retained = self.place.filter(|place| place.file.retained_since.is_some());
+        let from = match (cause, retained) {
+            (LogError::Deleted { first, .. }, _) => *first,
+            (LogError::Damaged { .. }, Some(place)) => place.file.last.next(),
+            _ => return,
+        };
+        self.log.readable_from.fetch_max(from.0, Ordering::Relaxed);
     }
 
     fn damaged(&self, name: &str, offset_bytes: u64, sequence: Sequence, reason: &str) -> LogError {
@@ -232,7 +247,7 @@ impl LogReader for SegmentReader {
         let committed = self.log.figures.tellable().wait_for(self.next, wait);
         let mut records = Vec::new();
         if committed >= self.next {
-            self.advance(committed, &mut records)?;
+            self.advance(committed, &mut records).inspect_err(|cause| self.note(cause))?;
         }
         Ok(records)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,40 +26,77 @@ use crate::storage::segment::Segment;
 
 impl Eraser {
     /// Writes the segments that end before `from` as retained ones, without what they say of these users, whose posts no longer exist. Those of
-    /// the journal are removed by the next snapshot. Returns false if none are retained; then those that are left from earlier are removed.
-    ///
-    /// The caller prevents snapshots, which would retain a segment as it is.
-    pub(super) fn rewrite_retained(&self, erasures: &[Arc<Erasure>], from: Sequence) -> Result<bool, Error> {
-        let Some(files) = &self.files else { return Ok(false) };
+    /// the journal are removed by the next snapshot, and what is not to be retained here. The caller prevents snapshots, which would retain a
+    /// segment as it is.
+    pub(super) fn rewrite_retained(&self, erasures: &[Arc<Erasure>], from: Sequence) -> Result<(), Error> {
+        let Some(files) = &self.files else { return Ok(()) };
         let files = &**files;
-        let mut all = EventFiles::list(files).map_err(|cause| not_rewritten(&cause))?.readable();
+        let listed = EventFiles::list(files).map_err(|cause| not_rewritten(&cause))?;
+        let mut all = listed.readable();
         all.retain(|file| file.last < from);
-        let oldest = all.first().map_or(from, |file| file.first);
-        let Some(retention) = self.shared.changes_retention(oldest) else {
-            remove(files, &all)?;
-            return Ok(false);
+        let named_until = self.may_name_unknown(files, &all, erasures)?;
+        let kept = {
+            // From here on nobody is registered who needs what is removed here, or by the next snapshot.
+            let mut journal_begins = self.shared.change_consumers.hold_journal();
+            let oldest = all.first().map_or(from, |file| file.first);
+            let kept = match self.shared.changes_retention(oldest) {
+                Some(retention) => retention.kept(files, &all, self.shared.clock.now()),
+                None => Ok(0),
+            };
+            let kept = kept.map_err(|cause| not_rewritten(&cause))?;
+            let (removed, kept) = all.split_at(named_until.max(all.len() - kept));
+            *journal_begins = kept.first().map_or(from, |file| file.first);
+            remove(files, listed.obsolete.into_iter().chain(retained_of(removed)))?;
+            kept
         };
-        let kept = retention.kept(files, &all, self.shared.clock.now()).map_err(|cause| not_rewritten(&cause))?;
-        let (removed, kept) = all.split_at(may_name_unknown(files, &all, erasures).max(all.len() - kept));
-        remove(files, removed)?;
         let users = erasures.iter().filter_map(|erasure| erasure.user.clone()).collect();
-        let mut since = Instant::now();
-        for (nth, file) in kept.iter().enumerate() {
+        let (mut since, mut written) = (Instant::now(), Vec::with_capacity(kept.len()));
+        for file in kept {
             match self.rewrite(files, *file, &users) {
+                Ok(file) => written.push(file),
                 Err(Failure::Damaged(cause)) => {
                     // Readers could not get past it.
                     warn!("retained segments are removed up to a damaged one: {cause}");
-                    remove(files, &kept[..=nth])?;
+                    written.push(*file);
+                    remove(files, retained_of(&written))?;
                 }
                 Err(Failure::Other(cause)) => return Err(cause),
-                Ok(()) => {}
             }
             self.rest(&mut since)?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn rewrite(&self, files: &dyn Files, file: EventFile, users: &BTreeSet<SourceId>) -> Result<(), Failure> {
+    /// Returns the number of these files, the oldest ones, up to the last one that may name a user whom nobody knows any more. An earlier process
+    /// has scrubbed the erasure, and has ended before it had removed the journal from before that. Of what it retained it has rewritten all.
+    fn may_name_unknown(
+        &self,
+        files: &dyn Files,
+        all: &[EventFile],
+        erasures: &[Arc<Erasure>],
+    ) -> Result<usize, Error> {
+        let unknown = erasures.iter().filter(|erasure| erasure.user.is_none()).map(|erasure| erasure.at);
+        let unknown: BTreeSet<UnixMicros> = unknown.collect();
+        let (mut before, mut since) = (all.len(), Instant::now());
+        while before > 0 && !unknown.is_empty() {
+            self.rest(&mut since)?;
+            before -= 1;
+            let is_first_after = match has_scrubbed(files, all[before], &unknown) {
+                // What is behind it is not retained.
+                Err(Failure::Damaged(_)) => true,
+                Err(Failure::Other(cause)) => return Err(cause),
+                Ok(has) => has,
+            };
+            // The segment was begun after all events that name the user.
+            if is_first_after {
+                break;
+            }
+        }
+        let before = if unknown.is_empty() { 0 } else { before };
+        Ok(all[..before].iter().rposition(|file| file.retained_since.is_none()).map_or(0, |nth| nth + 1))
+    }
+
+    fn rewrite(&self, files: &dyn Files, file: EventFile, users: &BTreeSet<SourceId>) -> Result<EventFile, Failure> {
         let segment = Segment::read(files, &file.name(), file.first)?;
         let (mut is_changed, mut failed) = (false, None);
         let bytes = retained::rewritten(&segment, |found, into| {
@@ -91,13 +129,15 @@ impl Eraser {
         }
         let bytes = bytes?;
         let since = match file.retained_since {
-            Some(_) if !is_changed => return Ok(()),
+            Some(_) if !is_changed => return Ok(file),
             Some(since) => UnixMicros(since.0.saturating_add(1)),
             None => self.shared.clock.now(),
         };
-        retained::write(files, EventFile { retained_since: Some(since), ..file }, &bytes)?;
+        let written = EventFile { retained_since: Some(since), ..file };
+        retained::write(files, written, &bytes)?;
         // A reader of it goes on in the new one.
-        Ok(remove(files, &[file])?)
+        remove(files, retained_of(&[file]))?;
+        Ok(written)
     }
 
     /// Returns true if a post exists: what an edit says of another one is not needed.
@@ -114,28 +154,17 @@ impl Eraser {
     }
 }
 
-/// Returns the number of these files, the oldest ones, up to the last one that may name a user whom nobody knows any more. An earlier process has
-/// scrubbed the erasure, and has ended before it had removed the journal from before that. Of what it retained it has rewritten all.
-fn may_name_unknown(files: &dyn Files, all: &[EventFile], erasures: &[Arc<Erasure>]) -> usize {
-    let unknown = erasures.iter().filter(|erasure| erasure.user.is_none()).map(|erasure| erasure.at);
-    let mut unknown: BTreeSet<UnixMicros> = unknown.collect();
-    let mut before = 0;
-    for (nth, file) in all.iter().enumerate() {
-        if unknown.is_empty() {
-            break;
-        }
-        let Ok(segment) = Segment::read(files, &file.name(), file.first) else { continue };
-        let Ok(_) = segment.walk::<Infallible>(|found| {
-            // The segment was begun after all events that name the user.
-            if let Ok(Event::ErasureScrubbed { at }) = unpack(found.payload)
-                && unknown.remove(&at)
-            {
-                before = nth;
-            }
-            Ok(())
-        });
-    }
-    all[..before].iter().rposition(|file| file.retained_since.is_none()).map_or(0, |nth| nth + 1)
+/// Returns true if a segment has the record that one of these erasures is scrubbed.
+fn has_scrubbed(files: &dyn Files, file: EventFile, erasures: &BTreeSet<UnixMicros>) -> Result<bool, Failure> {
+    let segment = Segment::read(files, &file.name(), file.first)?;
+    let is_one =
+        |payload: &[u8]| matches!(unpack(payload), Ok(Event::ErasureScrubbed { at }) if erasures.contains(&at));
+    let mut has = false;
+    let Ok(_) = segment.walk::<Infallible>(|found| {
+        has |= is_one(found.payload);
+        Ok(())
+    });
+    Ok(has)
 }
 
 enum Failure {
@@ -165,9 +194,17 @@ fn not_rewritten(cause: &StorageError) -> Error {
     if cause.is_full() { Error::DiskFull(cause.to_string()) } else { Error::SnapshotFailed(cause.to_string()) }
 }
 
-/// Removes the retained ones of these files.
-fn remove(files: &dyn Files, all: &[EventFile]) -> Result<(), Error> {
-    let mut removed = all.iter().filter(|file| file.retained_since.is_some()).map(|file| file.name());
-    let remove = |name: String| files.remove(&name).map_err(StorageError::io("remove", files.place(&name)));
-    removed.try_for_each(remove).map_err(|cause| not_rewritten(&cause))
+/// Returns the names of the retained ones of these files.
+fn retained_of(all: &[EventFile]) -> impl Iterator<Item = String> {
+    all.iter().filter(|file| file.retained_since.is_some()).map(|file| file.name())
+}
+
+/// Removes files, some of which may be gone already.
+fn remove(files: &dyn Files, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
+    names.into_iter().try_for_each(|name| match files.remove(&name) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => {
+            Err(not_rewritten(&StorageError::io("remove", files.place(&name))(cause)))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    })
 }

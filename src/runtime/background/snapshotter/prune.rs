@@ -66,8 +66,8 @@ impl Snapshotter {
 
     /// Removes retained segments that are not wanted any more.
     pub(super) fn drop_retained(&self) -> Result<(), StorageError> {
-        // An erasure may be writing them.
-        let _no_erasure_step = self.shared.world.sources.erasures().hold_snapshots();
+        // An erasure may be writing them. There will be another time.
+        let Some(_no_erasure_step) = self.shared.world.sources.erasures().try_hold_snapshots() else { return Ok(()) };
         self.retire(EventFiles::list(&*self.files)?, 0, false)
     }
 
@@ -77,6 +77,7 @@ impl Snapshotter {
         let files = &*self.files;
         let EventFiles { mut journal, retained: mut all, obsolete } = listed;
         journal.truncate(count);
+        let is_retained = |file: &EventFile| file.retained_since.is_some();
         let is_rewritten = |file: &EventFile| all.iter().any(|other| other.first == file.first);
         // Of an erasure that is scrubbed, nobody may know any more whose data is in a segment.
         let may_retain = !alone && !self.shared.world.sources.erasures().any_scrubbed();
@@ -97,9 +98,13 @@ impl Snapshotter {
         if is_full && !removed.is_empty() {
             warn!("the disk is full: {} segments that consumers of changes may need are removed", removed.len());
         }
-        // The oldest first, so that there is no gap between those that are left if this is interrupted.
-        removed.iter().map(|file| file.name()).chain(obsolete).try_for_each(|name| self.remove(&name))?;
-        for file in kept.iter().filter(|file| file.retained_since.is_none()) {
+        if removed.is_empty() && obsolete.is_empty() && gone.is_empty() && kept.iter().all(is_retained) {
+            return Ok(());
+        }
+        // Obsolete ones first: without their later versions they would be right again. Then the oldest first, so that there is no gap between
+        // those that are left if this is interrupted.
+        obsolete.into_iter().chain(removed.iter().map(|file| file.name())).try_for_each(|name| self.remove(&name))?;
+        for file in kept.iter().filter(|file| !is_retained(file)) {
             let (name, retained) = (file.name(), EventFile { retained_since: Some(now), ..*file }.name());
             files.rename(&name, &retained).map_err(StorageError::io("rename", files.place(&name)))?;
         }
