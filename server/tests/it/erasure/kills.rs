@@ -160,6 +160,9 @@ fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
                     if die_at(&left, at).await {
                         cut_short += 1;
                         check_goes_on(&left.survived(power), &mut town, false, &what).await;
+                        // Segments are retained from the restart on: those of before it name a user whom nobody may know any more.
+                        let left = Disk { retains: true, ..left.survived(power) };
+                        check_goes_on(&left, &mut town, true, &format!("{what}, then retains")).await;
                     }
                 }
             }
