@@ -129,9 +129,7 @@ mod tests {
         let number = child.id();
         assert!(is_alive(number));
         child.kill().unwrap();
-        while is_alive(number) {
-            std::thread::yield_now();
-        }
+        testkit::eventually("the process has ended", || !is_alive(number));
         child.wait().unwrap();
         assert!(!is_alive(number));
     }

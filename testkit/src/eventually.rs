@@ -1,6 +1,7 @@
 //! The only place where tests wait: for something that comes at once on an idle machine, and at most until a deadline.
 
 use std::fmt::{Debug, Display};
+use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,14 @@ pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() 
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(output) = tokio::time::timeout(DEADLINE, future).await else { panic!("not within {DEADLINE:?}: {what}") };
     output
+}
+
+/// Waits until a process has ended by itself, and returns how.
+///
+/// # Panics
+/// Panics after [`DEADLINE`].
+pub fn ended(process: &mut Child) -> ExitStatus {
+    eventually("the process ends", || process.try_wait().unwrap())
 }
 
 struct Wait<'a> {

@@ -3,6 +3,7 @@
 
 mod cases;
 pub mod cassandra;
+mod connect;
 mod eventually;
 pub mod fixture_files;
 pub mod histories;
@@ -10,9 +11,12 @@ pub mod kafka;
 pub mod observed_archive;
 pub mod oracle;
 mod page_count;
+mod set_on_drop;
 pub mod test_servers;
 pub mod world;
 
 pub use cases::{cases, seed, stride};
-pub use eventually::{DEADLINE, eventually, eventually_async, in_time, reached};
+pub use connect::connect;
+pub use eventually::{DEADLINE, ended, eventually, eventually_async, in_time, reached};
 pub use page_count::PageCount;
+pub use set_on_drop::SetOnDrop;

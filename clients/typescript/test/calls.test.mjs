@@ -347,6 +347,35 @@ test('operators see the last hour, find sources, and follow a post to its reader
   assert.deepEqual([keys, slow_requests.threshold_ms], [null, 1000]);
 });
 
+test('a registered consumer begins after its position, wherever that was set', async () => {
+  const begun = await tidewire.setChangeConsumer('search');
+  assert.equal(begun.behind, 0);
+  const posts = [];
+  for (const body of [1, 2]) posts.push((await tidewire.publish({ author: 'gil', body })).id);
+  const read = async (options) => {
+    const found = [];
+    for await (const change of tidewire.changes({ types: ['published'], follow: false, ...options }))
+      found.push(change);
+    return found.filter(({ type }) => type === 'published');
+  };
+  const found = await read({ consumer: 'search' });
+  assert.deepEqual(
+    found.map(({ post }) => post.id),
+    posts,
+  );
+  const moved = await tidewire.setChangeConsumer('search', { sequence: found[0].sequence });
+  assert.ok(moved.behind >= 1);
+  assert.deepEqual(await tidewire.changeConsumers(), [moved]);
+  // Answers of one each: the second goes on after the first.
+  assert.deepEqual(
+    (await read({ consumer: 'search', pageSize: 1 })).map(({ post }) => post.id),
+    posts.slice(1),
+  );
+  await tidewire.removeChangeConsumer('search');
+  assert.deepEqual(await tidewire.changeConsumers(), []);
+  await assert.rejects(read({ consumer: 'search' }), { code: 'unknown_consumer' });
+});
+
 test('every operation of the description is called by a method, or has a reason not to be', async () => {
   const { paths } = await (await fetch(`${server.origin}/openapi.json`)).json();
   const described = Object.entries(paths).flatMap(([path, methods]) =>

@@ -175,32 +175,3 @@ test('where nobody is, it says so at first', async () => {
   const nowhere = new Tidewire({ server: 'http://127.0.0.1:9', retries: 0 });
   await assert.rejects(nowhere.changes().next(), { code: 'no_answer', status: 0 });
 });
-
-test('a registered consumer begins after its position, wherever that was set', async () => {
-  const begun = await tidewire.setChangeConsumer('search');
-  assert.equal(begun.behind, 0);
-  const posts = [];
-  for (const body of [1, 2]) posts.push((await tidewire.publish({ author: 'gil', body })).id);
-  const read = async (options) => {
-    const found = [];
-    for await (const change of tidewire.changes({ types: ['published'], follow: false, ...options }))
-      found.push(change);
-    return found.filter(({ type }) => type === 'published');
-  };
-  const found = await read({ consumer: 'search' });
-  assert.deepEqual(
-    found.map(({ post }) => post.id),
-    posts,
-  );
-  const moved = await tidewire.setChangeConsumer('search', { sequence: found[0].sequence });
-  assert.ok(moved.behind >= 1);
-  assert.deepEqual(await tidewire.changeConsumers(), [moved]);
-  // Answers of one each: the second goes on after the first.
-  assert.deepEqual(
-    (await read({ consumer: 'search', pageSize: 1 })).map(({ post }) => post.id),
-    posts.slice(1),
-  );
-  await tidewire.removeChangeConsumer('search');
-  assert.deepEqual(await tidewire.changeConsumers(), []);
-  await assert.rejects(read({ consumer: 'search' }), { code: 'unknown_consumer' });
-});

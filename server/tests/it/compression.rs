@@ -1,7 +1,6 @@
 //! Compressed answers, and compressed requests, which are refused.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::num::NonZeroUsize;
 
 use flate2::read::GzDecoder;
@@ -22,7 +21,7 @@ fn server(compress_from: Option<usize>) -> Server {
 
 /// The head, in lower case, and the body of an answer, as they are sent.
 fn raw(server: &Server, request: &str, body: &[u8]) -> (String, Vec<u8>) {
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     let head = format!("{request}Host: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
     socket.write_all(head.as_bytes()).unwrap();
     socket.write_all(body).unwrap();
@@ -141,7 +140,7 @@ fn by_default_only_texts_of_the_program_are_compressed() {
 #[test]
 fn events_are_not_compressed_and_so_not_delayed() {
     let server = server(Some(1));
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     socket.set_read_timeout(Some(crate::live::client::PATIENCE)).unwrap();
     let head = "Host: localhost\r\nAccept: text/event-stream\r\nAccept-Encoding: gzip\r\n";
     socket.write_all(format!("GET /v1/users/ann/events HTTP/1.1\r\n{head}\r\n").as_bytes()).unwrap();

@@ -26,7 +26,7 @@ fn server(places: usize) -> Server {
 
 /// A connection that has sent this and was answered, if it was.
 fn ask(server: &Server, request: &str) -> Option<TcpStream> {
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     socket.write_all(request.as_bytes()).ok()?;
     let mut status = [0; 12];

@@ -29,7 +29,7 @@ fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file()
     assert_eq!(publish(&program, &body).0, 201);
     let idle: Vec<TcpStream> = (0..FILES + 100)
         .map(|_| {
-            let mut socket = TcpStream::connect(program.address).unwrap();
+            let mut socket = testkit::connect(program.address);
             socket.write_all(GET).unwrap();
             socket
         })
@@ -42,7 +42,7 @@ fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file()
     let is_segment = |name: &str| name.starts_with("journal-");
     assert!(segments.filter(|entry| is_segment(entry.as_ref().unwrap().file_name().to_str().unwrap())).count() >= 2);
     // Who comes now comes in as well.
-    let mut late = TcpStream::connect(program.address).unwrap();
+    let mut late = testkit::connect(program.address);
     late.set_read_timeout(Some(PATIENCE)).unwrap();
     late.write_all(GET).unwrap();
     let mut status = [0; 12];
@@ -59,7 +59,7 @@ fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
     const FILES: usize = 300;
     let directory = tempfile::tempdir().unwrap();
     let program = Program::with_files(directory.path(), FILES, &[]);
-    let mut kept = TcpStream::connect(program.address).unwrap();
+    let mut kept = testkit::connect(program.address);
     kept.set_read_timeout(Some(PATIENCE)).unwrap();
     let body = r#"{"author":"ann","body":1}"#;
     let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
@@ -76,7 +76,7 @@ fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
         assert!(answer.starts_with(b"HTTP/1.1 201 "));
         // Each of these is idle for less long.
         for _ in 0..FILES {
-            let mut socket = TcpStream::connect(program.address).unwrap();
+            let mut socket = testkit::connect(program.address);
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket.write_all(GET).unwrap();
             assert!(socket.read(&mut bytes).unwrap() > 0);
@@ -91,7 +91,7 @@ fn lines_of_the_log_that_strangers_cause_are_few_and_all_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
     for _ in 0..MALFORMED {
-        let mut socket = TcpStream::connect(program.address).unwrap();
+        let mut socket = testkit::connect(program.address);
         socket.write_all(b"no\0thing\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);

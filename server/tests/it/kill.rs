@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::json;
-use testkit::{PageCount, cases, eventually, seed};
+use testkit::{PageCount, cases, ended, eventually, seed};
 
 use crate::program::{EndsOnFailure, Program, serve};
 
@@ -88,7 +88,7 @@ fn a_second_process_on_the_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
     let mut second = serve(directory.path(), &[]).spawn().unwrap();
-    let status = second.wait().unwrap();
+    let status = ended(&mut second);
     let mut said = String::new();
     second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(1), "{said}");

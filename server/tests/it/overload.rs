@@ -48,7 +48,7 @@ fn slow_publish(server: &Server, bytes: usize) -> TcpStream {
 
 /// The same, with a header more.
 fn slow_publish_as(server: &Server, bytes: usize, header: &str) -> TcpStream {
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     socket.write_all(format!("{head}\r\n{header}Content-Length: {bytes}\r\n\r\n{{").as_bytes()).unwrap();
     socket
@@ -120,7 +120,7 @@ pub fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
 /// A client that waits for the answer to a publish.
 pub fn begun_publish(server: &Server) -> TcpStream {
     let body = r#"{"author":"ann","body":1}"#;
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     socket.write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
     socket
@@ -288,7 +288,7 @@ pub fn unread_page(server: &Server) -> (u16, TcpStream) {
 
 /// The same for the page of `user`, with a header more.
 fn unread_page_of(server: &Server, user: &str, header: &str) -> (u16, TcpStream) {
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     let request = format!("GET /v1/users/{user}/posts?limit=50 HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
     socket.write_all(request.as_bytes()).unwrap();
     (status(&socket), socket)
@@ -350,7 +350,7 @@ fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() 
     let server = limited(AdmissionLimits { writes: 1, ..AdmissionLimits::default() });
     // Any of several such headers makes it one.
     for more in ["", "Connection: Upgrade\r\n", "Upgrade: h2c\r\n"] {
-        let mut socket = TcpStream::connect(server.address()).unwrap();
+        let mut socket = testkit::connect(server.address());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = r#"{"author":"ann","body":1}"#;
         let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";

@@ -1,12 +1,13 @@
 //! Engines that end and start again: what readers see, which ids and instants they get, whom they share the directory with.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{eventually, eventually_async};
+use testkit::{ended, eventually, eventually_async};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -304,9 +305,11 @@ fn a_second_process_on_the_directory_is_refused_and_told_who_has_it() {
     let in_process = refusal(directory.path());
     let mut server = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     server.args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &place]);
-    let second = server.stdin(Stdio::null()).output().unwrap();
-    assert_eq!(second.status.code(), Some(1));
-    for told in [in_process, String::from_utf8(second.stderr).unwrap()] {
+    let mut second = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(ended(&mut second).code(), Some(1));
+    let mut said = String::new();
+    second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    for told in [in_process, said] {
         for part in [&*place, "is in use", &process, "--data-dir"] {
             assert!(told.contains(part), "{told:?} lacks {part:?}");
         }
@@ -339,7 +342,8 @@ async fn whoever_ends_an_engine_finds_its_directory_free_afterwards() {
         engine.publish(draft("ann", "1"), true).await.unwrap();
         let first = engine.clone();
         let first = std::thread::spawn(move || first.shutdown());
-        while engine.publish(draft("ann", "2"), false).await.is_ok() {}
+        let publishes = async || engine.publish(draft("ann", "2"), false).await.is_err();
+        eventually_async("the engine ends", publishes).await;
         engine.shutdown();
         DirectoryLock::take(directory.path()).unwrap();
         first.join().unwrap();

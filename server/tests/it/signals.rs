@@ -44,7 +44,7 @@ impl Held {
     fn begin(program: &Program) -> Self {
         let body = json!({"author": "held", "id": HELD, "body": "x".repeat(HELD_BYTES)}).to_string();
         let (first, rest) = body.split_at(body.len() / 2);
-        let mut socket = TcpStream::connect(program.address).unwrap();
+        let mut socket = testkit::connect(program.address);
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
         write!(socket, "{head}\r\nContent-Length: {}\r\n\r\n{first}", body.len()).unwrap();

@@ -1,7 +1,7 @@
 //! What the log of the real program says of slow requests, and the ids by which they are found again.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn program(directory: &tempfile::TempDir, flags: &[&str]) -> Program {
 
 /// Reads a feed, by a request with this id. Returns the status of the answer, and its id.
 fn ask(address: SocketAddr, id: &[u8]) -> (u16, Option<String>) {
-    let mut socket = TcpStream::connect(address).unwrap();
+    let mut socket = testkit::connect(address);
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-Id: ";
     socket.write_all(&[head.as_bytes(), id, b"\r\n\r\n"].concat()).unwrap();

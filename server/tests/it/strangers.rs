@@ -26,7 +26,7 @@ fn guarded() -> Server {
 }
 
 fn connect(server: &Server) -> TcpStream {
-    let socket = TcpStream::connect(server.address()).unwrap();
+    let socket = testkit::connect(server.address());
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }

@@ -54,7 +54,7 @@ pub fn connect(
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
     let mut client = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
-    let mut socket = TcpStream::connect(address).unwrap();
+    let mut socket = testkit::connect(address);
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     client.complete_io(&mut socket).map_err(|cause| cause.to_string())?;
     Ok(StreamOwned::new(client, socket))
@@ -191,7 +191,7 @@ fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
     let large =
         format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{}", "x".repeat(60_000));
     for request in ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET", &large] {
-        let mut socket = TcpStream::connect(server.address()).unwrap();
+        let mut socket = testkit::connect(server.address());
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -202,7 +202,7 @@ fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
         assert_eq!((&problem["code"], &problem["status"]), (&"https_only".into(), &400.into()), "{head}");
     }
     // One that begins with nothing of either keeps no other from its answer.
-    let _silent = TcpStream::connect(server.address()).unwrap();
+    let _silent = testkit::connect(server.address());
     let mut stream = connect(server.address(), &issued).unwrap();
     ask(&mut stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK");
 }

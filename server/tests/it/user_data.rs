@@ -146,7 +146,7 @@ async fn it_has_each_follower_and_each_post_once_however_many_there_are_and_wher
 
 /// Begins to read all data of ann, and returns the connection after the status.
 fn begin(server: &Server, method: &str) -> (TcpStream, String) {
-    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let mut stream = testkit::connect(server.address());
     write!(stream, "{method} /v1/users/ann/data HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut beginning = [0; 12];
     stream.read_exact(&mut beginning).unwrap();
@@ -219,7 +219,7 @@ async fn posts_that_are_lost_are_named_and_an_archive_that_fails_ends_the_answer
     let refused = server.get("/v1/users/ann/data");
     assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("archive_unavailable")));
     archive.set_plan(Plan { fail_copies: 2..u64::MAX, ..Plan::default() });
-    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let mut stream = testkit::connect(server.address());
     stream.write_all(b"GET /v1/users/ann/data HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     // To the end of the connection, which may be reset.

@@ -55,12 +55,14 @@ fn join_with(log: &dyn SharedLog, name: &str, clock: Arc<dyn Clock>) -> Node {
 
 /// Publishes through the sequencer. On a busy machine it may have no lease for a moment.
 async fn publish(nodes: &[Node], draft: Draft) -> Position {
-    loop {
-        match sequencer(nodes).await.engine.publish(draft.clone(), false).await {
-            Ok(published) => return published.post.position,
-            Err(refused) => assert_eq!(refused, Error::NotSequencer),
+    let publish = async || match sequencer(nodes).await.engine.publish(draft.clone(), false).await {
+        Ok(published) => Some(published.post.position),
+        Err(refused) => {
+            assert_eq!(refused, Error::NotSequencer);
+            None
         }
-    }
+    };
+    eventually_async("the sequencer takes a post", publish).await
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use testkit::{PageCount, eventually};
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::found;
 use tidewire::cluster::record::ClusterId;
@@ -73,10 +74,11 @@ async fn what_is_synced_once_a_second_is_delivered_after_that_and_never_lost() {
     let mut changes = engine.changes(Sequence(0)).unwrap();
     engine.publish(post("bob", 1), false).await.unwrap();
     let committed = engine.journal().unwrap().committed.last();
-    let (mut delivered, mut random) = (Vec::new(), fastrand::Rng::with_seed(1));
-    while delivered.is_empty() {
-        delivered = changes.next(Duration::from_millis(50)).unwrap();
-    }
+    let mut random = fastrand::Rng::with_seed(1);
+    let delivered = eventually("the change is delivered", || {
+        let found = changes.next(Duration::from_millis(50)).unwrap();
+        (!found.is_empty()).then_some(found)
+    });
     // What a power loss at this moment leaves has all that was delivered before.
     for _ in 0..10 {
         let left = files.forked();
@@ -152,8 +154,9 @@ async fn changes_are_read_from_snapshots_of_the_node_when_the_log_has_lost_what_
     let mut nodes = [start(&log, "a", Some(&files), &NoPeers).unwrap().0];
     let mut random = fastrand::Rng::with_seed(1);
     let published = |engine: &Engine, after| {
-        let (mut changes, mut found) = (engine.changes(after)?, Vec::new());
+        let (mut changes, mut found, mut reads) = (engine.changes(after)?, Vec::new(), PageCount::default());
         while changes.sequence() < changes.end() {
+            reads.count();
             found.extend(changes.next(Duration::from_millis(100))?.into_iter().map(|(sequence, _)| sequence));
         }
         Ok::<_, ChangesError>(found)

@@ -106,7 +106,7 @@ class Stats(Model):
     disk_free_bytes: int | None = None
     """Bytes that the disk of the data directory has left."""
     stored_bytes: dict[str, int] | None = None
-    """Bytes of the files in the data directory: `journal`, `changes` (kept for consumers of changes), `snapshots`, `archive` and `other`."""
+    """Bytes of the files in the data directory: `journal`, `changes` (kept for consumers), `snapshots`, `archive` and `other`."""
     backups: Backups | None = None
     """None without backups."""
     version: str | None = None

@@ -119,7 +119,6 @@ fn pause() -> Duration {
 mod tests {
     use std::future::poll_fn;
 
-    use actix_web::rt::time::timeout;
     use tidewire::config::EngineConfig;
 
     use super::*;
@@ -132,8 +131,13 @@ mod tests {
         (engine, counts)
     }
 
-    async fn told(count: &mut UnreadCount) -> bool {
-        timeout(Duration::from_millis(200), poll_fn(|task| count.poll_changed(task))).await.is_ok()
+    /// Waits until there is a number to tell.
+    async fn told(count: &mut UnreadCount) {
+        testkit::in_time("the number is told", poll_fn(|task| count.poll_changed(task))).await;
+    }
+
+    async fn is_pending(count: &mut UnreadCount) -> bool {
+        poll_fn(|task| Poll::Ready(count.poll_changed(task))).await.is_pending()
     }
 
     #[tokio::test]
@@ -141,10 +145,10 @@ mod tests {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(1, &permits);
         let busy = Arc::clone(&permits).acquire_owned().await.unwrap();
-        assert!(!told(&mut counts[0]).await, "a count without a permit");
+        assert!(is_pending(&mut counts[0]).await, "a count without a permit");
         counts[0].note(&EventKind::Stale(None));
         drop(busy);
-        assert!(told(&mut counts[0]).await);
+        told(&mut counts[0]).await;
         assert!(!counts[0].is_outdated.load(Ordering::Relaxed));
         assert_eq!(permits.available_permits(), 1);
         engine.shutdown();
@@ -156,10 +160,11 @@ mod tests {
         let (engine, mut counts) = counts(3, &permits);
         for count in &mut counts {
             // Each asks for the permit, and only the last is polled again.
-            assert!(poll_fn(|task| Poll::Ready(count.poll_changed(task))).await.is_pending());
+            assert!(is_pending(count).await);
         }
         drop(counts.remove(1));
-        assert!(told(&mut counts[1]).await, "the permit is kept by a connection that is not polled");
+        // The permit is not kept by a connection that is not polled.
+        told(&mut counts[1]).await;
         assert_eq!(permits.available_permits(), 1);
         engine.shutdown();
     }

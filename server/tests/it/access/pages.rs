@@ -1,7 +1,6 @@
 //! Pages of other origins, and how often one client may ask.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 
 use serde_json::Value;
 use tidewire::config::EngineConfig;
@@ -65,7 +64,7 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
 /// What a browser is answered that a page of this origin has opened a WebSocket.
 fn opened_by(server: &Server, origin: &str) -> String {
     let address = server.address();
-    let mut socket = TcpStream::connect(address).unwrap();
+    let mut socket = testkit::connect(address);
     let origin = if origin.is_empty() { String::new() } else { format!("Origin: {origin}\r\n") };
     let request = format!(
         "GET /v1/users/ann/live HTTP/1.1\r\nHost: {address}\r\n{origin}Connection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -96,7 +95,7 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_watch() {
 
 /// The status and the code that a request is answered with, word for word.
 fn answered(server: &Server, request: &str, body: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     let request = format!("{request}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use testkit::{cases, eventually, seed};
+use testkit::{SetOnDrop, cases, eventually, seed};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -143,16 +143,6 @@ impl Killed<'_> {
         self.gone.fetch_add(1, Ordering::Relaxed);
     }
 }
-
-/// Ends the consumer if the test fails.
-struct EndsConsumer<'a>(&'a AtomicBool);
-
-impl Drop for EndsConsumer<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Erases a user, and waits until this has removed the journal from before it.
 fn erase(program: &Program) {
     let post = json!({"author": "zoe", "body": 0}).to_string();
@@ -192,7 +182,7 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
     let sum = |of: &[AtomicU64]| of.iter().map(|one| one.load(Ordering::Relaxed)).sum::<u64>();
     let mut random = Rng::with_seed(seed());
     thread::scope(|scope| {
-        let _ends = EndsConsumer(&is_over);
+        let _ends = SetOnDrop(&is_over);
         let consumer = scope.spawn(consume);
         for round in 0..cases(3) {
             is_away.store(prunes && round % 2 == 1, Ordering::Relaxed);

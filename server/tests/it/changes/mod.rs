@@ -12,7 +12,7 @@ mod retained;
 mod slow;
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -132,7 +132,7 @@ fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for()
     for nth in 0..POSTS {
         published(&server, "bob", &json!(format!("{nth} {}", "x".repeat(20_000))));
     }
-    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let mut socket = testkit::connect(server.address());
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(socket, "GET /v1/changes?after=0&limit={POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
@@ -147,7 +147,7 @@ fn a_consumer_of_events_that_closes_its_sending_side_is_not_kept_even_if_it_want
     let server = server();
     published(&server, "bob", &json!("one"));
     for limit in ["", "&limit=100"] {
-        let mut socket = TcpStream::connect(server.address()).unwrap();
+        let mut socket = testkit::connect(server.address());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "Host: localhost\r\nAccept: text/event-stream";
         write!(socket, "GET /v1/changes?after=0{limit} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();

@@ -168,7 +168,7 @@ impl Proxy {
         let of_thread = std::sync::Arc::clone(&open);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let server = std::net::TcpStream::connect(to).unwrap();
+                let server = testkit::connect(to);
                 let ends = [(&client, &server), (&server, &client)];
                 for (from, to) in ends.map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap())) {
                     let (mut from, mut to) = (from, to);

@@ -211,7 +211,7 @@ fn a_body_is_passed_on_up_to_its_limit() {
 fn pipelined_requests_are_answered_in_their_order() {
     let nodes = Nodes::of_own_worlds();
     nodes.roles.own("cas", Some(0));
-    let mut stream = TcpStream::connect(nodes.a().address()).unwrap();
+    let mut stream = testkit::connect(nodes.a().address());
     let request = |user: &str, more: &str| {
         format!("GET /v1/users/{user}/feed HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {user}{more}\r\n\r\n")
     };
@@ -234,7 +234,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 fn a_client_that_resets_its_connection_takes_its_request_back() {
     let (nodes, peer) = (Nodes::impatient(DEADLINE), Peer::start(Fault::Hangs));
     nodes.roles.move_to(1, peer.url.clone());
-    let mut stream = TcpStream::connect(nodes.a().address()).unwrap();
+    let mut stream = testkit::connect(nodes.a().address());
     write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     eventually("the request is passed on", || peer.requests() > 0);
     // Without this, the system says only that nothing more is sent.

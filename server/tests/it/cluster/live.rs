@@ -165,7 +165,7 @@ async fn strangers_of_one_address_give_way_to_each_other_on_the_node_that_passes
 }
 
 fn events(address: SocketAddr, more: &str) -> (BufReader<TcpStream>, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = testkit::connect(address);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /v1/users/ann/events HTTP/1.1\r\nHost: {address}\r\n{more}\r\n").unwrap();
     let mut lines = BufReader::new(stream);
@@ -224,7 +224,7 @@ fn a_handshake_that_the_owner_would_refuse_is_refused_by_the_other_node_too() {
                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for (connection, expected) in [("", 426), ("Connection: keep-alive\r\n", 426), ("Connection: Upgrade\r\n", 101)] {
         for node in [nodes.a(), nodes.b()] {
-            let mut stream = TcpStream::connect(node.address()).unwrap();
+            let mut stream = testkit::connect(node.address());
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             write!(stream, "{handshake}{connection}\r\n").unwrap();
             let mut status = String::new();

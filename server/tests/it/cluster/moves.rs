@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::eventually;
+use testkit::{SetOnDrop, eventually};
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::{NodeOptions, found};
 use tidewire::cluster::placement::{Place, Placement as _};
@@ -110,6 +110,7 @@ fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
     let (ends, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let loads: Vec<_> = (0..2).map(|_| scope.spawn(|| load(&nodes, &ends, &answered))).collect();
+        let _ends = SetOnDrop(&ends);
         let goes_on = |what: &str| {
             let before = answered.load(Ordering::Relaxed);
             eventually(what, || {
@@ -127,7 +128,6 @@ fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
             leave(&nodes, sequencer(&nodes).unwrap());
         }
         goes_on("requests are answered after all moves");
-        ends.store(true, Ordering::Relaxed);
     });
     assert!(answered.into_inner() > 700);
 }

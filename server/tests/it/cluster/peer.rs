@@ -85,7 +85,7 @@ impl Wire {
         let open = Arc::clone(&streams);
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                let far = TcpStream::connect(target).unwrap();
+                let far = testkit::connect(target);
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     thread::spawn(move || {

@@ -24,7 +24,7 @@ struct Events {
 
 impl Events {
     fn open(address: SocketAddr, path: &str, last_event_id: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = testkit::connect(address);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let last = last_event_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n{last}\r\n").unwrap();

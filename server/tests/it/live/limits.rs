@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use crate::live::client::{Client, Next, open};
 use crate::server::Server;
 use testkit::world::{above, config};
+use testkit::{eventually_async, in_time};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {
@@ -29,12 +30,11 @@ async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {
     Client::watch(server.address(), "bob").await;
     drop(clients.pop());
     // The server notices in its own time.
-    loop {
+    eventually_async("there is room for another one", async || {
         let socket = open(server.address(), "/v1/users/ann/live").await.unwrap();
-        if matches!((Client { socket, hello: json!(null) }).next().await, Next::Message(_)) {
-            break;
-        }
-    }
+        matches!((Client { socket, hello: json!(null) }).next().await, Next::Message(_))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,10 @@ async fn pings_are_answered_and_words_ignored() {
     client.send(Message::text("hello?")).await;
     client.send(Message::binary(vec![0; 9])).await;
     client.send(Message::Ping(Bytes::from_static(b"there?"))).await;
-    assert_eq!(client.socket.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"there?")));
+    assert_eq!(
+        in_time("the next frame", client.socket.next()).await.unwrap().unwrap(),
+        Message::Pong(Bytes::from_static(b"there?"))
+    );
     client.send(Message::Close(None)).await;
     assert!(matches!(client.next().await, Next::Closed(_)));
 }
@@ -131,9 +134,9 @@ async fn frames_that_must_not_come_end_the_connection_with_the_code_for_it() {
         let mut client = Client::watch(server.address(), "ann").await;
         client.socket.get_mut().write_all(&frames).await.unwrap();
         // The answer to a ping comes first.
-        let mut next = client.socket.next().await;
+        let mut next = in_time("the next frame", client.socket.next()).await;
         while matches!(next, Some(Ok(Message::Pong(_)))) {
-            next = client.socket.next().await;
+            next = in_time("the next frame", client.socket.next()).await;
         }
         let Some(Ok(Message::Close(Some(end)))) = next else { panic!("{what}: {next:?}") };
         assert_eq!(u16::from(end.code), code, "{what}");

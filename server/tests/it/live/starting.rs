@@ -59,7 +59,7 @@ async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
 
 /// Requests an event stream.
 fn events(server: &Server, path: &str, credential: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let mut stream = testkit::connect(server.address());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let headers = format!("Host: localhost\r\nAccept: text/event-stream\r\nAuthorization: {}", bearer(credential));
     write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n\r\n").unwrap();
