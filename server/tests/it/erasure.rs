@@ -189,7 +189,11 @@ impl Town {
 pub fn holding(directory: &Path, texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for file in std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()) {
-        let bytes = std::fs::read(&file).unwrap();
+        let bytes = match std::fs::read(&file) {
+            // It was removed meanwhile.
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => continue,
+            read => read.unwrap(),
+        };
         for text in texts.iter().filter(|text| bytes.windows(text.len()).any(|part| part == text.as_bytes())) {
             found.push(format!("{text} in {}", file.file_name().unwrap().display()));
         }

@@ -62,10 +62,12 @@ impl Disk {
     fn holding(&self) -> Vec<String> {
         let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
         let holds = |bytes: &[u8]| has(bytes, ZOE) || has(bytes, MARKER);
-        let names = self.files.list().unwrap().into_iter();
+        // At one moment: files may be removed meanwhile.
+        let files = self.files.forked();
+        let names = files.list().unwrap().into_iter();
         let may_have = |name: &str| self.retains && name.starts_with("changes-");
         let is_found = |name: &String| {
-            let bytes = self.files.content(name);
+            let bytes = files.content(name);
             has(&bytes, MARKER) || (has(&bytes, ZOE) && !may_have(name))
         };
         let mut found: Vec<String> = names.filter(is_found).collect();
