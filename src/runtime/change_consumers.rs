@@ -81,6 +81,12 @@ pub(crate) enum SetError {
     Storage(StorageError),
 }
 
+impl From<StorageError> for SetError {
+    fn from(cause: StorageError) -> Self {
+        Self::Storage(cause)
+    }
+}
+
 impl ChangeConsumers {
     /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is the last event of the journal: one
     /// that is further has processed events that are lost, so it is removed, with a warning in the log.
@@ -146,27 +152,20 @@ impl ChangeConsumers {
     /// # Errors
     /// Fails if the file cannot be written. Nothing is changed then.
     pub(crate) fn remove(&self, name: &ConsumerName) -> Result<bool, StorageError> {
-        let mut was_there = false;
-        let removed = self.change(|consumers| {
-            was_there = consumers.remove(name).is_some();
-            Ok(())
-        });
-        match removed {
-            Ok(()) | Err(SetError::TooMany) => Ok(was_there),
-            Err(SetError::Storage(cause)) => Err(cause),
-        }
+        self.change(|consumers| Ok(consumers.remove(name).is_some()))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Positions) -> Result<(), SetError>) -> Result<(), SetError> {
+    /// Changes and stores the positions, unless `change` fails.
+    fn change<T, E: From<StorageError>>(&self, change: impl FnOnce(&mut Positions) -> Result<T, E>) -> Result<T, E> {
         let _writing = self.writing.lock();
         // The file is written without a lock on the positions: requests that only read them do not wait for the disk.
         let mut changed = self.positions.lock().clone();
-        change(&mut changed)?;
+        let answer = change(&mut changed)?;
         if let Some(files) = &self.files {
-            write(&**files, &changed).map_err(SetError::Storage)?;
+            write(&**files, &changed)?;
         }
         *self.positions.lock() = changed;
-        Ok(())
+        Ok(answer)
     }
 }
 

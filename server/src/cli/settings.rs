@@ -215,7 +215,7 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
     pub erasure_grace: Option<Span>,
 
-    /// How long segments of the journal that no snapshot needs are kept for readers of changes; an erasure then rewrites them, and cuts off no reader [duration, default: not at all]
+    /// How long segments of the journal that no snapshot needs are kept for readers of changes; if that is at least the grace time of erasures, an erasure rewrites them and cuts off no reader [duration, default: not at all]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION", value_name = "DURATION")]
     pub changes_retention: Option<Span>,
 

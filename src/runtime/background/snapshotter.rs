@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - taking a snapshot on request, and when one is due (`due`);
 //! - traversing the state while it changes, and collecting the inboxes of active readers from the shards;
-//! - storing two snapshots, and the journal back to the older one;
+//! - storing two snapshots, the journal back to the older one, and older segments as long as consumers of changes may need them (`prune`);
 //! - measuring the data directory and the free space of its disk.
 //!
 //! Not responsible for:

@@ -42,7 +42,7 @@ pub(in crate::http) async fn set(
     let Position { sequence } = bytes.map_or_else(|| Ok(Position::default()), request::json)?;
     let applied = if sequence.is_none() { engine.applied().await? } else { Sequence(0) };
     let set = move |engine: &Engine| {
-        // What is not synced yet may not be read as a change yet, and what is not applied is not in pages.
+        // A stream sends synced events only, and a page shows applied ones only: the consumer begins where it gets the rest of both.
         let sequence = sequence.map_or_else(|| engine.last_change().map(|last| last.min(applied)), Ok)?;
         engine.set_change_consumer(name, sequence)
     };

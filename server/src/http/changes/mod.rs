@@ -60,7 +60,7 @@ pub(in crate::http) const NDJSON: &str = "application/x-ndjson";
 struct Wanted {
     /// The place after which the stream begins; `None` for the end of the journal.
     place: Option<Place>,
-    /// The consumer after whose position it begins if there is no place.
+    /// A registered consumer. Without a place, the stream begins after its position.
     consumer: Option<ConsumerName>,
     /// Maximum number of events.
     limit: Option<u64>,
@@ -77,7 +77,7 @@ pub(in crate::http) async fn changes(
     streams: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
     let Wanted { place, consumer, limit, types, format } = wanted(&request)?;
-    // It goes on where it is, wherever the consumer began.
+    // A client that comes back names its own place, which is further than the stored position.
     let consumer = consumer.filter(|_| place.is_none());
     let begins_at = if consumer.is_some() { "consumer" } else { "after" };
     let place = match &consumer {

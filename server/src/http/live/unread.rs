@@ -131,7 +131,7 @@ mod tests {
         (engine, counts)
     }
 
-    /// Waits until there is a number to tell.
+    /// Waits until the count tells a number.
     async fn told(count: &mut UnreadCount) {
         testkit::in_time("the number is told", poll_fn(|task| count.poll_changed(task))).await;
     }

@@ -1,4 +1,4 @@
-//! A consumer that begins again as `docs/changes.md` says, while others write, ends with what is there.
+//! A consumer begins again as `docs/changes.md` says, while others write. Its copy is then equal to what the server has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// Reads all pages of a list, of which each names the next one.
+/// Reads all pages of a list. Each page names the place of the next one.
 fn pages(server: &Server, path: &str, next: &str, items: &str, mut each: impl FnMut(&Value)) {
     let mut place = String::new();
     loop {

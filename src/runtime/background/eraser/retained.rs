@@ -101,20 +101,11 @@ impl Eraser {
         let (mut is_changed, mut failed) = (false, None);
         let bytes = retained::rewritten(&segment, |found, into| {
             let event: Event = unpack(found.payload)?;
-            let left = match &event {
-                Event::Edited { id, .. } => match self.exists(*id) {
-                    Ok(exists) => exists.then_some(event.clone()),
-                    Err(cause) => {
-                        failed = Some(cause);
-                        Some(event.clone())
-                    }
-                },
-                _ => Some(event.clone()),
+            let is_needed = match &event {
+                Event::Edited { id, .. } => self.exists(*id).map_err(|cause| failed.insert(cause).to_string())?,
+                _ => true,
             };
-            if failed.is_some() {
-                return Err("the archive does not answer".to_owned());
-            }
-            let left = left.and_then(|event| event.without_users(users));
+            let left = if is_needed { event.clone().without_users(users) } else { None };
             if left.as_ref() == Some(&event) {
                 into.extend_from_slice(found.payload);
             } else {
