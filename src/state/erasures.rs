@@ -103,7 +103,7 @@ impl Erasures {
         self.any() && self.under_way.read().by_user.contains_key(user)
     }
 
-    /// Returns true if of any of them only older files and this process may know the user.
+    /// Returns true if one of them is scrubbed: after the end of this process, nobody may know whom older files name.
     pub fn any_scrubbed(&self) -> bool {
         self.any() && self.all().iter().any(|erasure| erasure.is_scrubbed())
     }
@@ -125,7 +125,7 @@ impl Erasures {
         self.snapshots.lock()
     }
 
-    /// Does the same, if nobody prevents it now.
+    /// Does the same as [`Self::hold_snapshots`], unless another thread does it now.
     pub fn try_hold_snapshots(&self) -> Option<MutexGuard<'_, ()>> {
         self.snapshots.try_lock()
     }
