@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::cluster::record::{Beat, ClusterId, Content, NodeName, decode_content, decode_header};
 use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
 
@@ -24,10 +25,11 @@ pub fn listen(
     cluster: Option<ClusterId>,
     me: &NodeName,
     session: Duration,
+    clock: &dyn Clock,
 ) -> Result<Vec<String>, LogError> {
-    let mut until = Instant::now() + session.max(LISTEN_MIN);
+    let mut until = clock.monotonic() + session.max(LISTEN_MIN);
     let (mut reader, mut heard, mut is_heard) = (None, BTreeMap::new(), false);
-    while let left = until.saturating_duration_since(Instant::now())
+    while let left = until.saturating_sub(clock.monotonic())
         && !left.is_zero()
     {
         let records = match read(log, &mut reader, left) {
@@ -48,7 +50,7 @@ pub fn listen(
             }
         }
         if !is_heard && heard.values().any(Option::is_some) {
-            (is_heard, until) = (true, until.min(Instant::now() + session / 4));
+            (is_heard, until) = (true, until.min(clock.monotonic() + session / 4));
         }
     }
     let mut addresses: Vec<String> = heard.into_values().flatten().collect();
@@ -75,6 +77,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::clock::{ManualClock, UnixMicros};
     use crate::cluster::record::{Epoch, Header, NodeRun, encode};
     use crate::storage::journal::Sequence;
     use crate::storage::log::{LogRange, LogWriter, ReadLog};
@@ -82,6 +85,7 @@ mod tests {
     /// A log whose brokers do not answer at first, and whose next records are these, one in each read.
     #[derive(Clone)]
     struct Late {
+        clock: Arc<ManualClock>,
         reads: Arc<AtomicUsize>,
         records: Arc<[Vec<u8>]>,
     }
@@ -114,9 +118,12 @@ mod tests {
     }
 
     impl LogReader for Late {
-        fn read(&mut self, _: Duration) -> Result<Vec<LogRecord>, LogError> {
+        fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
             let nth = self.reads.fetch_add(1, Ordering::Relaxed).checked_sub(UNANSWERED);
             let nth = nth.ok_or_else(|| LogError::Unavailable("no answer".to_owned()))?;
+            if nth >= self.records.len() {
+                self.clock.advance(wait);
+            }
             let record = self.records.get(nth).map(|bytes| LogRecord { sequence: Sequence(10), bytes: bytes.clone() });
             Ok(record.into_iter().collect())
         }
@@ -140,10 +147,12 @@ mod tests {
         for (cluster, expected) in
             [(Some(ClusterId(5)), &["http://ready"][..]), (None, &["http://foreign", "http://ready"])]
         {
-            let log = Late { reads: Arc::default(), records: records.clone().into() };
-            let mut heard = listen(&log, cluster, &me, Duration::from_millis(400)).unwrap();
+            let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+            let log = Late { clock: Arc::clone(&clock), reads: Arc::default(), records: records.clone().into() };
+            let mut heard = listen(&log, cluster, &me, LISTEN_MIN, &*clock).unwrap();
             heard.sort();
             assert_eq!(heard, expected);
+            assert_eq!(clock.monotonic(), LISTEN_MIN / 4, "after the first beat of a node that is ready");
         }
     }
 }

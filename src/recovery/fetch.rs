@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
+use crate::clock::SystemClock;
 use crate::cluster::journal::NodeOptions;
 use crate::cluster::peers;
 use crate::cluster::record::ClusterId;
@@ -90,7 +91,8 @@ impl Fetching<'_> {
         let mut causes: Vec<String> = Vec::new();
         loop {
             let NodeOptions { name, session, address: own } = self.options;
-            let heard = peers::listen(self.log, self.cluster, name, *session).map_err(|cause| cause.to_string())?;
+            let heard = peers::listen(self.log, self.cluster, name, *session, &SystemClock)
+                .map_err(|cause| cause.to_string())?;
             let others: Vec<&String> = heard.iter().filter(|address| *address != own).collect();
             let has_waited = !causes.is_empty();
             if !others.is_empty() {

@@ -7,20 +7,24 @@
 //! - reading (`engine::changes`), how long an erasure waits (`runtime::background::eraser`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
+
 /// The readers of changes of one engine. Who reads all posts in pages is one as well, as it continues with the changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ChangeReaders {
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    ended_at: Option<Instant>,
+    /// On the monotonic clock.
+    ended_at: Option<Duration>,
 }
 
 /// An open reader. It ends when this is dropped.
@@ -28,6 +32,10 @@ struct State {
 pub(crate) struct OpenReader(Arc<ChangeReaders>);
 
 impl ChangeReaders {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { clock, state: Mutex::default() })
+    }
+
     /// Counts a reader that begins.
     pub(crate) fn begin(readers: &Arc<Self>) -> OpenReader {
         readers.state.lock().open += 1;
@@ -37,7 +45,7 @@ impl ChangeReaders {
     /// Returns true if a reader is open, or was at most this time ago.
     pub(crate) fn any_within(&self, time: Duration) -> bool {
         let state = self.state.lock();
-        state.open > 0 || state.ended_at.is_some_and(|at| at.elapsed() <= time)
+        state.open > 0 || state.ended_at.is_some_and(|at| self.clock.monotonic().saturating_sub(at) <= time)
     }
 }
 
@@ -45,24 +53,29 @@ impl Drop for OpenReader {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.open -= 1;
-        state.ended_at = Some(Instant::now());
+        state.ended_at = Some(self.0.clock.monotonic());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::eventually;
+    use crate::clock::{ManualClock, UnixMicros};
 
     #[test]
     fn a_reader_counts_while_it_is_open_and_some_time_after() {
-        let readers = Arc::<ChangeReaders>::default();
-        assert!(!readers.any_within(Duration::from_secs(3_600)));
+        let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+        let readers = ChangeReaders::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let second = Duration::from_secs(1);
+        assert!(!readers.any_within(second));
         let (one, other) = (ChangeReaders::begin(&readers), ChangeReaders::begin(&readers));
         drop(one);
-        assert!(readers.any_within(Duration::ZERO), "the other is open");
+        clock.advance(2 * second);
+        assert!(readers.any_within(second), "the other is open");
         drop(other);
-        eventually("its time ends", || !readers.any_within(Duration::ZERO));
-        assert!(readers.any_within(Duration::from_secs(3_600)));
+        clock.advance(second);
+        assert!(readers.any_within(second));
+        clock.advance(Duration::from_micros(1));
+        assert!(!readers.any_within(second));
     }
 }

@@ -91,7 +91,6 @@ impl Shared {
             world,
             counters: Counters::default(),
             archive_readers,
-            clock,
             clock_report: Arc::default(),
             open_fanouts: OpenFanouts::default(),
             fanout_records: FanoutRecords::default(),
@@ -101,7 +100,8 @@ impl Shared {
             snapshots: Mutex::default(),
             backed_up: AtomicU64::new(u64::MAX),
             backup_wanted: AtomicU64::default(),
-            change_readers: Arc::default(),
+            change_readers: ChangeReaders::new(Arc::clone(&clock)),
+            clock,
             change_consumers,
         }
     }

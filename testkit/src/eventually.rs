@@ -73,7 +73,7 @@ pub fn eventually<A: Answer>(what: &str, mut ask: impl FnMut() -> A) -> A::Value
 pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() -> A) -> A::Value {
     let mut wait = Wait::new(what);
     loop {
-        match ask().await.value() {
+        match in_time(what, ask()).await.value() {
             Ok(value) => return value,
             Err(why) if wait.is_hasty(&why) => tokio::task::yield_now().await,
             Err(_) => tokio::time::sleep(PERIOD).await,

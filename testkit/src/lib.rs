@@ -9,14 +9,16 @@ pub mod fixture_files;
 pub mod histories;
 pub mod kafka;
 pub mod observed_archive;
+mod on_drop;
 pub mod oracle;
+mod output;
 mod page_count;
-mod set_on_drop;
 pub mod test_servers;
 pub mod world;
 
 pub use cases::{cases, seed, stride};
 pub use connect::connect;
 pub use eventually::{DEADLINE, ended, eventually, eventually_async, in_time, reached};
+pub use on_drop::OnDrop;
+pub use output::{output, output_of};
 pub use page_count::PageCount;
-pub use set_on_drop::SetOnDrop;

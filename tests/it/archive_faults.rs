@@ -1,9 +1,8 @@
 //! Archives that fail: what could not be written is written later, what cannot be read is missed and nothing else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use testkit::eventually_async;
+use testkit::{eventually_async, in_time};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -16,6 +15,7 @@ use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::files::{Files as _, UNFINISHED};
 use tidewire::storage::journal::{Durability, Sequence};
 
 use testkit::histories::{open_before, storage};
@@ -117,14 +117,21 @@ async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
 #[tokio::test]
 async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_failed_to_archive() {
     let mut failing = Failing::new().await;
-    let slow = Duration::from_millis(300);
-    failing.archive.set_plan(Plan { fail_writes: 1..2, write_takes: slow, ..Plan::default() });
+    failing.archive.set_plan(Plan { fail_writes: 1..2, holds_writes: true, ..Plan::default() });
     let edited = failing.posts[0];
     failing.engine.edit(edited, Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
     failing.publish(20).await;
     eventually_async("a batch is written", async || failing.archive.counts().writes == 1).await;
-    // It ends before that round does, and the one of its own has nothing of it.
-    assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
+    let engine = failing.engine.clone();
+    let taken = tokio::spawn(async move { engine.snapshot().await });
+    let has_begun = || failing.files.forked().list().unwrap().iter().any(|name| name.ends_with(UNFINISHED));
+    eventually_async("the snapshot has begun", async || has_begun()).await;
+    // Who waits for the scribe looks whether the disk is full. After it has begun, it only waits for the mark at its end.
+    let before = failing.archive.counts().catch_ups;
+    eventually_async("the scribe is asked for its end", async || failing.archive.counts().catch_ups > before).await;
+    failing.archive.set_plan(Plan::default());
+    // The round of its own has nothing of that edit.
+    assert_eq!(taken.await.unwrap().unwrap_err().code(), "archive_failed");
     failing.kill();
     assert_eq!(failing.engine.post(edited).await.unwrap().body(), "\"new\"");
     failing.all_are_read().await;
@@ -152,8 +159,7 @@ async fn while_the_disk_is_full_a_snapshot_is_refused_and_does_not_wait_for_room
     failing.archive.set_plan(Plan { is_full: true, ..Plan::default() });
     // The first finds out, when it persists the archive; the second knows before it begins.
     for _ in 0..2 {
-        let refused = tokio::time::timeout(Duration::from_secs(20), failing.engine.snapshot()).await;
-        let refused = refused.expect("it is answered while the disk is full").unwrap_err();
+        let refused = in_time("an answer while the disk is full", failing.engine.snapshot()).await.unwrap_err();
         assert_eq!((refused.code(), refused.is_temporary()), ("disk_full", true));
         assert_eq!(failing.archive.counts().persists, 1);
     }

@@ -36,7 +36,8 @@ use tidewire::storage::log::{ReadLog as _, SharedLog};
 
 use testkit::world::{draft, edge, id, ids, next_event, patient};
 
-const SESSION: Duration = Duration::from_secs(1);
+/// Longer than a busy machine keeps a node from writing a beat.
+const SESSION: Duration = Duration::from_secs(3);
 
 /// Records that a node writes in a session to show that it lives.
 const BEATS_PER_SESSION: u64 = 12;

@@ -38,12 +38,14 @@ async fn a_post_reaches_its_followers_newest_first() {
 
 #[tokio::test]
 async fn the_inactive_are_skipped_and_miss_nothing() {
-    let engine =
-        Engine::start(EngineConfig { active_window: Duration::from_millis(40), ..config(1, CelebrityPolicy::PushAll) });
+    let (clock, window) = (Arc::new(ManualClock::new(SystemClock.now())), Duration::from_millis(40));
+    let config = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
+    let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.publish(draft("bob", "1"), true).await.unwrap();
     assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["1"]);
     assert!(engine.source(&id("ann")).unwrap().active);
+    clock.advance(2 * window);
     all_asleep(&engine).await;
     engine.publish(draft("bob", "2"), true).await.unwrap();
     assert_eq!(engine.shared().counters.deliveries.get(), 0);
@@ -97,6 +99,7 @@ async fn old_posts_leave_inboxes_by_age_and_can_still_be_scrolled_to() {
 }
 
 /// A clock that moves on by a second whenever it is read, while it is told to rush.
+#[derive(Debug)]
 struct RushingClock {
     clock: ManualClock,
     rushing: std::sync::atomic::AtomicBool,

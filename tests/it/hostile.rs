@@ -471,7 +471,7 @@ fn no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven() {
     let mut itself = Command::new(std::env::current_exe().unwrap());
     let name = "hostile::no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven";
     itself.args(["--ignored", "--exact", name]).env(ALONE, directory.path()).env("MALLOC_ARENA_MAX", "1");
-    let run = itself.output().unwrap();
+    let run = testkit::output(&mut itself);
     let told = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && told.contains("1 passed"), "{told}");
 }

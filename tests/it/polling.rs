@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use testkit::eventually_async;
+use futures_util::future::{join, join_all};
+use testkit::{OnDrop, eventually_async};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -22,6 +23,7 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
 
+use crate::concurrency::{HoldingClock, hold};
 use testkit::histories::{open_with, storage};
 use testkit::world::{NEWEST, above, all_asleep, config, draft, edge, id, ids, some};
 
@@ -75,18 +77,22 @@ fn ago(ago: Duration) -> UnixMicros {
     SystemClock.now().saturating_sub(ago)
 }
 
-/// Bursts of an author with thousands of awake followers, of whom ann is the last, and then one post that shows at once: her own, or
+/// A burst of an author with thousands of awake followers, of whom ann is the last, and then one post that shows at once: her own, or
 /// of somebody whom she pulls. It is given while the burst is still on its way, and what stands below it comes afterwards.
-///
-/// Deliveries cannot be held, so bursts are repeated until that was seen often enough: otherwise nothing was tested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_order_they_are_delivered() {
     const FOLLOWERS: usize = 3_000;
+    let pull_star = above(FOLLOWERS as u64 + 10);
     // With the larger limit a copy of the inbox reaches far enough down, and pages are read without the actor.
-    for (policy, limit) in
-        [(CelebrityPolicy::PushAll, 3), (above(FOLLOWERS as u64 + 10), 3), (CelebrityPolicy::PushAll, 100)]
-    {
-        let engine = Engine::start(config(1, policy));
+    for (policy, limit, author) in [
+        (CelebrityPolicy::PushAll, 3, "ann"),
+        (pull_star, 3, "ann"),
+        (pull_star, 3, "star"),
+        (CelebrityPolicy::PushAll, 100, "ann"),
+    ] {
+        let clock = Arc::new(HoldingClock::default());
+        let held_by = Arc::clone(&clock) as Arc<dyn Clock>;
+        let engine = Engine::start_with(config(1, policy), MemoryJournal::default(), held_by);
         let crowd: Vec<String> = (0..FOLLOWERS).map(|nth| format!("f{nth}")).collect();
         for some in crowd.chunks(1_000) {
             let edges = some.iter().flat_map(|follower| [edge(follower, "big"), edge(follower, "star")]);
@@ -99,31 +105,36 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
         for follower in &crowd {
             engine.feed(&id(follower), PageRequest { limit: 1, ..NEWEST }).await.unwrap();
         }
-        publish(&engine, draft("small", "0")).await;
+        // More than are copied for the smaller limit.
+        for _ in 0..10 {
+            publish(&engine, draft("small", "0")).await;
+        }
         let mut client = Client { limit, ..Client::start(&engine).await };
         let direct_before = engine.shared().counters.direct_pages.get();
-        let mut published = BTreeSet::new();
-        let (mut overtaken, mut bursts) = (0, 0);
-        while overtaken < OVERTAKEN_MIN {
-            assert!(
-                bursts < BURSTS_MAX,
-                "{policy:?}: overtaken {overtaken} times: deliveries are faster than this test"
-            );
-            let burst = join_all((0..BURST).map(|_| engine.publish(draft("big", "1"), false))).await;
-            let burst: BTreeSet<PostId> = burst.into_iter().map(|published| published.unwrap().post.id()).collect();
-            let author = if matches!(policy, CelebrityPolicy::PushAll) || bursts % 2 == 0 { "ann" } else { "star" };
-            let at_once = engine.publish(draft(author, "1"), false).await.unwrap().post.id();
+
+        let held = hold(&engine, &clock).await;
+        let let_go = OnDrop(|| clock.holding.store(false, Ordering::SeqCst));
+        let burst = join_all((0..BURST).map(|_| engine.publish(draft("big", "1"), false))).await;
+        let burst: BTreeSet<PostId> = burst.into_iter().map(|published| published.unwrap().post.id()).collect();
+        let at_once = engine.publish(draft(author, "1"), false).await.unwrap().post.id();
+        // The request waits at the shard when that is let go, and requests wait for a small part of a burst only.
+        let (came, ()) = join(client.poll(&engine), async { drop(let_go) }).await;
+        assert!(came.is_some(), "nothing is late");
+        assert!(client.given.contains(&at_once), "{policy:?}: the post of {author} shows at once");
+        assert!(!client.given.is_superset(&burst), "{policy:?}: the poll waited for the burst, so nothing is tested");
+        held.await.unwrap().unwrap();
+
+        let mut published = burst;
+        published.insert(at_once);
+        published.insert(engine.publish(draft("small", "1"), false).await.unwrap().post.id());
+        eventually_async("all is delivered", async || {
             assert!(client.poll(&engine).await.is_some(), "nothing is late");
-            overtaken += usize::from(client.given.contains(&at_once) && !client.given.is_superset(&burst));
-            published.extend(burst);
-            published.insert(at_once);
-            published.insert(engine.publish(draft("small", "1"), false).await.unwrap().post.id());
-            bursts += 1;
-            delivered(&engine).await;
-            assert!(client.poll(&engine).await.is_some(), "nothing is late");
-        }
+            engine.shared().open_fanouts.is_empty()
+        })
+        .await;
+        assert!(client.poll(&engine).await.is_some(), "nothing is late");
         let missing = published.difference(&client.given).count();
-        assert_eq!(missing, 0, "{policy:?}: of {} posts, overtaken {overtaken} times", published.len());
+        assert_eq!(missing, 0, "{policy:?}, {author}: of {} posts", published.len());
         assert_eq!(client.poll(&engine).await, Some(vec![]), "what was given and settled does not come again");
         assert!(limit < 100 || engine.shared().counters.direct_pages.get() > direct_before, "pages were read directly");
         engine.shutdown();
@@ -132,16 +143,6 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
 
 /// Posts of a burst.
 const BURST: usize = 20;
-
-/// Polls that are given a later post before an earlier one, without which nothing was tested.
-const OVERTAKEN_MIN: usize = 3;
-
-/// Bursts until then, at most.
-const BURSTS_MAX: usize = 300;
-
-async fn delivered(engine: &Engine) {
-    eventually_async("all is delivered", async || engine.shared().open_fanouts.is_empty()).await;
-}
 
 #[tokio::test]
 async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {

@@ -1,5 +1,7 @@
 //! House rules that no compiler checks.
 
+mod waits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,36 +70,6 @@ fn input_never_panics() {
         assert!(!code(&text).contains(".unwrap()"), "{} unwraps", path.display());
         let is_courier = path.ends_with("courier.rs");
         assert!(is_courier || !code(&text).contains("do_send("), "{} sends past a mailbox's limit", path.display());
-    }
-}
-
-/// Files with tests that wait for time to pass or read it without an attribute `ignore`, and why they may.
-const TIMED_TESTS: &[(&str, &str)] = &[
-    ("cluster/faulty_log.rs", "is a slow log: its readers wait as long as they are told"),
-    ("it/concurrency.rs", "holds a thread until the test lets go of it"),
-    ("backup/program.rs", "waits for backups in ignored tests"),
-    ("it/tidy.rs", "has these words"),
-];
-
-#[test]
-fn tests_of_the_gate_neither_sleep_nor_read_the_time() {
-    let words = ["thread::sleep(", "time::sleep(", " sleep(", "park_timeout(", "Instant::now()", "SystemTime::now()"];
-    let may = |path: &Path| TIMED_TESTS.iter().any(|(end, _)| path.ends_with(end));
-    let is_of_nodes = |path: &Path| path.ancestors().any(|folder| folder.ends_with("it/nodes"));
-    let all = ["tests", "server/tests/it", "load/tests"].into_iter().flat_map(rust_files);
-    for (path, text) in all.filter(|(path, _)| !may(path) && !is_of_nodes(path)) {
-        let mut is_ignored = false;
-        for (nth, line) in text.lines().enumerate() {
-            // To the end of the function.
-            is_ignored = (is_ignored || line.starts_with("#[ignore")) && line != "}";
-            let found = words.iter().find(|word| !is_ignored && line.contains(**word));
-            assert!(
-                found.is_none(),
-                "{}:{}: {found:?}: use testkit::eventually, or a manual clock",
-                path.display(),
-                nth + 1
-            );
-        }
     }
 }
 

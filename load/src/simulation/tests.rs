@@ -1,4 +1,5 @@
 //! The simulation beside sums that were done by hand.
+#![cfg(test)]
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ fn compare(designs: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire-load"));
     command.args(["live", "compare", "--quick", "--rounds=2", "--followers=3,20", "--audience=10", "--body-bytes=300"]);
     command.args(["--timed=80ms", "--lasts=100ms", "--away=100ms"]).arg(format!("--targets={designs}"));
-    let output = command.arg("--json").arg(&json).output().expect("the program was built");
+    let output = testkit::output(command.arg("--json").arg(&json));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap()
 }
@@ -53,6 +53,7 @@ fn check(design: Design, version: &str, posts_after_absence: f64) {
 }
 
 #[test]
+#[ignore = "measures real time, in which every client has to be scheduled"]
 fn tidewire_delivers_to_all_and_a_client_that_was_away_gets_everything() {
     check(Design::TidewireHttp, "Tidewire ", 20.0);
 }

@@ -11,7 +11,7 @@ fn tidewire_load(arguments: &[&str]) -> (Output, Option<Value>) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire-load"));
-    let output = command.args(arguments).args(SMALL).arg("--json").arg(&json).output().expect("the program was built");
+    let output = testkit::output(command.args(arguments).args(SMALL).arg("--json").arg(&json));
     (output, fs::read_to_string(&json).ok().map(|report| serde_json::from_str(&report).unwrap()))
 }
 
@@ -31,6 +31,7 @@ fn readers_online(command: &str) {
 }
 
 #[test]
+#[ignore = "measures real time, in which every client has to be scheduled"]
 fn readers_online_hear_what_is_published_under_load() {
     readers_online("run");
 }
@@ -50,6 +51,7 @@ fn designs_that_push_to_nobody_have_no_readers_online() {
 }
 
 #[test]
+#[ignore = "measures real time, in which every client has to be scheduled"]
 fn an_overload_of_a_server_is_told_and_loses_nothing() {
     let arguments = "overload --mix=even --undone=0 --times=4 --lasts=400ms";
     let (output, report) = tidewire_load(&arguments.split(' ').collect::<Vec<_>>());

@@ -319,6 +319,8 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
 
+    use testkit::eventually;
+
     use super::*;
 
     #[test]
@@ -398,12 +400,8 @@ mod tests {
         ]);
         let peers = HttpPeers::new(&ClusterKey::new(&"k".repeat(40)).unwrap(), None).unwrap();
         let mut refusals = Vec::new();
-        let mut opened = loop {
-            match peers.open(&address, Sequence(9)) {
-                Ok(opened) => break opened,
-                Err(cause) => refusals.push(cause),
-            }
-        };
+        let open = || peers.open(&address, Sequence(9));
+        let mut opened = eventually("a snapshot comes", || open().map_err(|cause| refusals.push(cause)).ok());
         let refused = |cause: &str| NoSnapshot::Refused(cause.to_owned());
         assert_eq!(
             refusals,

@@ -218,7 +218,7 @@ async fn no_page_lacks_posts_of_a_damaged_archive_without_saying_so() {
 
 /// Runs `tidewire archive` on a data directory.
 fn tool(action: &str, place: &Path) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidewire")).args(["archive", action]).arg(place).output().unwrap();
+    let output = testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).args(["archive", action]).arg(place));
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     (output.status.code(), text)
 }
@@ -226,7 +226,7 @@ fn tool(action: &str, place: &Path) -> (Option<i32>, String) {
 /// Runs it with `--json`, and returns the last document.
 fn tool_json(action: &str, place: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
-    let output = command.args(["archive", action, "--json"]).arg(place).output().unwrap();
+    let output = testkit::output(command.args(["archive", action, "--json"]).arg(place));
     serde_json::from_str(String::from_utf8(output.stdout).unwrap().lines().last().unwrap()).unwrap()
 }
 

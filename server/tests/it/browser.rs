@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use tidewire::config::EngineConfig;
 use tidewire_server::console::ASSETS;
 
-use crate::server::Server;
+use crate::server::{Server, agent};
 use testkit::test_servers::program;
 
 const LINES_MAX: usize = 500;
@@ -41,7 +41,7 @@ fn files_are_served_as_what_they_are() {
 fn what_a_browser_has_already_is_not_sent_again() {
     let server = Server::start(EngineConfig::default());
     let tag = server.get("/tidewire.js").header("etag").to_owned();
-    let agent = ureq::Agent::new_with_defaults();
+    let agent = agent();
     for (known, status) in [(tag.as_str(), 304), ("\"another\"", 200), (&format!("\"another\", {tag}"), 304)] {
         let answer = agent.get(server.url("/tidewire.js")).header("if-none-match", known).call().unwrap();
         assert_eq!(answer.status(), status, "{known}");

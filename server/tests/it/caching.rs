@@ -11,7 +11,7 @@ use tidewire_server::http::operations;
 
 use crate::access::matrix;
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
-use crate::server::{Answer, Server};
+use crate::server::{Answer, Server, agent};
 
 /// The operations whose answers the caller may store.
 const TAGGED: [&str; 6] = ["read_feed", "read_own_page", "read_list_feed", "read_post", "read_replies", "read_reposts"];
@@ -82,8 +82,7 @@ fn minute(text: &str) -> Option<i64> {
 fn again(server: &Server, method: &str, path: &str, known: &str) -> Answer {
     let mut request = ureq::http::Request::builder().method(method).uri(server.url(path));
     request = request.header("if-none-match", known);
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-    let mut response = agent.run(request.body(()).unwrap()).unwrap();
+    let mut response = agent().run(request.body(()).unwrap()).unwrap();
     let text = response.body_mut().read_to_string().unwrap();
     Answer { status: response.status().as_u16(), headers: response.headers().clone(), text }
 }

@@ -42,7 +42,7 @@ pub fn program(server: &str) -> Command {
 }
 
 pub fn ran(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
+    let output = testkit::output(command);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
@@ -155,7 +155,7 @@ fn a_text_and_a_body_may_come_by_the_standard_input() {
         let mut command = program(&server.url(""));
         let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let output = testkit::output_of(child);
         assert!(output.status.success());
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["body"].clone()
     };

@@ -15,7 +15,7 @@ use testkit::test_servers::program;
 fn serve_on(directory: &std::path::Path) -> Output {
     let mut serve = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory);
-    serve.output().unwrap()
+    testkit::output(&mut serve)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn at_a_terminal(no_color: &str) -> String {
     let mut script = Command::new(program("script", "util-linux"));
     // For the child alone: the terminal is one that shows colours.
     script.args(["-qec", &demo, "/dev/null"]).env("NO_COLOR", no_color).env("TERM", "xterm").stdin(Stdio::null());
-    let output = script.env_remove("TIDEWIRE_LOG_LEVEL").output().unwrap();
+    let output = testkit::output(script.env_remove("TIDEWIRE_LOG_LEVEL"));
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -97,7 +97,7 @@ fn a_backup_of_a_directory_that_has_no_data_is_refused_and_leaves_it_as_it_is() 
     fs::write(directory.path().join("notes.txt"), "mine").unwrap();
     let to = format!("file://{}", store.path().display());
     let back_up = |arguments: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_tidewire")).arg("backup").args(arguments).args(["--to", &to]).output().unwrap()
+        testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).arg("backup").args(arguments).args(["--to", &to]))
     };
     let place = directory.path().to_str().unwrap();
     let below = format!("{place}/nowhere");
@@ -128,7 +128,7 @@ fn a_number_that_must_not_be_zero_is_refused_in_words() {
     for arguments in
         [&["feed", "ann", "--limit", "0"][..], &["serve", "--inbox-posts", "x"], &["serve", "--live-max=-1"]]
     {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments).output().unwrap();
+        let output = testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("expected a whole number from 1"), "{said}");

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;
 
+use testkit::eventually;
 use testkit::world::{draft, edge};
-use testkit::{DEADLINE, eventually};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
@@ -27,7 +27,6 @@ fn server(places: usize) -> Server {
 /// A connection that has sent this and was answered, if it was.
 fn ask(server: &Server, request: &str) -> Option<TcpStream> {
     let mut socket = testkit::connect(server.address());
-    socket.set_read_timeout(Some(DEADLINE)).unwrap();
     socket.write_all(request.as_bytes()).ok()?;
     let mut status = [0; 12];
     socket.read_exact(&mut status).ok()?;
@@ -57,11 +56,12 @@ fn is_closed(socket: &mut TcpStream) -> bool {
 /// Reads until this has come.
 fn read_until(socket: &mut TcpStream, text: &str) {
     let (mut read, mut bytes) = (Vec::new(), [0; 1_024]);
-    while !String::from_utf8_lossy(&read).contains(text) {
+    eventually(text, || {
         let come = socket.read(&mut bytes);
         assert!(matches!(come, Ok(1..)), "{come:?} after {:?}", String::from_utf8_lossy(&read));
         read.extend_from_slice(&bytes[..come.unwrap()]);
-    }
+        String::from_utf8_lossy(&read).contains(text)
+    });
 }
 
 #[test]

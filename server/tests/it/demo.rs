@@ -12,6 +12,8 @@ use tidewire_server::http::auth::mint;
 
 use crate::cli::{program, ran};
 
+use crate::server::agent;
+
 struct Demo {
     child: Child,
     /// The scheme, host and port of its console.
@@ -43,7 +45,7 @@ impl Demo {
 
     fn get(&self, path: &str) -> String {
         let url = format!("{}{path}", self.origin);
-        let mut request = ureq::get(url);
+        let mut request = agent().get(url);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
@@ -116,7 +118,8 @@ fn the_demo_goes_on_where_there_are_keys_and_when_these_change() {
     demo.key = Some(other);
     let is_known = || {
         let url = format!("{}/v1/stats", demo.origin);
-        ureq::get(url).header("authorization", format!("Bearer {}", demo.key.as_ref().unwrap())).call().is_ok()
+        let key = format!("Bearer {}", demo.key.as_ref().unwrap());
+        agent().get(url).header("authorization", key).call().unwrap().status() == 200
     };
     eventually("the other key", is_known);
     let pages = demo.stats()["pages"].as_u64().unwrap();
@@ -133,11 +136,17 @@ fn write_keys(file: &Path, keys: &[(&str, &String)]) {
 #[test]
 fn the_root_leads_to_the_console() {
     let demo = Demo::start(&["--cors-origins", "http://localhost:8000"], None);
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().max_redirects(0).http_status_as_error(false).proxy(None).build().into();
+    let agent = agent();
     let origin = "http://localhost:8000";
     for path in ["/", "/console"] {
-        let answer = agent.get(format!("{}{path}", demo.origin)).header("origin", origin).call().unwrap();
+        let answer = agent
+            .get(format!("{}{path}", demo.origin))
+            .header("origin", origin)
+            .config()
+            .max_redirects(0)
+            .build()
+            .call()
+            .unwrap();
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()["location"]),
             (302, &"/console/overview".parse().unwrap())

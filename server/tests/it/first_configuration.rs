@@ -31,7 +31,7 @@ fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     }
     // A health check never asks a proxy.
     command.env("HTTP_PROXY", "http://127.0.0.1:1").env("HTTPS_PROXY", "http://127.0.0.1:1");
-    command.envs(variables.iter().copied()).args(arguments).output().unwrap()
+    testkit::output(command.envs(variables.iter().copied()).args(arguments))
 }
 
 fn said(output: &Output) -> String {

@@ -80,7 +80,7 @@ async fn files_of_two_directories_are_refused_and_both_are_named() {
     }
     // The tools name it as well.
     let tool = |tool: &str, action: &str, path: &Path| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidewire")).args([tool, action]).arg(path).output().unwrap();
+        let output = testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).args([tool, action]).arg(path));
         [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat()
     };
     let line = fs::read_to_string(one.path().join("identity")).unwrap();

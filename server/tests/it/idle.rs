@@ -2,13 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::json;
 
 use crate::program::Program;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const GET: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -43,7 +40,6 @@ fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file()
     assert!(segments.filter(|entry| is_segment(entry.as_ref().unwrap().file_name().to_str().unwrap())).count() >= 2);
     // Who comes now comes in as well.
     let mut late = testkit::connect(program.address);
-    late.set_read_timeout(Some(PATIENCE)).unwrap();
     late.write_all(GET).unwrap();
     let mut status = [0; 12];
     late.read_exact(&mut status).unwrap();
@@ -60,7 +56,6 @@ fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::with_files(directory.path(), FILES, &[]);
     let mut kept = testkit::connect(program.address);
-    kept.set_read_timeout(Some(PATIENCE)).unwrap();
     let body = r#"{"author":"ann","body":1}"#;
     let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     let post = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -77,7 +72,6 @@ fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
         // Each of these is idle for less long.
         for _ in 0..FILES {
             let mut socket = testkit::connect(program.address);
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket.write_all(GET).unwrap();
             assert!(socket.read(&mut bytes).unwrap() > 0);
             idle.push(socket);

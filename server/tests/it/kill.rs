@@ -105,7 +105,7 @@ fn an_unusable_directory_is_named_at_every_start() {
     std::fs::write(&file, "x").unwrap();
     // Recovery fails while the server is still starting, sooner or later than that learns of it.
     for nth in 0..20 {
-        let output = serve(&file, &[]).output().unwrap();
+        let output = testkit::output(&mut serve(&file, &[]));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "start {nth}: {said}");
         assert!(said.contains("cannot use the data directory") && said.contains(file.to_str().unwrap()), "{said}");

@@ -60,3 +60,4 @@ mod three_nodes;
 mod tls;
 mod tools;
 mod user_data;
+mod wire;

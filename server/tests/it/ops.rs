@@ -232,7 +232,7 @@ fn the_alert_of_a_full_disk_fires_at_the_first_refusals_and_while_nobody_writes(
     });
     fs::write(directory.path().join("tests.yml"), tests.to_string()).unwrap();
     let mut promtool = Command::new(program("promtool", "prometheus"));
-    let tested = promtool.current_dir(directory.path()).args(["test", "rules", "tests.yml"]).output().unwrap();
+    let tested = testkit::output(promtool.current_dir(directory.path()).args(["test", "rules", "tests.yml"]));
     let said = String::from_utf8_lossy(&tested.stdout) + String::from_utf8_lossy(&tested.stderr);
     assert!(tested.status.success(), "{said}");
 }
@@ -256,7 +256,7 @@ fn prometheus_takes_the_alerts_and_the_queries_of_the_dashboard() {
         let copy = directory.path().join(name);
         fs::write(&copy, &rules).unwrap();
         let mut promtool = Command::new(program("promtool", "prometheus"));
-        let checked = promtool.args(["check", "rules", "--lint-fatal"]).arg(&copy).output().unwrap();
+        let checked = testkit::output(promtool.args(["check", "rules", "--lint-fatal"]).arg(&copy));
         let said = String::from_utf8_lossy(&checked.stdout) + String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.success(), "{name}: {said}");
         let found = rules.matches("expr").count();
@@ -268,7 +268,7 @@ fn prometheus_takes_the_alerts_and_the_queries_of_the_dashboard() {
 fn bash(script: &str, arguments: &[&Path], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(program("bash", "bash"));
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).args(["-ec", script, "bash"]).args(arguments);
-    let ended = command.env_remove("CARGO_HOME").envs(variables.iter().copied()).output().unwrap();
+    let ended = testkit::output(command.env_remove("CARGO_HOME").envs(variables.iter().copied()));
     (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
 }
 
@@ -326,14 +326,13 @@ fn the_unit_of_systemd_is_well_formed() {
     let copy = directory.path().join("tidewire.service");
     fs::write(&copy, unit).unwrap();
     let systemd_analyze = program("systemd-analyze", "systemd");
-    let verified = Command::new(&systemd_analyze).arg("verify").arg("--man=no").arg(&copy).output().unwrap();
+    let verified = testkit::output(Command::new(&systemd_analyze).arg("verify").arg("--man=no").arg(&copy));
     let said = String::from_utf8_lossy(&verified.stderr);
     let complaints: Vec<&str> = said.lines().filter(|line| line.contains("tidewire.service")).collect();
     assert!(verified.status.success() && complaints.is_empty(), "{said}");
     // How exposed a service is, from 0 to 100. Without any restriction it is 96.
     let mut judge = Command::new(systemd_analyze);
-    let judged =
-        judge.args(["security", "--no-pager", "--offline=true", "--threshold=15"]).arg(&copy).output().unwrap();
+    let judged = testkit::output(judge.args(["security", "--no-pager", "--offline=true", "--threshold=15"]).arg(&copy));
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
 

@@ -156,7 +156,7 @@ fn limited(arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_tidewire");
     let mut command = Command::new("timeout");
     command.args(["60", "sh", "-c", script, "sh", program]).args(arguments);
-    command.output().unwrap()
+    testkit::output(&mut command)
 }
 
 #[test]

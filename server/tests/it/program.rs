@@ -11,6 +11,8 @@ use std::thread::{self, JoinHandle};
 use serde_json::Value;
 use testkit::{DEADLINE, eventually};
 
+use crate::server::agent;
+
 pub struct Program {
     child: Child,
     /// What it has said on standard error so far.
@@ -93,12 +95,7 @@ impl Program {
             }
         });
         let address = address_of(&serves);
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_recv_response(Some(DEADLINE))
-            .timeout_recv_body(Some(DEADLINE))
-            .build()
-            .new_agent();
+        let agent = agent();
         Self { child, log, reading: Some(reading), address, url: format!("http://{address}"), agent }
     }
 

@@ -219,7 +219,8 @@ impl Drop for Server {
     }
 }
 
-fn agent() -> ureq::Agent {
+/// Asks servers. An answer that takes longer than [`DEADLINE`] is an error.
+pub fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .allow_non_standard_methods(true)

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -17,12 +16,9 @@ use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::kill;
 use crate::live::client::{Client, Next};
 use crate::program::{EndsOnFailure, Program};
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
-
-/// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const PUBLISHERS: u64 = 3;
 
@@ -45,7 +41,6 @@ impl Held {
         let body = json!({"author": "held", "id": HELD, "body": "x".repeat(HELD_BYTES)}).to_string();
         let (first, rest) = body.split_at(body.len() / 2);
         let mut socket = testkit::connect(program.address);
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
         write!(socket, "{head}\r\nContent-Length: {}\r\n\r\n{first}", body.len()).unwrap();
         eventually("a request is under way", || {
@@ -96,7 +91,7 @@ fn stop_under_load(program: &Program, signal: &str, next: &[AtomicU64]) -> Vec<u
         let written = || next.iter().map(|next| next.load(Ordering::Relaxed)).sum::<u64>();
         eventually("posts are acknowledged", || written() >= WRITES_MIN);
         let live = scope.spawn(move || close_code(program.address, &connected));
-        is_connected.recv_timeout(PATIENCE).expect("somebody watches");
+        is_connected.recv_timeout(DEADLINE).expect("somebody watches");
         let held = Held::begin(program);
 
         program.signal(signal);
@@ -263,7 +258,7 @@ fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_s
     let directory = tempfile::tempdir().unwrap();
     let (data, path) = (directory.path().join("data"), directory.path().join("notify"));
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(DEADLINE)).unwrap();
     let told = || {
         let mut buffer = [0; 512];
         let bytes = manager.recv(&mut buffer).unwrap();

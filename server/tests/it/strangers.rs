@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use serde_json::json;
 use testkit::eventually;
@@ -13,9 +12,6 @@ use tidewire::limits::UNREAD_BYTES_MAX;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer};
 use crate::server::Server;
-
-/// Nothing here takes longer, but on a machine that is busy otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     Server::start(EngineConfig::default())
@@ -26,9 +22,7 @@ fn guarded() -> Server {
 }
 
 fn connect(server: &Server) -> TcpStream {
-    let socket = testkit::connect(server.address());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
+    testkit::connect(server.address())
 }
 
 /// The next answer: its head, and its body if it says how long that is.

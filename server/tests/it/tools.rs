@@ -44,7 +44,7 @@ pub fn run(directory: &Path, words: &str) -> Ran {
         .env("TIDEWIRE_LOG_LEVEL", "warn")
         .env("HTTP_PROXY", "127.0.0.1:1");
     command.current_dir(directory).args(words.split_whitespace()).stdin(Stdio::null());
-    let output = command.output().unwrap();
+    let output = testkit::output(&mut command);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }

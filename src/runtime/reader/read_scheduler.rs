@@ -217,7 +217,7 @@ mod tests {
     use crate::runtime::reader::user::UserActor;
     use actix::{Handler, Message};
     use std::num::NonZeroUsize;
-    use testkit::{eventually, eventually_async};
+    use testkit::{eventually, eventually_async, in_time};
     use tokio::sync::oneshot;
     use tokio::task::JoinSet;
 
@@ -279,7 +279,7 @@ mod tests {
         engine.feed(&id("ann"), NEWEST).await.unwrap();
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), std::sync::mpsc::channel());
         assert!(engine.shared().directory.send(source(&engine, "ann").slot, BlockShard(begins, until)).is_ok());
-        begun.await.unwrap();
+        in_time("the shard is held", begun).await.unwrap();
         let mut reads = JoinSet::new();
         for waiting in 1..=READS_TOGETHER_MAX {
             let asking = engine.clone();
@@ -287,7 +287,7 @@ mod tests {
             eventually_async("the read waits for its reader", async || depth(&engine, "wake_up") >= waiting).await;
         }
         drop(let_go);
-        assert!(reads.join_all().await.iter().all(Result::is_ok));
+        assert!(in_time("the pages", reads.join_all()).await.iter().all(Result::is_ok));
         assert_eq!(depth(&engine, "wake_up"), 0);
         engine.shutdown();
     }

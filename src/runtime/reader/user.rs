@@ -301,14 +301,14 @@ mod tests {
         let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), mpsc::channel());
         assert!(engine.shared().directory.send(slot, BlockShard(begins, until)).is_ok());
-        begun.await.unwrap();
+        in_time("the shard is held", begun).await.unwrap();
         engine.unfollow(id("ann"), id("bob")).await.unwrap();
         let asking = engine.clone();
         let page = tokio::spawn(async move { asking.feed(&id("ann"), NEWEST).await });
         tokio::task::yield_now().await;
         engine.follow(vec![edge]).await.unwrap();
         drop(let_go);
-        let mut entries = page.await.unwrap().unwrap().page.items.len();
+        let mut entries = in_time("a page", page).await.unwrap().unwrap().page.items.len();
         publish(&engine).await;
         // The events from here on do not concern the state before.
         loop {

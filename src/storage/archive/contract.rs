@@ -5,11 +5,14 @@
 //!
 //! Not responsible for:
 //! - files and crashes (the tests of `redb`).
+#![cfg(test)]
 
 pub(super) mod model;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+
+use testkit::OnDrop;
 
 use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span, at};
@@ -387,9 +390,10 @@ fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
                 seen = now;
             }
         });
+        let ends = OnDrop(|| written.store(true, Ordering::Release));
         let mut batches = (0..50).map(|time| placed([0, 1, 2].map(|id| ("ann", at(time, id), Push))));
         let result = batches.try_for_each(|batch| archive.write(&batch));
-        written.store(true, Ordering::Release);
+        drop(ends);
         reader.join().expect("the reader saw whole batches only");
         result
     })

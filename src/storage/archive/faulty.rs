@@ -43,8 +43,8 @@ pub struct Plan {
     pub lists_no_ids: bool,
     /// True while the disk is full: persisting waits until a new plan sets this to false.
     pub is_full: bool,
-    /// Duration of every write.
-    pub write_takes: Duration,
+    /// True while writes wait: until a new plan sets this to false.
+    pub holds_writes: bool,
     /// Duration of every look-up of a post and every read of an outbox.
     pub read_takes: Duration,
     /// True if the store is unavailable where an operation fails, so that the error is temporary. Otherwise the disk fails.
@@ -70,6 +70,8 @@ pub struct Counts {
     pub ids: u64,
     /// Listings of all outboxes.
     pub listings: u64,
+    /// Attempts to write what a full disk has not taken.
+    pub catch_ups: u64,
     /// Reads that were announced.
     pub prefetched: u64,
     /// The last event of all batches that were written.
@@ -138,14 +140,17 @@ impl<A: Archive> FaultyArchive<A> {
     }
 
     fn read_slowly(&self) {
-        pause(self.state.lock().0.read_takes);
+        let takes = self.state.lock().0.read_takes;
+        if !takes.is_zero() {
+            #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
+            std::thread::sleep(takes);
+        }
     }
-}
 
-fn pause(takes: Duration) {
-    if !takes.is_zero() {
-        #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
-        std::thread::sleep(takes);
+    fn wait_while(&self, condition: impl Fn(&Plan) -> bool) {
+        while condition(&self.state.lock().0) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
     }
 }
 
@@ -168,11 +173,8 @@ impl<A: Archive> Archive for FaultyArchive<A> {
             counts.as_of = counts.as_of.max(batch.as_of);
         }
         let fails = self.fails("write to", |counts| &mut counts.writes, |plan| &plan.fail_writes);
-        let (takes, loses_answers) = {
-            let plan = &self.state.lock().0;
-            (plan.write_takes, plan.loses_answers)
-        };
-        pause(takes);
+        let loses_answers = self.state.lock().0.loses_answers;
+        self.wait_while(|plan| plan.holds_writes);
         if fails.is_err() && loses_answers {
             self.archive.write(batch)?;
         }
@@ -188,9 +190,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         self.fails("persist", |counts| &mut counts.persists, |plan| &plan.fail_persists)?;
-        while self.state.lock().0.is_full {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        self.wait_while(|plan| plan.is_full);
         self.archive.persist(through)
     }
 
@@ -289,7 +289,8 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn catch_up(&self) -> Result<(), ArchiveError> {
         let (is_full, persists) = {
-            let (plan, counts) = &*self.state.lock();
+            let (plan, counts) = &mut *self.state.lock();
+            counts.catch_ups += 1;
             (plan.is_full, counts.persists)
         };
         // A full disk is detected only by a write.

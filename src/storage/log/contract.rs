@@ -7,9 +7,11 @@
 //! - brokers that fail (`kafka::fault_tests`), and the settings of a topic (`kafka::tests`).
 #![cfg(test)]
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use testkit::eventually;
 
 use crate::storage::files::disk::DiskFiles;
 use crate::storage::journal::Sequence;
@@ -19,7 +21,7 @@ use crate::storage::log::memory::MemoryLog;
 use crate::storage::log::segment_tests::FilesLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
 
-/// Time after which a test that waits for records fails.
+/// Maximum time for which a read waits for a record that is certain to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time for which a read waits that finds nothing.
@@ -87,24 +89,22 @@ pub(super) fn numbered(n: u64) -> Vec<u8> {
 
 /// Appends a record, again if the writer is busy.
 pub(super) fn append(writer: &mut dyn LogWriter, record: &[u8]) {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match writer.append(record.to_vec()) {
-            Ok(()) => return,
-            Err(LogError::Busy { .. }) if Instant::now() < until => thread::park_timeout(Duration::from_millis(1)),
-            Err(error) => panic!("{error}"),
-        }
-    }
+    eventually("the writer has room", || match writer.append(record.to_vec()) {
+        Err(LogError::Busy { .. }) => None,
+        appended => Some(appended),
+    })
+    .unwrap();
 }
 
 /// Reads `count` records or more.
 pub(super) fn read(reader: &mut dyn LogReader, count: usize) -> Vec<LogRecord> {
-    let until = Instant::now() + PATIENCE;
     let mut records = Vec::new();
-    while records.len() < count {
-        assert!(Instant::now() < until, "{} of {count} records arrived", records.len());
-        records.extend(reader.read(Duration::from_secs(1)).expect("the log can be read"));
-    }
+    eventually("the records arrive", || {
+        if records.len() < count {
+            records.extend(reader.read(SHORT).expect("the log can be read"));
+        }
+        if records.len() < count { Err(format!("{} of {count} are here", records.len())) } else { Ok(()) }
+    });
     records
 }
 
@@ -182,13 +182,20 @@ fn records_of_two_writers_keep_the_order_of_each(log: &dyn SharedLog) {
 }
 
 fn a_read_that_waits_returns_when_a_record_arrives(log: &dyn SharedLog) {
-    let mut reader = log.reader(Sequence(0)).unwrap();
     let mut writer = log.writer().unwrap();
-    let waiting = thread::spawn(move || reader.read(PATIENCE));
-    thread::park_timeout(SHORT);
-    append(&mut *writer, b"one");
-    let records = waiting.join().unwrap().unwrap();
-    assert_eq!(records, [LogRecord { sequence: Sequence(1), bytes: b"one".to_vec() }]);
+    // In most rounds the reader waits before the record comes, in some it comes first.
+    for round in 0..50 {
+        let mut reader = log.reader(Sequence(round)).unwrap();
+        let (begins, has_begun) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            begins.send(()).unwrap();
+            reader.read(PATIENCE)
+        });
+        has_begun.recv().unwrap();
+        append(&mut *writer, b"one");
+        let records = waiting.join().unwrap().unwrap();
+        assert_eq!(records, [LogRecord { sequence: Sequence(round + 1), bytes: b"one".to_vec() }]);
+    }
 }
 
 fn a_read_without_a_record_returns_nothing(log: &dyn SharedLog) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use testkit::SetOnDrop;
+use testkit::OnDrop;
 
 use crate::clock::UnixMicros;
 use crate::storage::files::Files;
@@ -311,7 +311,7 @@ fn readers_that_wait_follow_a_writer_while_segments_are_deleted() {
                 thread::yield_now();
             }
         });
-        let _ends = SetOnDrop(&has_ended);
+        let _ends = OnDrop(|| has_ended.store(true, Ordering::Relaxed));
         let mut writer = log.writer().unwrap();
         (1..=LAST).for_each(|n| writer.append(numbered(n)).unwrap());
     });

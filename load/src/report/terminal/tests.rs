@@ -1,4 +1,5 @@
 //! Tests of the exact text of a report on a terminal.
+#![cfg(test)]
 
 use super::super::{TargetReport, sample};
 use super::*;

@@ -92,8 +92,8 @@ mod tests {
     use tokio::runtime;
 
     fn answer_to_pieces(pieces: &'static [&'static str]) -> io::Result<(u16, String)> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        runtime.block_on(async {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asked = async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut connection = Connection::open(listener.local_addr().unwrap()).await.unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
@@ -106,7 +106,8 @@ mod tests {
             };
             let (answer, ()) = tokio::join!(connection.ask(b"GET / HTTP/1.1\r\n\r\n"), serve);
             answer.map(|(status, body)| (status, String::from_utf8_lossy(body).into_owned()))
-        })
+        };
+        runtime.block_on(testkit::in_time("an answer", asked))
     }
 
     #[test]

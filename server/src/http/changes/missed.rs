@@ -7,7 +7,7 @@
 //! Not responsible for:
 //! - whether a reader has missed a post (`Engine::missed`), what is written ([`reading`](super::reading)).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::vec;
 
 use tracing::warn;
@@ -62,6 +62,13 @@ pub(super) enum Next {
     Over,
 }
 
+impl Readers {
+    /// Returns the time on the engine's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.engine.shared().clock.monotonic()
+    }
+}
+
 impl MissedPost {
     /// Begins with the readers of a post whose ids are after `after`.
     pub(super) fn new(sequence: Sequence, event: Event, after: Option<SourceId>) -> Self {
@@ -75,7 +82,8 @@ impl MissedPost {
     }
 
     /// Asks about the next reader. Blocks for a limited time.
-    pub(super) fn next(&mut self, Readers { engine, is_here }: &Readers, waits: &mut ArchiveWaits) -> Next {
+    pub(super) fn next(&mut self, readers: &Readers, waits: &mut ArchiveWaits) -> Next {
+        let Readers { engine, is_here } = readers;
         let Some(post) = published(&self.event) else { return Next::Over };
         if self.left.is_none() {
             self.left = engine.may_have_missed(post, self.after.as_ref()).map(Vec::into_iter);
@@ -83,7 +91,7 @@ impl MissedPost {
         let Some(left) = &mut self.left else { return Next::NotApplied };
         let Some(candidate) = left.as_slice().first().copied() else { return Next::Over };
         let id = engine.candidate_id(candidate);
-        let began = Instant::now();
+        let asked_at = readers.now();
         let mut found = None;
         // Another node knows whether its readers sleep, and names them.
         if is_here(id) {
@@ -96,7 +104,7 @@ impl MissedPost {
             }
             match asked {
                 Ok(missed) => found = missed,
-                Err(ExplainUnavailable::Late) if waits.may_wait(began) => return Next::ArchiveLate,
+                Err(ExplainUnavailable::Late) if waits.may_wait(asked_at, readers.now()) => return Next::ArchiveLate,
                 Err(cause) => {
                     self.is_archive_away |= cause == ExplainUnavailable::Late;
                     if !self.has_warned {
@@ -121,11 +129,12 @@ pub(super) struct ArchiveWaits {
     outage: Option<Outage>,
 }
 
+/// Times on the monotonic clock.
 #[derive(Clone, Copy)]
 struct Outage {
-    since: Instant,
+    since: Duration,
     /// When it last did not answer.
-    last: Instant,
+    last: Duration,
 }
 
 impl ArchiveWaits {
@@ -138,13 +147,12 @@ impl ArchiveWaits {
         self.outage = None;
     }
 
-    /// Takes note that the archive did not answer to what was asked at this time. Returns true if the same is to be asked again.
-    fn may_wait(&mut self, asked_at: Instant) -> bool {
-        let now = Instant::now();
+    /// Takes note that the archive did not answer to what was asked at this time of the monotonic clock. Returns true if the same is to be asked again.
+    fn may_wait(&mut self, asked_at: Duration, now: Duration) -> bool {
         // Most readers need no archive, so that one that is back may stay unnoticed.
-        let goes_on = self.outage.filter(|outage| asked_at.saturating_duration_since(outage.last) < self.max);
+        let goes_on = self.outage.filter(|outage| asked_at.saturating_sub(outage.last) < self.max);
         let since = goes_on.map_or(asked_at, |outage| outage.since);
         self.outage = Some(Outage { since, last: now });
-        now.saturating_duration_since(since) < self.max
+        now.saturating_sub(since) < self.max
     }
 }

@@ -8,7 +8,7 @@
 //! - who has missed a post ([`missed`](super::missed));
 //! - the thread on which it blocks, and the connection ([`body`](super::body)).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::vec;
 
 use tracing::warn;
@@ -140,7 +140,8 @@ pub(super) struct Reading {
     /// The post whose readers are being written.
     missed: Option<MissedPost>,
     archive_waits: ArchiveWaits,
-    heard: Instant,
+    /// When a record was last read, on the monotonic clock.
+    heard: Duration,
 }
 
 impl Reading {
@@ -154,7 +155,7 @@ impl Reading {
         readers: Readers,
     ) -> Self {
         let place = Place { after: changes.sequence(), reader: after_reader };
-        let (rest, heard, patience) = (Vec::new().into_iter(), Instant::now(), PATIENCE);
+        let (rest, heard, patience) = (Vec::new().into_iter(), readers.now(), PATIENCE);
         let (changes, archive_waits) = (Box::new(changes), ArchiveWaits::new(patience.archive_max));
         let (left, missed) = (limit, None);
         Self { changes, patience, types, format, left, rest, place, readers, missed, archive_waits, heard }
@@ -172,7 +173,7 @@ impl Reading {
     /// Reads the next part, which may be empty. Blocks for a limited time.
     pub(super) fn read(&mut self) -> Piece {
         let mut piece = Piece { text: String::new(), events: 0, place: self.place.clone(), end: None, pause: None };
-        let began = Instant::now();
+        let until = self.readers.now() + READ_MAX;
         while piece.end.is_none() && piece.text.len() < RESPONSE_PIECE_BYTES {
             if let Some(missed) = self.missed.take() {
                 self.write_missed(&mut piece, missed);
@@ -183,13 +184,16 @@ impl Reading {
                 self.place.after = self.changes.sequence();
                 if self.format == Format::Lines && self.place.after >= self.changes.end() {
                     piece.end = Some(Ended::Complete);
-                } else if piece.text.is_empty() && piece.pause.is_none() && began.elapsed() < READ_MAX {
+                } else if piece.text.is_empty() && piece.pause.is_none() {
                     self.read_more(&mut piece);
-                    continue;
+                    // A read that has found nothing has waited long enough.
+                    if !self.rest.as_slice().is_empty() {
+                        continue;
+                    }
                 }
                 break;
             }
-            if began.elapsed() >= READ_MAX || piece.pause.is_some() {
+            if self.readers.now() >= until || piece.pause.is_some() {
                 break;
             }
         }
@@ -272,13 +276,13 @@ impl Reading {
     fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
         match missed.next(&self.readers, &mut self.archive_waits) {
             Next::NotApplied => {
-                let is_silent = self.heard.elapsed() >= self.patience.silence_max;
+                let is_silent = self.is_silent();
                 piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
                 self.wait_for(piece, missed);
             }
             Next::ArchiveLate => self.wait_for(piece, missed),
             Next::Reader(id, found) => {
-                self.heard = Instant::now();
+                self.heard = self.readers.now();
                 self.place.reader = Some(id);
                 missed.is_entered |= found.is_some();
                 if let (Some(found), Some(post)) = (found, missed.post()) {
@@ -300,6 +304,10 @@ impl Reading {
         }
     }
 
+    fn is_silent(&self) -> bool {
+        self.readers.now().saturating_sub(self.heard) >= self.patience.silence_max
+    }
+
     /// Tries again later. Nobody may be left out because something is not there yet.
     fn wait_for(&mut self, piece: &mut Piece, missed: MissedPost) {
         self.missed = Some(missed);
@@ -312,13 +320,13 @@ impl Reading {
             Ok(events) if events.is_empty() => {
                 // A node may read many records before the first that is wanted.
                 if self.changes.read_through() > read_before {
-                    self.heard = Instant::now();
+                    self.heard = self.readers.now();
                 }
-                let is_silent = self.heard.elapsed() >= self.patience.silence_max;
+                let is_silent = self.is_silent();
                 piece.end = (is_silent && self.format == Format::Lines).then_some(Ended::Failed);
             }
             Ok(events) => {
-                self.heard = Instant::now();
+                self.heard = self.readers.now();
                 self.rest = events.into_iter();
             }
             Err(ChangesError::Log(LogError::Unavailable(_))) if self.format == Format::EventStream => {

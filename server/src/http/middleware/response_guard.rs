@@ -7,13 +7,12 @@
 //! Not responsible for:
 //! - the limit on bytes (`http::admission`), clients that take nothing (`http::middleware::stalled_socket`).
 
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::web::Bytes;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
-
-use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::web::Bytes;
+use tokio::time::Instant;
 
 use crate::http::admission::Reservation;
 use crate::http::middleware::pace::Pace;
@@ -98,13 +97,13 @@ mod tests {
 
     /// Returns the number of bytes that are passed to a client that takes this long for each of the four pieces of a response.
     fn handed(takes: Duration, pace: Pace) -> usize {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let mut guarded = body(BoxBody::new(vec![7; 4 * RESPONSE_PIECE_BYTES]), None, pace);
             let mut bytes = 0;
             while let Some(Ok(piece)) = poll_fn(|task| Pin::new(&mut guarded).poll_next(task)).await {
                 bytes += piece.len();
-                tokio::time::sleep(takes).await;
+                tokio::time::advance(takes).await;
             }
             bytes
         })

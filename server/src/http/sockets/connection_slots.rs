@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::warn;
@@ -24,6 +24,7 @@ use crate::http::proxies::Proxies;
 use crate::http::sockets::connection_slots::order::Order;
 use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::open_files;
+use tidewire::clock::{Clock, SystemClock};
 use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
 
@@ -77,6 +78,7 @@ pub(in crate::http) enum RefusalReason {
 #[derive(Debug)]
 pub struct Connections {
     limits: ConnectionLimits,
+    clock: Arc<dyn Clock>,
     table: Mutex<ConnectionTable>,
     /// Bytes of later requests that are buffered, of all connections.
     buffered_bytes: Gauge,
@@ -119,8 +121,13 @@ impl Default for Connections {
 impl Connections {
     /// Creates an empty table with these limits.
     pub fn new(limits: ConnectionLimits) -> Self {
+        Self::with_clock(limits, Arc::new(SystemClock))
+    }
+
+    fn with_clock(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
             limits,
+            clock,
             table: Mutex::default(),
             buffered_bytes: Gauge::default(),
             refused: Counter::default(),
@@ -134,6 +141,11 @@ impl Connections {
     /// Returns the limits on connections.
     pub fn limits(&self) -> &ConnectionLimits {
         &self.limits
+    }
+
+    /// Returns the time on the monotonic clock, from which idle times are measured.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// Returns the number of open connections.
@@ -264,7 +276,7 @@ impl Connections {
 
     /// Closes connections that have been idle for longer than `idle_max`.
     pub(in crate::http) fn sweep(&self, idle_max: Duration) {
-        let Some(before) = Instant::now().checked_sub(idle_max) else { return };
+        let Some(before) = self.now().checked_sub(idle_max) else { return };
         let is_due = |connection: &Arc<ConnectionState>| connection.idle_since().is_some_and(|since| since < before);
         loop {
             let mut due = Vec::new();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -21,13 +21,12 @@ pub(in crate::http) struct ConnectionState {
     /// The keys of the connection in the table.
     pub(super) seat: Seat,
     connections: Arc<Connections>,
-    opened: Instant,
     /// The number of unanswered requests, including WebSockets and event streams. Belongs to the table.
     under_way: AtomicUsize,
     answered: AtomicUsize,
     /// True after an authenticated request was admitted. Belongs to the table.
     is_authenticated: AtomicBool,
-    /// Start of the idle time, in milliseconds after `opened`. Belongs to the table.
+    /// Start of the idle time on the monotonic clock, in milliseconds. Belongs to the table.
     idle_since_ms: AtomicU64,
     /// True if the connection was chosen to end; its socket is notified after that. Belongs to the table.
     is_leaving: AtomicBool,
@@ -44,18 +43,22 @@ pub(in crate::http) struct ConnectionState {
     reader: Mutex<Option<Waker>>,
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl ConnectionState {
     pub(super) fn new(connections: Arc<Connections>, address: Option<IpAddr>, seat: Seat) -> Arc<Self> {
+        let idle_since_ms = AtomicU64::new(millis(connections.now()));
         Arc::new(Self {
             address,
             is_of_node: AtomicBool::new(false),
             seat,
             connections,
-            opened: Instant::now(),
             under_way: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
             is_authenticated: AtomicBool::new(false),
-            idle_since_ms: AtomicU64::new(0),
+            idle_since_ms,
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
@@ -109,8 +112,7 @@ impl ConnectionState {
 
     /// Restarts the idle time.
     pub(super) fn idle_from_now(&self) {
-        let since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.idle_since_ms.store(since, Ordering::Relaxed);
+        self.idle_since_ms.store(millis(self.connections.now()), Ordering::Relaxed);
     }
 
     /// Marks the connection as authenticated, because a request that needs credentials was admitted.
@@ -154,11 +156,11 @@ impl ConnectionState {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns the start of the idle time, or `None` if the connection is not idle or was chosen to end.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    /// Returns the start of the idle time on the monotonic clock, or `None` if the connection is not idle or was chosen to end.
+    pub(super) fn idle_since(&self) -> Option<Duration> {
         let is_idle = self.under_way.load(Ordering::Relaxed) == 0 && !self.is_leaving();
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
-        is_idle.then(|| self.opened + since)
+        is_idle.then_some(since)
     }
 
     /// Marks the connection as chosen to end. Call only under the table's lock.

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use testkit::{eventually_async, reached};
+use testkit::{DEADLINE, eventually_async, in_time, reached};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire_server::http::auth::Access;
 use tidewire_server::http::auth::keys::{Keys, TokenKey};
 use tidewire_server::http::state::HttpState;
 use tokio::io::AsyncWriteExt as _;
@@ -19,8 +20,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
-use crate::live::client::{Client, Next, PATIENCE};
-use crate::server::Server;
+use crate::live::client::{Client, Next};
+use crate::server::{Server, agent};
 
 fn server() -> Server {
     Server::guarded(EngineConfig::default(), access())
@@ -32,7 +33,8 @@ async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<(
     for (name, value) in headers {
         request.headers_mut().append(*name, value.parse().unwrap());
     }
-    match client_async(request, TcpStream::connect(address).await.unwrap()).await {
+    let stream = TcpStream::connect(address).await.unwrap();
+    match in_time("an answer to the handshake", client_async(request, stream)).await {
         Ok((socket, answer)) => {
             let protocol = answer.headers().get("sec-websocket-protocol").map_or("", |value| value.to_str().unwrap());
             Ok((Client { socket, hello: Value::Null }, protocol.to_owned()))
@@ -190,13 +192,16 @@ async fn what_is_not_good_enough_is_refused_in_each_way() {
 
 /// Reads until the connection is closed, and returns its code and reason.
 async fn close_of(client: &mut Client) -> (u16, String) {
-    loop {
-        match tokio::time::timeout(PATIENCE, client.socket.next()).await.expect("something is said") {
-            Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
-            Some(Ok(_)) => {}
-            other => panic!("not closed: {other:?}"),
+    let close = async {
+        loop {
+            match client.socket.next().await {
+                Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
+                Some(Ok(_)) => {}
+                other => panic!("not closed: {other:?}"),
+            }
         }
-    }
+    };
+    in_time("the connection is closed", close).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,8 +270,7 @@ async fn a_connection_ends_with_its_token() {
     by_message.send(auth(&token())).await;
     let (events, token) = (server.url("/v1/users/ann/events"), bearer(&token()));
     let stream = tokio::task::spawn_blocking(move || {
-        let agent = ureq::Agent::new_with_defaults();
-        agent.get(events).header("authorization", token).call().unwrap().into_body().read_to_string().unwrap()
+        agent().get(events).header("authorization", token).call().unwrap().into_body().read_to_string().unwrap()
     });
     for client in [&mut by_header, &mut by_message] {
         is_greeted(client).await;
@@ -276,7 +280,6 @@ async fn a_connection_ends_with_its_token() {
     assert_eq!(connections(&server), 0);
 }
 
-/// Longer than a busy machine keeps a client from answering a beat.
 const BEAT: Duration = Duration::from_millis(250);
 
 /// Waits until the connection ends, since its client may not have it any more.
@@ -284,51 +287,67 @@ async fn is_ended(client: &mut Client) {
     eventually_async("the connection ends", async || reached(&client.next().await, &Next::Closed(4001))).await;
 }
 
+/// Waits for a beat. On a busy machine the client may be let go, as it may not have answered the one before in time: then the test begins again.
+async fn is_beating(client: &mut Client) -> Result<(), String> {
+    match client.next().await {
+        Next::Message(message) if message["type"] == "beat" => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn beating(access: &Arc<Access>) -> Server {
+    let engine = Engine::start(EngineConfig { live_heartbeat: BEAT, ..EngineConfig::default() });
+    Server::serving(HttpState { access: Arc::clone(access), ..HttpState::from(engine.clone()) }, engine)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_ends_when_its_key_goes() {
-    let access = Arc::new(access());
-    let engine = Engine::start(EngineConfig { live_heartbeat: BEAT, ..EngineConfig::default() });
-    let server = Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);
     let by_header = bearer(&tokens::token("ann"));
-    let (mut of_token, _) = open(server.address(), &[("authorization", &by_header)]).await.unwrap();
-    is_greeted(&mut of_token).await;
-    let (mut of_server, _) = open(server.address(), &[("authorization", &bearer(SERVER_KEY))]).await.unwrap();
-    is_greeted(&mut of_server).await;
-    let mut others = Keys::default();
-    others.add_token(TokenKey::hs256(&tokens::SECRET, None));
-    access.replace(others);
-    // Both answer beats meanwhile.
-    let ((), told) = tokio::join!(is_ended(&mut of_server), of_token.message());
-    assert_eq!(told["type"], "beat", "its key is still there");
-    access.replace(Keys::default());
-    is_ended(&mut of_token).await;
-    assert_eq!(open(server.address(), &[("authorization", &by_header)]).await.err(), Some(401));
+    eventually_async("the connection whose key is still there goes on", async || {
+        let access = Arc::new(access());
+        let server = beating(&access);
+        let (mut of_token, _) = open(server.address(), &[("authorization", &by_header)]).await.unwrap();
+        is_greeted(&mut of_token).await;
+        let (mut of_server, _) = open(server.address(), &[("authorization", &bearer(SERVER_KEY))]).await.unwrap();
+        is_greeted(&mut of_server).await;
+        let mut others = Keys::default();
+        others.add_token(TokenKey::hs256(&tokens::SECRET, None));
+        access.replace(others);
+        // Both answer beats meanwhile.
+        let ((), told) = tokio::join!(is_ended(&mut of_server), is_beating(&mut of_token));
+        told?;
+        access.replace(Keys::default());
+        is_ended(&mut of_token).await;
+        assert_eq!(open(server.address(), &[("authorization", &by_header)]).await.err(), Some(401));
+        Ok::<_, String>(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_ends_when_its_key_would_not_accept_its_token_any_more() {
-    for changed in [
-        TokenKey::hs256(&tokens::SECRET, Some("another")),
-        TokenKey::hs256(&tokens::SECRET, None).called("2027"),
-        TokenKey::hs256(&tokens::SECRET, None).called("2027").named("of the app"),
-    ] {
-        let access = Arc::new(access());
-        let engine = Engine::start(EngineConfig { live_heartbeat: BEAT, ..EngineConfig::default() });
-        let server =
-            Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);
-        let (mut client, _) =
-            open(server.address(), &[("authorization", &bearer(&tokens::token("ann")))]).await.unwrap();
-        is_greeted(&mut client).await;
-        let mut same = Keys::default();
-        same.add_token(TokenKey::hs256(&tokens::SECRET, None).named("of the app"));
-        access.replace(same);
-        for _ in 0..2 {
-            assert_eq!(client.message().await["type"], "beat", "a name changes nothing");
-        }
-        let mut others = Keys::default();
-        others.add_token(changed);
-        access.replace(others);
-        is_ended(&mut client).await;
+    let named = || TokenKey::hs256(&tokens::SECRET, None).called("2027");
+    let changed: [&dyn Fn() -> TokenKey; 3] =
+        [&|| TokenKey::hs256(&tokens::SECRET, Some("another")), &named, &|| named().named("of the app")];
+    for changed in changed {
+        eventually_async("the connection goes on under another name of its key", async || {
+            let access = Arc::new(access());
+            let server = beating(&access);
+            let (mut client, _) =
+                open(server.address(), &[("authorization", &bearer(&tokens::token("ann")))]).await.unwrap();
+            is_greeted(&mut client).await;
+            let mut same = Keys::default();
+            same.add_token(TokenKey::hs256(&tokens::SECRET, None).named("of the app"));
+            access.replace(same);
+            is_beating(&mut client).await?;
+            is_beating(&mut client).await?;
+            let mut others = Keys::default();
+            others.add_token(changed());
+            access.replace(others);
+            is_ended(&mut client).await;
+            Ok::<_, String>(())
+        })
+        .await;
     }
 }
 
@@ -353,12 +372,11 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
     let stream_header = old_header.clone();
     let (greeted, is_streaming) = tokio::sync::oneshot::channel();
     let stream = tokio::task::spawn_blocking(move || {
-        let agent = ureq::Agent::new_with_defaults();
-        let answer = agent.get(events).header("authorization", stream_header).call().unwrap();
+        let answer = agent().get(events).header("authorization", stream_header).call().unwrap();
         greeted.send(()).unwrap();
         answer.into_body().read_to_string().unwrap()
     });
-    is_streaming.await.unwrap();
+    in_time("the stream begins", is_streaming).await.unwrap();
     for client in [&mut by_header, &mut by_protocol, &mut by_message, &mut without_iat, &mut newer, &mut of_server] {
         is_greeted(client).await;
     }
@@ -370,7 +388,7 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
         assert_eq!(client.next().await, Next::Closed(4001));
     }
     assert!(
-        tokio::time::timeout(PATIENCE, stream).await.unwrap().unwrap().contains("event: hello"),
+        tokio::time::timeout(DEADLINE, stream).await.unwrap().unwrap().contains("event: hello"),
         "it ended in order"
     );
     publish(&server);

@@ -11,7 +11,7 @@ use crate::program::Program;
 use testkit::eventually;
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments).output().unwrap()
+    testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments))
 }
 
 fn said(output: &Output) -> String {

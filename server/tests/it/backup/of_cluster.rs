@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use testkit::eventually_async;
+use testkit::{DEADLINE, eventually_async};
 use tidewire::clock::{Clock, UnixMicros};
 use tidewire::cluster::followed::Followed;
 use tidewire::cluster::journal::{JoinError, NodeOptions, append_first, first_record, found};
@@ -32,9 +32,6 @@ use super::*;
 use testkit::world::{draft, edge, id};
 
 const SESSION: Duration = Duration::from_secs(1);
-
-/// The time for which a test waits for something that takes a few sessions at most.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Node {
     pub(super) engine: Engine,
@@ -280,7 +277,7 @@ fn only_the_node_that_takes_writes_copies_and_one_that_was_replaced_in_the_middl
             let ran = of_a.run();
             (of_a, ran)
         });
-        is_read.recv_timeout(PATIENCE).unwrap();
+        is_read.recv_timeout(DEADLINE).unwrap();
         a.engine.leave();
         b.write(200).await;
         let copied = place.objects("objects").len();

@@ -197,7 +197,7 @@ impl Drop for S3 {
 fn tidewire(place: &Place, server: &S3, words: &str) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     command.current_dir(place.0.path()).args(words.split(' ')).envs(server.environment());
-    let output = command.output().unwrap();
+    let output = testkit::output(&mut command);
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
-use testkit::{SetOnDrop, eventually};
+use testkit::{OnDrop, eventually};
 
 use super::{server, with};
 use crate::server::Server;
@@ -114,7 +114,7 @@ fn a_copy_that_is_read_while_others_write_is_exact_after_the_changes_since() {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || write(server, is_over, seed))
         });
-        let ends = SetOnDrop(&is_over);
+        let ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
         let many = || Copy::read(&server).posts.len() > 40;
         eventually("there is much to read", many);
         let registered = server.json("PUT", "/v1/changes/consumers/copy", &json!({}));

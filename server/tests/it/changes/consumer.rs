@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
-
-use super::PATIENCE;
+use testkit::{DEADLINE, eventually};
 
 pub struct Consumer {
     lines: BufReader<TcpStream>,
@@ -23,7 +22,7 @@ impl Consumer {
     /// Fails if the server is not there.
     pub fn try_open(address: SocketAddr, path: &str, last_id: Option<&str>) -> std::io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
         let last = last_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{last}\r\n")?;
         let (mut lines, mut head) = (BufReader::new(stream), String::new());
@@ -78,11 +77,9 @@ impl Consumer {
 
     /// The next event that is no sign of life; none once the stream has ended.
     pub fn next_change(&mut self) -> Option<Value> {
-        loop {
-            let message = self.try_next().unwrap()?;
-            if message["type"] != "reached" {
-                return Some(message);
-            }
-        }
+        eventually("a change comes, or the end", || match self.try_next().unwrap() {
+            Some(message) if message["type"] == "reached" => None,
+            other => Some(other),
+        })
     }
 }

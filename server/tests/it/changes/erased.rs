@@ -30,6 +30,7 @@ fn segments(directory: &Path) -> usize {
 }
 
 /// A clock that counts how often erasures look at it.
+#[derive(Debug)]
 pub struct ErasureClock {
     clock: ManualClock,
     looks: AtomicUsize,

@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use testkit::{SetOnDrop, cases, eventually, seed};
+use testkit::{OnDrop, cases, eventually, seed};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::consumer::Consumer;
 use crate::program::{EndsOnFailure, Program};
+
+use crate::server::agent;
 
 const CLIENTS: usize = 4;
 
@@ -131,7 +133,7 @@ impl Killed<'_> {
     }
 
     fn skip(&mut self, address: SocketAddr, path: &str) {
-        let request = ureq::get(format!("http://{address}{path}")).config().http_status_as_error(false).build();
+        let request = agent().get(format!("http://{address}{path}"));
         let Some(text) = request.call().ok().and_then(|mut answer| answer.body_mut().read_to_string().ok()) else {
             return;
         };
@@ -182,7 +184,7 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
     let sum = |of: &[AtomicU64]| of.iter().map(|one| one.load(Ordering::Relaxed)).sum::<u64>();
     let mut random = Rng::with_seed(seed());
     thread::scope(|scope| {
-        let _ends = SetOnDrop(&is_over);
+        let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
         let consumer = scope.spawn(consume);
         for round in 0..cases(3) {
             is_away.store(prunes && round % 2 == 1, Ordering::Relaxed);

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 use tidewire::clock::{Clock, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
 
-use super::PATIENCE;
 use super::consumer::Consumer;
 use super::{lines, on_directory, published, server, timed, with};
 use crate::server::Server;
@@ -268,7 +267,7 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
     // The first attempt fails.
     for status in ["503 Service Unavailable", "204 No Content"] {
         let (mut socket, _) = hook.accept().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
         let (mut request, mut piece) = (Vec::new(), [0; 4_096]);
         let body = loop {
             let read = socket.read(&mut piece).unwrap();
@@ -279,7 +278,7 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
             {
                 break message;
             }
-            assert!(read > 0 && began.elapsed() < PATIENCE, "{text}");
+            assert!(read > 0 && began.elapsed() < DEADLINE, "{text}");
         };
         assert_eq!((&body["reader"], &body["post"]["id"]), (&json!("ann"), &json!(id)));
         write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{DEADLINE, eventually, reached};
+use testkit::{eventually, reached};
 use tidewire::clock::{Clock, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -28,9 +28,6 @@ use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::server::Server;
 use consumer::Consumer;
-
-/// The longest time for which anything here is waited for. It only takes so long where something is wrong.
-const PATIENCE: Duration = DEADLINE;
 
 /// A server with a journal in memory.
 fn server() -> Server {
@@ -133,7 +130,6 @@ fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for()
         published(&server, "bob", &json!(format!("{nth} {}", "x".repeat(20_000))));
     }
     let mut socket = testkit::connect(server.address());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(socket, "GET /v1/changes?after=0&limit={POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
@@ -148,7 +144,6 @@ fn a_consumer_of_events_that_closes_its_sending_side_is_not_kept_even_if_it_want
     published(&server, "bob", &json!("one"));
     for limit in ["", "&limit=100"] {
         let mut socket = testkit::connect(server.address());
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "Host: localhost\r\nAccept: text/event-stream";
         write!(socket, "GET /v1/changes?after=0{limit} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
         socket.shutdown(Shutdown::Write).unwrap();
@@ -177,7 +172,7 @@ fn a_stream_has_all_that_eight_writers_were_answered_in_their_order() {
     let count: usize = written.iter().map(Vec::len).sum();
     let mut streamed = Vec::new();
     while streamed.len() < count {
-        streamed.extend(consumer.next_change());
+        streamed.push(consumer.next_change().expect("the stream goes on"));
     }
     let sequences: Vec<u64> = streamed.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
     assert!(sequences.is_sorted_by(|one, next| one < next), "{sequences:?}");

@@ -1,7 +1,7 @@
 //! Requests for changes that are refused, and what says why.
 
 use serde_json::json;
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
 use tidewire::id::SourceId;
@@ -111,7 +111,7 @@ fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
     const ZOE: &str = "zoe-4f1c9a77";
     let directory = tempfile::tempdir().unwrap();
     // The erasure waits for the consumer, which has to learn of it.
-    let (server, clock) = with_grace(directory.path(), super::PATIENCE);
+    let (server, clock) = with_grace(directory.path(), DEADLINE);
     published(&server, ZOE, &json!("words of zoe"));
     assert_eq!(server.json("PUT", &format!("/v1/users/ann/following/{ZOE}"), &json!({})).status, 201);
     let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
@@ -129,7 +129,7 @@ fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
         }
     }
     eventually("the erasure ends", || {
-        clock.advance(super::PATIENCE);
+        clock.advance(DEADLINE);
         erasing() != Erasing::UnderWay
     });
     published(&server, "ann", &json!("after"));

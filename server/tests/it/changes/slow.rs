@@ -12,8 +12,9 @@ use tidewire_server::http::state::HttpState;
 use tokio::net::TcpSocket;
 
 use super::consumer::Consumer;
-use super::{PATIENCE, published};
+use super::published;
 use crate::server::Server;
+use testkit::DEADLINE;
 
 /// Returns the value of a metric.
 fn metric(server: &Server, line: &str) -> u64 {
@@ -46,7 +47,7 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
         ("the server", Pace { stall_max: soon, ..Pace::default() }, 700),
         // Other systems have no such timeout.
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        ("the system", Pace { unacknowledged_max: soon, stall_max: 2 * PATIENCE, ..Pace::default() }, 20),
+        ("the system", Pace { unacknowledged_max: soon, stall_max: 2 * DEADLINE, ..Pace::default() }, 20),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();
@@ -60,7 +61,7 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
             if ended("slow") + ended("client") > 0 {
                 break;
             }
-            assert!(began.elapsed() < PATIENCE, "the stalled consumer is cut off by {by}");
+            assert!(began.elapsed() < DEADLINE, "the stalled consumer is cut off by {by}");
         }
         assert_eq!((ended("slow"), ended("client")), (1, 0), "by {by}");
     }
@@ -83,7 +84,7 @@ fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not
     }
     let began = Instant::now();
     while metric(&server, r#"tidewire_change_streams_ended_total{reason="slow"}"#) == 0 {
-        assert!(began.elapsed() < PATIENCE, "the stalled consumer is cut off: {}", server.get("/metrics").text);
+        assert!(began.elapsed() < DEADLINE, "the stalled consumer is cut off: {}", server.get("/metrics").text);
     }
     assert_eq!(metric(&server, "tidewire_change_streams"), 1, "its place is free");
     // The other one has read everything. What is left is what the server has read for the stalled one: the buffers of its socket, some pieces.

@@ -40,6 +40,6 @@ fn bash_completes_by_the_script() {
     let mut bash = Command::new(test_servers::program("bash", "bash"));
     let mut bash = bash.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     bash.stdin.take().unwrap().write_all((script + ask).as_bytes()).unwrap();
-    let output = bash.wait_with_output().unwrap();
+    let output = testkit::output_of(bash);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "unfollow");
 }

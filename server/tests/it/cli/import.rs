@@ -28,7 +28,7 @@ fn import(server: &Program, options: &[&str]) -> Child {
 fn finish(mut import: Child, lines: &str) -> (Option<i32>, String, String) {
     // An import that has stopped does not read.
     let _ = import.stdin.take().unwrap().write_all(lines.as_bytes());
-    let ended = import.wait_with_output().unwrap();
+    let ended = testkit::output_of(import);
     let [out, err] = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (ended.status.code(), out, err)
 }

@@ -34,7 +34,7 @@ fn make(directory: &Path, name: &str, more: &[&str]) {
     command.current_dir(directory).args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
     command.args(["-nodes", "-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")]);
     command.args(["-subj", "/CN=localhost"]).args(more);
-    let output = command.output().unwrap();
+    let output = testkit::output(&mut command);
     assert!(output.status.success(), "{output:?}");
 }
 

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::serve;
@@ -16,8 +15,7 @@ use tidewire_server::http::state::HttpState;
 
 use super::{good, program, ran, server};
 use crate::server::Server;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wire::Wire;
 
 struct Watching {
     child: Child,
@@ -33,16 +31,14 @@ impl Watching {
     }
 
     fn next(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("a line comes")
+        self.lines.recv_timeout(DEADLINE).expect("a line comes")
     }
 
     fn next_of(&self, kind: &str) -> Value {
-        loop {
+        eventually(kind, || {
             let message: Value = serde_json::from_str(&self.next()).unwrap();
-            if message["type"] == kind {
-                return message;
-            }
-        }
+            Some(message).filter(|message| message["type"] == kind)
+        })
     }
 
     fn ended(mut self) -> Option<i32> {
@@ -100,7 +96,7 @@ fn after_its_connection_ended_it_goes_on_where_it_was() {
     let engine = Engine::start(EngineConfig::default());
     let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let proxied = Proxy::start(address);
+    let proxied = Wire::to(address);
     let server = Server::on(listener, HttpState::from(engine.clone()), engine);
     good(&server, &["follow", "ann", "bob"]);
     let mut command = program(&format!("http://{}", proxied.address));
@@ -112,7 +108,7 @@ fn after_its_connection_ended_it_goes_on_where_it_was() {
     for id in ["1", "2", "3"] {
         good(&server, &["publish", "bob", "hello", "--id", id]);
         assert_eq!(watching.next_of("post")["item"]["post"]["id"], id);
-        proxied.end_connections();
+        proxied.cut();
         good(&server, &["publish", "bob", "hello", "--id", &format!("{id}0")]);
         assert_eq!(watching.next_of("hello")["recovered"], true);
         assert_eq!(watching.next_of("post")["item"]["post"]["id"], format!("{id}0"));
@@ -152,38 +148,5 @@ fn a_stream_that_is_none_or_does_not_begin_is_given_up() {
         let mut command = program(&scripted(answers));
         let ran = ran(command.args(["watch", "ann", "--count", "1", "--timeout", timeout]));
         assert!(ran.code == code && ran.err.contains(said), "{code}, {said}: {}", ran.err);
-    }
-}
-
-/// Passes connections on to a server, and ends them when it is told to.
-struct Proxy {
-    address: SocketAddr,
-    open: std::sync::Arc<std::sync::Mutex<Vec<std::net::TcpStream>>>,
-}
-
-impl Proxy {
-    fn start(to: SocketAddr) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, open) = (listener.local_addr().unwrap(), std::sync::Arc::<std::sync::Mutex<Vec<_>>>::default());
-        let of_thread = std::sync::Arc::clone(&open);
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let server = testkit::connect(to);
-                let ends = [(&client, &server), (&server, &client)];
-                for (from, to) in ends.map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap())) {
-                    let (mut from, mut to) = (from, to);
-                    thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-                of_thread.lock().unwrap().push(client);
-            }
-        });
-        Self { address, open }
-    }
-
-    fn end_connections(&self) {
-        self.open.lock().unwrap().drain(..).for_each(|client| drop(client.shutdown(std::net::Shutdown::Both)));
     }
 }

@@ -1,7 +1,6 @@
 //! Nodes that are gone, hang, break off or are behind.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 use testkit::{DEADLINE, eventually};
@@ -35,11 +34,8 @@ fn unavailable(what: &str) -> (u16, String) {
     (503, what.to_owned())
 }
 
-/// An address at which nothing listens.
-fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
+/// An address at which nothing listens: the port of tcpmux, which no system serves any more.
+pub const NOBODY: &str = "http://127.0.0.1:1";
 
 #[test]
 fn while_nobody_has_a_role_only_what_needs_it_is_refused() {
@@ -47,7 +43,8 @@ fn while_nobody_has_a_role_only_what_needs_it_is_refused() {
     for gone in [true, false] {
         let (owner, sequencer) = if gone { (Some(1), Some(2)) } else { (None, None) };
         let addresses = [nodes.b().url(""), nodes.c().url("")];
-        let leave = |node: usize| nodes.roles.move_to(node, if gone { nobody() } else { addresses[node - 1].clone() });
+        let leave =
+            |node: usize| nodes.roles.move_to(node, if gone { NOBODY.to_owned() } else { addresses[node - 1].clone() });
         nodes.roles.sequence(sequencer);
         leave(2);
         assert_eq!(read(nodes.a()).0, 200);

@@ -18,9 +18,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
 use crate::cluster::nodes::Nodes;
-use crate::cluster::peer::Wire;
-use crate::live::client::{Client, Next, PATIENCE};
+use crate::live::client::{Client, Next};
 use crate::server::Server;
+use crate::wire::Wire;
 
 fn publish(nodes: &Nodes, id: u64) {
     let post = json!({"author": "bob", "body": id, "id": id.to_string()});
@@ -73,7 +73,7 @@ async fn a_websocket_through_another_node_gets_what_happens_and_ends_with_its_cl
 async fn a_websocket_is_closed_as_by_a_restart_when_its_owner_or_the_node_between_goes_away() {
     let nodes = Nodes::of_one_world(Access::default);
     let wire = Wire::to(nodes.b().address());
-    nodes.roles.move_to(1, wire.url.clone());
+    nodes.roles.move_to(1, format!("http://{}", wire.address));
     let mut client = Client::watch(nodes.a().address(), "ann").await;
     wire.cut();
     assert_eq!(client.next().await, Next::Closed(1012), "the owner is gone");
@@ -166,7 +166,6 @@ async fn strangers_of_one_address_give_way_to_each_other_on_the_node_that_passes
 
 fn events(address: SocketAddr, more: &str) -> (BufReader<TcpStream>, String) {
     let mut stream = testkit::connect(address);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /v1/users/ann/events HTTP/1.1\r\nHost: {address}\r\n{more}\r\n").unwrap();
     let mut lines = BufReader::new(stream);
     let mut head = String::new();
@@ -208,7 +207,7 @@ fn an_event_stream_through_another_node_gets_what_happens_and_ends_with_either_s
     drop((stream, resumed));
     nobody_is_connected_soon(nodes.b());
     let wire = Wire::to(nodes.b().address());
-    nodes.roles.move_to(1, wire.url.clone());
+    nodes.roles.move_to(1, format!("http://{}", wire.address));
     let (mut stream, _) = events(nodes.a().address(), "");
     wire.cut();
     assert_eq!(data(&mut stream), None, "the owner is gone");
@@ -225,7 +224,6 @@ fn a_handshake_that_the_owner_would_refuse_is_refused_by_the_other_node_too() {
     for (connection, expected) in [("", 426), ("Connection: keep-alive\r\n", 426), ("Connection: Upgrade\r\n", 101)] {
         for node in [nodes.a(), nodes.b()] {
             let mut stream = testkit::connect(node.address());
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             write!(stream, "{handshake}{connection}\r\n").unwrap();
             let mut status = String::new();
             BufReader::new(stream).read_line(&mut status).unwrap();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{SetOnDrop, eventually};
+use testkit::{OnDrop, eventually};
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::{NodeOptions, found};
 use tidewire::cluster::placement::{Place, Placement as _};
@@ -110,7 +110,7 @@ fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
     let (ends, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let loads: Vec<_> = (0..2).map(|_| scope.spawn(|| load(&nodes, &ends, &answered))).collect();
-        let _ends = SetOnDrop(&ends);
+        let _ends = OnDrop(|| ends.store(true, Ordering::Relaxed));
         let goes_on = |what: &str| {
             let before = answered.load(Ordering::Relaxed);
             eventually(what, || {

@@ -10,6 +10,7 @@ use tidewire_server::http::operations;
 use crate::access::matrix;
 use crate::access::tokens::access;
 use crate::cli;
+use crate::cluster::failures::NOBODY;
 use crate::cluster::nodes::Nodes;
 use crate::server::{Answer, Server};
 
@@ -240,9 +241,7 @@ fn the_status_of_a_cluster_is_printed_for_people_and_for_programs() {
     assert!(shown.code == 1 && shown.out.starts_with("epoch 7: no node takes writes"), "{}", shown.out);
     assert_eq!((for_programs.code, &json(&for_programs.out)["sequencer"]), (1, &json!(null)));
     let alone = Server::start(EngineConfig::default());
-    // Nobody listens here: the port is taken by a listener that is gone.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let dead = cli::ran(cli::program(&format!("http://{free}")).args(["cluster", "status", "--timeout", "10s"]));
+    let dead = cli::ran(cli::program(NOBODY).args(["cluster", "status", "--timeout", "10s"]));
     let advice = "; is this node down? ask another node of the cluster: --server URL\n";
     assert!(dead.code == 3 && dead.err.ends_with(advice), "{} {}", dead.code, dead.err);
     let refused = cli::ran(cli::program(&alone.url("")).args(["cluster", "status", "--json"]));

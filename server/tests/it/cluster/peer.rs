@@ -1,10 +1,11 @@
-//! Nodes that misbehave, and a connection that can be cut.
+//! Nodes that misbehave.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use testkit::DEADLINE;
 
 /// What a node does once it has read the head of a request.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl Peer {
 
     /// Waits until a node that never answers is left by who asked it.
     pub fn is_left(&self) -> bool {
-        self.gone.recv_timeout(crate::live::client::PATIENCE).is_ok()
+        self.gone.recv_timeout(DEADLINE).is_ok()
     }
 }
 
@@ -67,41 +68,6 @@ fn answer(mut stream: TcpStream, fault: Fault, requests: &AtomicUsize, gone: &mp
         Fault::Closes => {}
         Fault::Breaks(part) => {
             stream.write_all(part.as_bytes()).unwrap();
-        }
-    }
-}
-
-/// Passes the bytes of connections on, until it is cut.
-pub struct Wire {
-    pub url: String,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Wire {
-    pub fn to(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let streams = Arc::new(Mutex::new(Vec::new()));
-        let open = Arc::clone(&streams);
-        thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let far = testkit::connect(target);
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Write);
-                    });
-                }
-                open.lock().unwrap().extend([near, far]);
-            }
-        });
-        Self { url, streams }
-    }
-
-    pub fn cut(&self) {
-        for stream in self.streams.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }

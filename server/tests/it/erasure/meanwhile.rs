@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{eventually, eventually_async};
+use testkit::{eventually, eventually_async, in_time};
 use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig, Watcher};
@@ -105,7 +105,7 @@ fn whatever_names_a_user_is_refused_until_the_erasure_has_ended_and_the_id_begin
 }
 
 async fn next(watcher: &mut Watcher) -> Result<EventKind, Closing> {
-    tokio::time::timeout(Duration::from_secs(10), watcher.next()).await.unwrap().map(|event| event.kind)
+    in_time("the next live event", watcher.next()).await.map(|event| event.kind)
 }
 
 #[test]

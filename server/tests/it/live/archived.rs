@@ -2,7 +2,7 @@
 //! delivered before.
 
 use std::sync::Arc;
-use testkit::eventually_async;
+use testkit::{DEADLINE, eventually_async, in_time};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -17,7 +17,6 @@ use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
-use crate::live::client::PATIENCE;
 use testkit::observed_archive::{ObservedArchive, Read};
 use testkit::world::{draft, edge, id, patient, some};
 
@@ -51,7 +50,7 @@ impl Gate {
         // Others read meanwhile.
         drop(held);
         begun.send(()).unwrap();
-        let _ = released.recv_timeout(PATIENCE);
+        let _ = released.recv_timeout(DEADLINE);
     }
 }
 
@@ -91,14 +90,14 @@ async fn move_to_archive(engine: &Engine, authors: &[&str], posts: &[PostId]) {
 
 async fn watch(engine: &Engine, reader: &str) -> Watcher {
     let mut watcher = engine.watch(&id(reader), None).await.unwrap();
-    let hello = watcher.next().await.unwrap();
+    let hello = in_time("a hello", watcher.next()).await.unwrap();
     assert!(matches!(hello.kind, EventKind::Hello { .. }), "{hello:?}");
     watcher
 }
 
 /// The next event: what it says of which post, in which words.
 async fn next(watcher: &mut Watcher) -> (&'static str, PostId, String) {
-    let event = tokio::time::timeout(PATIENCE, watcher.next()).await.expect("something is delivered").unwrap();
+    let event = in_time("something is delivered", watcher.next()).await.unwrap();
     match event.kind {
         EventKind::Post(item) => ("post", item.entry.post.id(), item.entry.post.body().to_owned()),
         EventKind::Update(post) => ("update", post.id(), post.body().to_owned()),
@@ -135,7 +134,7 @@ async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
     // The edit itself looks the post up. Then its notice finds the post in memory, and the repost in the archive.
     let (begins, release) = gate.stop_after(1);
     engine.edit(post, None, Some(false)).await.unwrap();
-    tokio::task::spawn_blocking(move || begins.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    tokio::task::spawn_blocking(move || begins.recv_timeout(DEADLINE)).await.unwrap().unwrap();
     engine.edit(post, Some(body("new")), None).await.unwrap();
     let new = "\"new\"".to_owned();
     assert_eq!(next(&mut watcher).await, ("update", post, new.clone()));

@@ -12,7 +12,7 @@ use tidewire::storage::journal::MemoryJournal;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::live::client::PATIENCE;
+use testkit::DEADLINE;
 use testkit::world::{above, config, id, next_event};
 
 const WINDOW: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     let coming = (0..40).map(|nth| {
         let (reader, random) = (id(&format!("r{nth}")), fastrand::Rng::with_seed(nth));
-        tokio::spawn(timeout(PATIENCE, come_and_go(engine.clone(), Arc::clone(&clock), reader, random)))
+        tokio::spawn(timeout(DEADLINE, come_and_go(engine.clone(), Arc::clone(&clock), reader, random)))
     });
     for coming in coming.collect::<Vec<_>>() {
         coming.await.unwrap().expect("readers fall asleep");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use testkit::eventually_async;
+use testkit::{DEADLINE, eventually_async, in_time};
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
@@ -12,7 +12,7 @@ use tidewire::live::event::{EventKind, LiveEntry};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::live::client::{Client, Next, PATIENCE};
+use crate::live::client::{Client, Next};
 use crate::server::Server;
 use testkit::world::{above, config, draft, edge, id, next_event};
 
@@ -31,7 +31,7 @@ async fn a_client_that_answers_is_told_that_nothing_has_happened_for_as_long_as_
             assert_eq!(next(&mut client).await?, json!({"type": "beat", "seq": seq}));
         }
         assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
-        timeout(PATIENCE, post(&mut client)).await.expect("the post comes")?;
+        timeout(DEADLINE, post(&mut client)).await.expect("the post comes")?;
         assert_eq!(next(&mut client).await?, json!({"type": "beat", "seq": seq + 1}), "what came before it");
         Ok::<_, String>(())
     })
@@ -58,19 +58,21 @@ async fn a_client_that_does_not_answer_is_let_go() {
     // Below the library, which would answer.
     let mut received = Vec::new();
     let ended = client.socket.get_mut().read_to_end(&mut received);
-    timeout(PATIENCE, ended).await.expect("it is closed").unwrap();
+    timeout(DEADLINE, ended).await.expect("it is closed").unwrap();
     let away = 1001_u16.to_be_bytes();
     assert!(received.windows(4).any(|frame| frame[0] == 0x88 && frame[2..] == away), "{received:?}");
     assert_eq!(server.get("/v1/stats").json()["live"]["connections"], 0);
 }
 
 async fn next_item(watcher: &mut Watcher) -> Arc<LiveEntry> {
-    loop {
-        let next = timeout(PATIENCE, watcher.next()).await.expect("something is told");
-        if let EventKind::Post(item) = next.unwrap().kind {
-            return item;
+    let item = async {
+        loop {
+            if let EventKind::Post(item) = watcher.next().await.unwrap().kind {
+                return item;
+            }
         }
-    }
+    };
+    in_time("a post is told", item).await
 }
 
 #[tokio::test]

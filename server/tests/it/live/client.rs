@@ -1,16 +1,13 @@
 //! A WebSocket client that reports what it is told.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
+use testkit::in_time;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
-
-/// Nothing here takes longer, but where something is wrong.
-pub const PATIENCE: Duration = testkit::DEADLINE;
 
 pub struct Client {
     pub socket: WebSocketStream<TcpStream>,
@@ -56,16 +53,18 @@ impl Client {
     }
 
     pub async fn next(&mut self) -> Next {
-        loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something is told");
-            return match next {
-                Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
-                Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
-                // Answered by the library with the next read.
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                other => panic!("neither told nor closed: {other:?}"),
-            };
-        }
+        let next = async {
+            loop {
+                return match self.socket.next().await {
+                    Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
+                    Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
+                    // Answered by the library with the next read.
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                    other => panic!("neither told nor closed: {other:?}"),
+                };
+            }
+        };
+        in_time("something is told", next).await
     }
 
     pub async fn message(&mut self) -> Value {
@@ -91,5 +90,6 @@ impl Client {
 /// Opens a WebSocket.
 pub async fn open(address: SocketAddr, path: &str) -> Result<WebSocketStream<TcpStream>, Error> {
     let stream = TcpStream::connect(address).await.map_err(Error::Io)?;
-    client_async(format!("ws://{address}{path}"), stream).await.map(|(socket, _)| socket)
+    let opened = in_time("an answer to the handshake", client_async(format!("ws://{address}{path}"), stream)).await;
+    opened.map(|(socket, _)| socket)
 }

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::live::client::PATIENCE;
 use crate::server::Server;
+use testkit::eventually;
 use testkit::world::{above, config};
 
 /// An event as a browser takes it in.
@@ -25,12 +25,11 @@ struct Events {
 impl Events {
     fn open(address: SocketAddr, path: &str, last_event_id: Option<&str>) -> Self {
         let mut stream = testkit::connect(address);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let last = last_event_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n{last}\r\n").unwrap();
         let (mut lines, mut head) = (BufReader::new(stream), String::new());
         while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).unwrap();
+            assert!(lines.read_line(&mut head).unwrap() > 0, "{head}");
         }
         Self { lines, head: head.to_lowercase() }
     }
@@ -38,7 +37,7 @@ impl Events {
     /// The next event; what frames the chunks of the answer is passed over.
     fn next(&mut self) -> LiveEvent {
         let (mut event, mut data) = (LiveEvent::default(), String::new());
-        loop {
+        eventually("an event comes", || {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the events have ended");
             match line.trim_end().split_once(": ") {
@@ -47,11 +46,12 @@ impl Events {
                 Some(("data", line)) => data.push_str(&format!("{line}\n")),
                 _ if line == "\n" && !data.is_empty() => {
                     event.data = serde_json::from_str(&data).unwrap();
-                    return event;
+                    return Some(std::mem::take(&mut event));
                 }
                 _ => {}
             }
-        }
+            None
+        })
     }
 }
 

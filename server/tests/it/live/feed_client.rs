@@ -7,14 +7,14 @@ use std::pin::pin;
 use futures_util::StreamExt;
 use futures_util::future::ready;
 use serde_json::Value;
-use testkit::{PageCount, eventually_async};
+use testkit::{DEADLINE, PageCount, eventually_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use crate::live::client::{Next, PATIENCE, open};
+use crate::live::client::{Next, open};
 
 // Bounds are cursors, which compare as text; these are above and below all of them.
 const ABOVE_ALL: &str = "\u{ffff}";
@@ -117,7 +117,7 @@ impl FeedClient {
             Err(cause) => panic!("{}: {cause}", self.reader),
         })
         .await;
-        let hello = timeout(PATIENCE, next(&mut socket)).await;
+        let hello = timeout(DEADLINE, next(&mut socket)).await;
         let Ok(Next::Message(hello)) = hello else { panic!("{} is greeted: {hello:?}", self.reader) };
         assert_eq!(hello["type"], "hello", "{}", self.reader);
         self.socket = Some(socket);
@@ -219,7 +219,7 @@ async fn get(address: SocketAddr, path: &str) -> Value {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("it is answered").unwrap();
+        timeout(DEADLINE, stream.read_to_string(&mut answer)).await.expect("it is answered").unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         if head.starts_with("HTTP/1.1 200 ") {
             return Ok(serde_json::from_str(body).unwrap());

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{DEADLINE, eventually, reached};
+use testkit::{eventually, reached};
 use tidewire::config::EngineConfig;
 use tokio::io::AsyncWriteExt;
 
@@ -21,7 +21,6 @@ fn server(shards: usize) -> Server {
 /// A plain connection, which has sent this request.
 fn request(address: SocketAddr, line: &str, headers: &str) -> TcpStream {
     let mut stream = testkit::connect(address);
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n").unwrap();
     stream
 }
@@ -130,7 +129,6 @@ fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_
 fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_the_end_of_the_connection_ends() {
     let server = server(2);
     let mut stream = testkit::connect(server.address());
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write!(stream, "GET /v1/users/ann/events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();
     let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
     assert!(head.contains("200 ok") && !head.contains("transfer-encoding"), "{head}");

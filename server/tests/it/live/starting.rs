@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::{eventually, reached};
+use testkit::{DEADLINE, eventually, reached};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -16,8 +16,6 @@ use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, METRICS_KEY, SERVER_KEY, access, bearer};
 use crate::server::Server;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that recovers, in this phase.
 fn recovering(phase: &'static str, wait_max: Duration, engine: &Engine) -> (Server, EngineCell) {
@@ -39,7 +37,7 @@ async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
         engine_cell.progress().enter("replaying the journal");
         let rate = Some((BURST / 2).to_string().parse().unwrap());
         let access = Arc::new(Access::open(AccessOptions { file, rate, ..AccessOptions::default() }).unwrap());
-        let state = HttpState { access, recovery_wait_max: PATIENCE, ..HttpState::from(engine_cell.clone()) };
+        let state = HttpState { access, recovery_wait_max: DEADLINE, ..HttpState::from(engine_cell.clone()) };
         let admission = Arc::clone(&state.admission);
         let server = Server::serving(state, engine.clone());
         // One after the other: of two at once, whose clocks are read in one order and counted in the other, the second is too early by as much.
@@ -60,7 +58,6 @@ async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
 /// Requests an event stream.
 fn events(server: &Server, path: &str, credential: &str) -> BufReader<TcpStream> {
     let mut stream = testkit::connect(server.address());
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let headers = format!("Host: localhost\r\nAccept: text/event-stream\r\nAuthorization: {}", bearer(credential));
     write!(stream, "GET {path} HTTP/1.1\r\n{headers}\r\n\r\n").unwrap();
     BufReader::new(stream)
@@ -69,7 +66,7 @@ fn events(server: &Server, path: &str, credential: &str) -> BufReader<TcpStream>
 /// Reads the status and what follows it: the body of a refusal, or an event stream up to a line with this text.
 fn answer(mut stream: BufReader<TcpStream>, until: &str) -> (u16, String) {
     let mut text = String::new();
-    while !text.lines().last().is_some_and(|line| line.contains(until)) {
+    eventually(until, || {
         let read = stream.read_line(&mut text);
         assert!(matches!(read, Ok(1..)), "{read:?}: no {until} in {text}");
         let length = text.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
@@ -77,9 +74,10 @@ fn answer(mut stream: BufReader<TcpStream>, until: &str) -> (u16, String) {
             let mut body = vec![0; length];
             stream.read_exact(&mut body).unwrap();
             text.push_str(&String::from_utf8(body).unwrap());
-            break;
+            return true;
         }
-    }
+        text.lines().last().is_some_and(|line| line.contains(until))
+    });
     assert!(text.contains(until), "no {until} in {text}");
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
@@ -96,7 +94,7 @@ async fn an_event_stream_that_comes_shortly_before_the_end_of_the_recovery_begin
     for phase in ["replaying the journal", "waking readers"] {
         let engine = Engine::start(EngineConfig::default());
         engine.revoke_tokens(SourceId::new("bob").unwrap(), SystemClock.now(), None).await.unwrap();
-        let (server, engine_cell) = recovering(phase, PATIENCE, &engine);
+        let (server, engine_cell) = recovering(phase, DEADLINE, &engine);
         let path = "/v1/users/ann/events";
         let waiting = [
             (events(&server, path, &tokens::made("ann", 0.0, 600.0)), 200, "\"hello\""),

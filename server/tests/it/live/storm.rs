@@ -15,9 +15,9 @@ use tidewire::recovery::RecoveryProgress;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::live::client::PATIENCE;
 use crate::live::feed_client::{FeedClient, Session};
 use crate::server::Server;
+use testkit::DEADLINE;
 use testkit::world::{above, draft, edge};
 
 /// Whom readers follow: all of them the first, who has too many followers to push to, and some of the others.
@@ -36,7 +36,7 @@ fn config() -> EngineConfig {
         live: StreamLimits { window_entries: 8, history_changes: HISTORY },
         // As many as come: while those before have not been noticed to be gone, some are refused.
         live_max: clients(),
-        pull_budget: PATIENCE,
+        pull_budget: DEADLINE,
         ..testkit::world::config(2, above(clients() as u64 / 3))
     }
 }
@@ -150,7 +150,7 @@ async fn all_clients_of_a_server_that_restarts_are_told_so_and_read_anew_from_th
         come(&mut clients, &server, &mut publisher).await;
         publisher.end().await;
         let stopping = tokio::task::spawn_blocking(move || drop(server));
-        let closed = join_all(clients.iter_mut().map(|client| timeout(PATIENCE, client.listen(pending())))).await;
+        let closed = join_all(clients.iter_mut().map(|client| timeout(DEADLINE, client.listen(pending())))).await;
         let closed: Vec<_> = closed.into_iter().map(|code| code.expect("they are closed")).collect();
         assert!(closed.iter().all(|code| *code == Some(1012)), "{closed:?}");
         stopping.await.unwrap();

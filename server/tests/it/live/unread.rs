@@ -21,12 +21,10 @@ async fn told(client: &mut Client, unread: u64) -> u64 {
 }
 
 async fn next_unread(client: &mut Client) -> Value {
-    loop {
-        let message = client.message().await;
-        if message["type"] == "unread" {
-            return message;
-        }
-    }
+    eventually_async("the number of unread entries is told", async || {
+        Some(client.message().await).filter(|message| message["type"] == "unread")
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

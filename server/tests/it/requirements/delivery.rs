@@ -7,9 +7,11 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{eventually, in_time};
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -21,10 +23,10 @@ use super::{all, feed, figure, follow_all, numbers, timed, walk};
 use crate::personal::{bodies, follow, posts, publish};
 use crate::program::Program;
 use crate::server::Server;
-use testkit::world::{NEWEST, SENSITIVE, above, all_asleep, config, edge, id, some};
+use testkit::world::{NEWEST, SENSITIVE, above, all_asleep, config, draft, edge, id, some};
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct HoldingClock {
     /// Those that read pages before there was a server, whose threads are of the same kind.
     shards: Mutex<HashSet<ThreadId>>,
@@ -246,24 +248,24 @@ fn small_fanouts_pass_a_big_one() {
     follow(&server, "ann", "small");
     server.get(&feed("ann"));
     let deliveries = || server.engine.shared().counters.deliveries.get();
-    let before = thread::scope(|scope| {
-        let small = while_held(&server, &clock, || {
-            for body in 0..burst {
-                assert_eq!(server.post("/v1/posts", &json!({"author": "big", "body": body})).status, 201);
-            }
-            // The last to be accepted. It is answered once it is delivered.
-            let small = scope.spawn(|| {
-                publish(&server, "small", 7, &json!({}));
-                deliveries()
-            });
-            eventually("it is accepted", || server.get("/v1/stats").json()["published"] == json!(burst + 1));
-            assert_eq!(deliveries(), 0, "all of it is still to be delivered");
-            small
-        });
-        small.join().unwrap()
+    // The same thread answers each once it is delivered. They come in the order of these answers, however late this thread looks.
+    let mut answered = FuturesUnordered::new();
+    while_held(&server, &clock, || {
+        for body in 0..burst - 1 {
+            assert_eq!(server.post("/v1/posts", &json!({"author": "big", "body": body})).status, 201);
+        }
+        for (author, body) in [("big", burst - 1), ("small", 7)] {
+            let published = server.engine.publish(draft(author, &body.to_string()), true);
+            answered.push(published.map(move |answer| answer.map(|_| author)));
+        }
+        assert_eq!(answered.next().now_or_never(), None, "both are asked for");
+        eventually("both are accepted", || server.get("/v1/stats").json()["published"] == json!(burst + 1));
+        assert_eq!(deliveries(), 0, "all of it is still to be delivered");
     });
+    let first = in_time("a post is delivered", answered.next());
+    let first = tokio::runtime::Runtime::new().unwrap().block_on(first);
     let whole = burst * followers as u64;
-    assert!(before < whole, "a small author waited for all {whole} deliveries of a huge one");
+    assert_eq!(first, Some(Ok("small")), "a small author waited for all {whole} deliveries of a huge one");
     publish(&server, "big", burst, &json!({}));
     eventually("all is delivered", || deliveries() == whole + followers as u64 + 1);
     let expected: Vec<u64> = (0..=burst).rev().collect();

@@ -100,7 +100,7 @@ fn number(body: &Value) -> u64 {
 }
 
 fn tool(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments).output().unwrap()
+    testkit::output(Command::new(env!("CARGO_BIN_EXE_tidewire")).args(arguments))
 }
 
 /// Runs a tool that must succeed, and returns what it printed.

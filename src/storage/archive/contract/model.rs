@@ -1,4 +1,5 @@
 //! Random batches and reads, compared with a naive model.
+#![cfg(test)]
 
 use std::collections::BTreeMap;
 

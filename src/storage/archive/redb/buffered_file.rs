@@ -204,25 +204,33 @@ mod tests {
     use crate::storage::journal::Sequence;
     use redb::backends::InMemoryBackend;
     use std::path::Path;
-    use std::sync::atomic::AtomicI64;
-    use std::time::Instant;
+    use std::sync::atomic::{AtomicI64, AtomicU64};
+    use testkit::{OnDrop, eventually};
 
     /// A disk that has space for a given number of further writes.
     #[derive(Clone, Debug)]
     pub(in crate::storage::archive::redb) struct Disk {
         memory: Arc<InMemoryBackend>,
         writes_left: Arc<AtomicI64>,
+        /// Writes that were refused since that was set.
+        refused: Arc<AtomicU64>,
     }
 
     pub(in crate::storage::archive::redb) const PLENTY: i64 = i64::MAX / 2;
 
     impl Disk {
         pub(in crate::storage::archive::redb) fn new() -> Self {
-            Self { memory: Arc::default(), writes_left: Arc::new(AtomicI64::new(PLENTY)) }
+            Self { memory: Arc::default(), writes_left: Arc::new(AtomicI64::new(PLENTY)), refused: Arc::default() }
         }
 
         pub(in crate::storage::archive::redb) fn set_writes_left(&self, writes_left: i64) {
+            self.refused.store(0, Ordering::Release);
             self.writes_left.store(writes_left, Ordering::Release);
+        }
+
+        /// Waits until a sync has tried again: each of the files has one refused write before.
+        fn is_waited_for(&self) -> bool {
+            self.refused.load(Ordering::Acquire) > 4
         }
 
         fn open(&self) -> RedbArchive {
@@ -255,6 +263,7 @@ mod tests {
             if self.writes_left.fetch_sub(1, Ordering::AcqRel) > 0 {
                 return self.memory.write(offset, data);
             }
+            self.refused.fetch_add(1, Ordering::AcqRel);
             // A part of the data still fits, in whole sectors.
             self.memory.write(offset, &data[..data.len() / 2 / 512 * 512])?;
             Err(io::ErrorKind::StorageFull.into())
@@ -301,20 +310,15 @@ mod tests {
             disk.set_writes_left(writes_left);
             thread::scope(|threads| {
                 let persisting = threads.spawn(|| archive.persist(Sequence(2)));
-                let began = Instant::now();
-                while began.elapsed() < RETRY {
+                // If an assertion fails, the thread would wait for ever, and the test with it.
+                let room = OnDrop(|| disk.set_writes_left(PLENTY));
+                eventually("a sync waits for room", || {
                     check(&archive, 20);
-                }
-                // On a busy machine the other thread may not have come to the full disk yet.
-                let full = (0..1_000).find_map(|_| {
-                    thread::park_timeout(RETRY / 100);
-                    archive.catch_up().err()
+                    disk.is_waited_for()
                 });
-                let waits = !persisting.is_finished();
-                // Before anything is asserted: the thread would wait for ever, and the test with it.
-                disk.set_writes_left(PLENTY);
-                assert!(waits, "space for {writes_left} writes");
-                assert!(full.is_some_and(|refused| refused.is_full()), "space for {writes_left} writes");
+                assert!(archive.catch_up().unwrap_err().is_full(), "space for {writes_left} writes");
+                assert!(!persisting.is_finished(), "space for {writes_left} writes");
+                drop(room);
                 persisting.join().unwrap().unwrap();
             });
             drop(archive);
@@ -332,8 +336,9 @@ mod tests {
         disk.set_writes_left(0);
         thread::scope(|threads| {
             let persisting = threads.spawn(|| archive.persist(Sequence(2)));
-            thread::park_timeout(RETRY / 2);
-            archive.stop_waiting();
+            let stop = OnDrop(|| archive.stop_waiting());
+            eventually("a sync waits for room", || disk.is_waited_for());
+            drop(stop);
             persisting.join().unwrap().unwrap_err();
         });
         archive.close();

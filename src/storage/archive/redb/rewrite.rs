@@ -221,6 +221,8 @@ impl Copy<'_> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use testkit::OnDrop;
+
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
@@ -376,9 +378,8 @@ mod tests {
                         }
                     });
                 }
-                let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &|_| Fate::Keep, as_of: Sequence(0) });
-                is_over.store(true, Ordering::Relaxed);
-                rewritten.unwrap();
+                let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
+                archive.rewrite(&Rewrite { without: &[], fate: &|_| Fate::Keep, as_of: Sequence(0) }).unwrap();
             });
         }
     }

@@ -84,6 +84,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use testkit::OnDrop;
+
     use super::OpenTables;
     use crate::id::PostId;
     use crate::storage::archive::contract::{CACHE_BYTES, post, posts};
@@ -123,12 +125,12 @@ mod tests {
                     }
                 });
             }
+            let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
             let is_found = |nth| {
                 archive.write(&posts([(nth, post("text"))]))?;
                 Ok::<_, ArchiveError>(archive.post(PostId(nth))?.is_some())
             };
             let missed = (0..2_000).map(is_found).find(|found| !matches!(found, Ok(true)));
-            is_over.store(true, Ordering::Relaxed);
             assert!(missed.is_none(), "{missed:?}");
         });
     }

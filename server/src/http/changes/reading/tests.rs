@@ -2,11 +2,10 @@
 #![cfg(test)]
 
 use std::sync::Arc;
-use std::thread;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tidewire::clock::SystemClock;
+use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::NewEdge;
@@ -20,8 +19,9 @@ use tidewire::storage::files::memory::MemoryFiles;
 use super::*;
 
 use testkit::observed_archive::{ObservedArchive, Read};
+use testkit::{eventually, eventually_async};
 
-/// The time for which a test waits for something that should be soon.
+/// Longer than the clock of any test advances.
 const LONG: Duration = Duration::from_secs(60);
 
 fn id(text: &str) -> SourceId {
@@ -36,8 +36,12 @@ enum Answer {
     Damaged,
 }
 
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(UnixMicros(0)))
+}
+
 /// An engine with as few posts in memory as it can, and a switch for its archive.
-fn engine() -> (Engine, Arc<Mutex<Answer>>) {
+fn engine(clock: &Arc<ManualClock>) -> (Engine, Arc<Mutex<Answer>>) {
     let answer = Arc::new(Mutex::new(Answer::Found));
     let switch = Arc::clone(&answer);
     let archive = ObservedArchive::new(MemoryArchive::default(), move |read| {
@@ -56,7 +60,8 @@ fn engine() -> (Engine, Arc<Mutex<Answer>>) {
     let config = EngineConfig { outbox_posts: std::num::NonZeroUsize::MIN, ..EngineConfig::default() };
     let (files, storage, progress) =
         (Arc::new(MemoryFiles::default()), StorageConfig::default(), RecoveryProgress::default());
-    let opened = Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &progress);
+    let opened =
+        Engine::open_on(config, files, Some(&archive), None, &storage, Arc::clone(clock) as Arc<dyn Clock>, &progress);
     (opened.unwrap().0, switch)
 }
 
@@ -95,15 +100,16 @@ fn told(text: &str) -> Vec<String> {
 
 /// Reads until the stream ends, or has told so many things.
 fn read_on(reading: &mut Reading, count: usize) -> (Vec<String>, Option<Ended>) {
-    let (began, mut all) = (Instant::now(), Vec::new());
-    loop {
-        assert!(began.elapsed() < LONG, "{all:?}");
+    let mut all = Vec::new();
+    eventually("the stream ends, or has told it", || {
         let piece = reading.read();
         all.extend(told(&piece.text));
         if piece.end.is_some() || all.len() >= count {
-            return (all, piece.end);
+            Ok((std::mem::take(&mut all), piece.end))
+        } else {
+            Err(format!("{all:?}"))
         }
-    }
+    })
 }
 
 const PATIENT: Patience = Patience { archive_max: LONG, silence_max: LONG };
@@ -112,8 +118,10 @@ const PATIENT: Patience = Patience { archive_max: LONG, silence_max: LONG };
 async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
     for format in [Format::Lines, Format::EventStream] {
         // The second engine has not got what is in the journal of the first.
-        let ((first, _), (behind, _)) = (engine(), engine());
+        let clock = clock();
+        let ((first, _), (behind, _)) = (engine(&clock), engine(&clock));
         follow_bob(&behind, &["ann"]).await;
+        clock.advance(RETRY);
         publish(&first, 7).await;
         let types = "missed,published";
         let open = |patience| reading(&behind, first.changes(Sequence(0)).unwrap(), types, format, patience);
@@ -136,19 +144,18 @@ async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
 
 /// Publishes until memory does not have these posts any more.
 async fn archive(engine: &Engine, posts: &[u64]) {
-    let (world, began) = (&engine.shared().world, Instant::now());
-    for number in 100.. {
-        if posts.iter().all(|post| world.posts.get(PostId(*post)).is_none()) {
-            return;
-        }
-        assert!(began.elapsed() < LONG, "the archive takes what is too old");
+    let (world, mut number) = (&engine.shared().world, 100);
+    eventually_async("the archive takes what is too old", async || {
         publish(engine, number).await;
-    }
+        number += 1;
+        posts.iter().all(|post| world.posts.get(PostId(*post)).is_none())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
-    let (engine, answer) = engine();
+    let (engine, answer) = engine(&clock());
     follow_bob(&engine, &["ann", "cas"]).await;
     let before = engine.last_change().unwrap();
     publish(&engine, 7).await;
@@ -175,7 +182,8 @@ async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
 
 #[tokio::test]
 async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader_and_post() {
-    let (engine, answer) = engine();
+    let clock = clock();
+    let (engine, answer) = engine(&clock);
     follow_bob(&engine, &["ann", "cas", "dan"]).await;
     let before = engine.last_change().unwrap();
     for number in [7, 8, 9] {
@@ -183,18 +191,15 @@ async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader
     }
     archive(&engine, &[7, 8, 9]).await;
     *answer.lock() = Answer::Late;
-    let patience = Patience { archive_max: Duration::from_secs(2), ..PATIENT };
+    let patience = Patience { archive_max: 4 * RETRY, ..PATIENT };
     let log = engine.changes(before).unwrap();
     let mut stream = reading(&engine, log, "missed,published", Format::EventStream, patience);
-    let (mut all, mut waits, began) = (Vec::new(), 0, Instant::now());
-    while all.is_empty() {
-        assert!(began.elapsed() < LONG);
+    let mut all = Vec::new();
+    for _ in 0..4 {
         let piece = stream.read();
-        all.extend(told(&piece.text));
-        waits += usize::from(piece.pause == Some(RETRY));
-        thread::park_timeout(Duration::from_millis(50));
+        assert_eq!((told(&piece.text), piece.pause), (Vec::new(), Some(RETRY)), "nobody is left out yet");
+        clock.advance(RETRY);
     }
-    assert!(waits > 0, "nobody is left out before the archive was waited for");
     // After that, it is not waited for.
     while all.len() < 3 {
         let piece = stream.read();
@@ -219,7 +224,7 @@ async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader
 
 #[tokio::test]
 async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_knows_them() {
-    let (engine, answer) = engine();
+    let (engine, answer) = engine(&clock());
     follow_bob(&engine, &["ann", "cas"]).await;
     let before = engine.last_change().unwrap();
     publish(&engine, 7).await;
@@ -240,7 +245,7 @@ async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_
 
 #[tokio::test]
 async fn the_place_within_a_post_is_the_last_reader_who_was_asked_about_also_if_nobody_was_named() {
-    let (engine, _) = engine();
+    let (engine, _) = engine(&clock());
     follow_bob(&engine, &["dan", "ann", "cas", "bea"]).await;
     let before = engine.last_change().unwrap();
     publish(&engine, 7).await;
@@ -270,7 +275,7 @@ async fn the_place_within_a_post_is_the_last_reader_who_was_asked_about_also_if_
 
 #[tokio::test]
 async fn a_reader_that_is_named_with_a_place_before_something_else_than_a_post_changes_nothing() {
-    let (engine, _) = engine();
+    let (engine, _) = engine(&clock());
     follow_bob(&engine, &["ann"]).await;
     publish(&engine, 7).await;
     let readers = Readers { engine: engine.clone(), is_here: Box::new(|_| true) };
@@ -280,8 +285,12 @@ async fn a_reader_that_is_named_with_a_place_before_something_else_than_a_post_c
     engine.shutdown();
 }
 
+/// The time that a read takes which finds nothing.
+const SLOW: Duration = Duration::from_millis(30);
+
 /// A log whose first reads find nothing in time.
 struct SlowLog {
+    clock: Arc<ManualClock>,
     log: Changes,
     empty_reads: usize,
     /// True if they find records at least, none of which is an event to return.
@@ -297,7 +306,7 @@ impl Log for SlowLog {
             return Log::next(&mut self.log);
         }
         self.empty_reads -= 1;
-        thread::park_timeout(Duration::from_millis(30));
+        self.clock.advance(SLOW);
         self.read += u64::from(self.finds_records);
         self.error.clone().map_or_else(|| Ok(Vec::new()), Err)
     }
@@ -317,7 +326,8 @@ impl Log for SlowLog {
 
 #[tokio::test]
 async fn lines_go_on_as_long_as_records_are_read_and_end_without_the_last_one_if_none_is() {
-    let (engine, _) = engine();
+    let clock = clock();
+    let (engine, _) = engine(&clock);
     publish(&engine, 7).await;
     let unavailable = ChangesError::Log(LogError::Unavailable("away".to_owned()));
     let whole = (vec!["published 7".to_owned(), "reached".to_owned()], Some(Ended::Complete));
@@ -331,11 +341,12 @@ async fn lines_go_on_as_long_as_records_are_read_and_end_without_the_last_one_if
         (Format::EventStream, false, Some(&unavailable), &(vec!["published 7".to_owned()], None)),
     ] {
         let log = engine.changes(Sequence(0)).unwrap();
-        let log = SlowLog { log, empty_reads: 30, finds_records, read: 0, error: error.cloned() };
-        let patience = Patience { silence_max: Duration::from_millis(600), ..PATIENT };
+        let error = error.cloned();
+        let log = SlowLog { clock: Arc::clone(&clock), log, empty_reads: 30, finds_records, read: 0, error };
+        let patience = Patience { silence_max: 20 * SLOW, ..PATIENT };
         let mut slow = reading(&engine, log, "published", format, patience);
         let count = if format == Format::Lines { 2 } else { 1 };
-        assert_eq!(&read_on(&mut slow, count), expected, "{format:?}, records {finds_records}, {error:?}");
+        assert_eq!(&read_on(&mut slow, count), expected, "{format:?}, records {finds_records}");
     }
     engine.shutdown();
 }

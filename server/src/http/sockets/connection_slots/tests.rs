@@ -3,31 +3,36 @@
 
 use super::*;
 use crate::http::sockets::connection_state::UnderWay;
+use tidewire::clock::{ManualClock, UnixMicros};
 use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
 
-fn connections(all: usize, per_address: usize) -> Arc<Connections> {
+fn connections_on(clock: &Arc<ManualClock>, all: usize, per_address: usize) -> Arc<Connections> {
     let proxies = "192.0.2.99".parse().unwrap();
-    Arc::new(Connections::new(ConnectionLimits { all, per_address, proxies }))
+    let limits = ConnectionLimits { all, per_address, proxies };
+    Arc::new(Connections::with_clock(limits, Arc::clone(clock) as Arc<dyn Clock>))
 }
+
+fn connections(all: usize, per_address: usize) -> Arc<Connections> {
+    connections_on(&clock(), all, per_address)
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(UnixMicros(0)))
+}
+
+const MOMENT: Duration = Duration::from_millis(1);
 
 fn peer(host: u32) -> Option<SocketAddr> {
     Some(SocketAddr::from((0xc000_0200_u32.wrapping_add(host).to_be_bytes(), 1)))
 }
 
-/// Waits, so that one connection is idle for longer than another.
-fn later() {
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(2) {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
-    let connections = connections(3, 3);
+    let clock = clock();
+    let connections = connections_on(&clock, 3, 3);
     let slots: Vec<_> = (0..3)
         .map(|host| {
-            later();
+            clock.advance(MOMENT);
             connections.enter(peer(host)).unwrap()
         })
         .collect();
@@ -38,7 +43,7 @@ fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
     let busy_too = [new.state().begin(), slots[2].state().begin()];
     assert!(connections.enter(peer(9)).is_none(), "none is idle");
     assert_eq!(connections.count(), 4, "the one that ends is there until its socket is closed");
-    later();
+    clock.advance(MOMENT);
     drop(busy);
     assert!(connections.enter(peer(9)).is_some());
     assert_eq!(ended(), [true, true, false]);
@@ -112,10 +117,12 @@ fn a_request_is_not_begun_on_a_connection_that_was_chosen_to_end() {
 #[test]
 fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
     const MANY: usize = 320;
-    let connections = connections(MANY, MANY);
+    let clock = clock();
+    let connections = connections_on(&clock, MANY, MANY);
+    clock.advance(MOMENT);
     let kept: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
     kept.iter().for_each(|slot| slot.state().mark_authenticated());
-    later();
+    clock.advance(MOMENT);
     let new: Vec<_> = (0..MANY / CONNECTIONS_UNKNOWN_SHARE).map(|_| connections.enter(peer(2)).unwrap()).collect();
     assert!(new.iter().all(|slot| !slot.state().is_ended()));
     let more: Vec<_> = (0..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
@@ -197,16 +204,20 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
 
 #[test]
 fn what_stays_idle_ends_and_what_is_under_way_does_not() {
-    let connections = connections(10, 10);
+    let (clock, idle_max) = (clock(), Duration::from_secs(60));
+    let connections = connections_on(&clock, 10, 10);
+    clock.advance(2 * idle_max);
     let slots: Vec<_> = (0..3).map(|_| connections.enter(peer(1)).unwrap()).collect();
     let busy = slots[1].state().begin();
-    connections.sweep(Duration::from_secs(60));
+    clock.advance(idle_max);
+    connections.sweep(idle_max);
     assert!(slots.iter().all(|slot| !slot.state().is_ended()));
-    later();
-    connections.sweep(Duration::from_millis(1));
+    clock.advance(MOMENT);
+    connections.sweep(idle_max);
     assert_eq!(slots.iter().map(|slot| slot.state().is_ended()).collect::<Vec<_>>(), [true, false, true]);
     drop(busy);
-    connections.sweep(Duration::from_secs(60));
+    clock.advance(idle_max);
+    connections.sweep(idle_max);
     assert!(!slots[1].state().is_ended(), "it counts from when it became idle");
 }
 
@@ -219,10 +230,11 @@ fn live_connections_leave_places_to_others() {
 
 #[test]
 fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
-    let connections = connections(3, 3);
+    let clock = clock();
+    let connections = connections_on(&clock, 3, 3);
     let slots: Vec<_> = (0..3)
         .map(|host| {
-            later();
+            clock.advance(MOMENT);
             connections.enter(peer(host)).unwrap()
         })
         .collect();
@@ -233,7 +245,7 @@ fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
     let second = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [false, true, true]);
     [&first, &second].into_iter().for_each(|slot| slot.state().mark_authenticated());
-    later();
+    clock.advance(MOMENT);
     let _third = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
 }
@@ -241,10 +253,11 @@ fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
 #[test]
 fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
     const MANY: usize = 860;
-    let connections = connections(MANY, MANY);
+    let clock = clock();
+    let connections = connections_on(&clock, MANY, MANY);
     let kept: Vec<_> = (0..4).map(|_| connections.enter(peer(1)).unwrap()).collect();
     kept.iter().for_each(|slot| slot.state().mark_authenticated());
-    later();
+    clock.advance(MOMENT);
     let mut others: Vec<_> = (4..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
     for _ in 0..MANY {
         others.push(connections.enter(peer(2)).unwrap());

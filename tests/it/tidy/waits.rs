@@ -1,0 +1,95 @@
+//! No test of the gate depends on how fast the machine is: none waits for time to pass, and none judges by it.
+
+use std::fs;
+use std::path::Path;
+
+use super::{code, rust_files};
+
+/// Files with tests that wait for time to pass or read it without an attribute `ignore`, and why they may.
+const TIMED_TESTS: &[(&str, &str)] = &[
+    ("cluster/faulty_log.rs", "is a slow log: its readers wait as long as they are told"),
+    ("it/concurrency.rs", "holds a thread until the test lets go of it"),
+    ("backup/program.rs", "waits for backups in ignored tests"),
+    ("cassandra/datacentre_tests.rs", BESIDE_SERVERS),
+    ("cassandra/erasure_tests.rs", BESIDE_SERVERS),
+    ("cassandra/fault_tests.rs", BESIDE_SERVERS),
+    ("kafka/fault_tests.rs", BESIDE_SERVERS),
+    ("kafka/tests.rs", BESIDE_SERVERS),
+    ("tidy/waits.rs", "has these words"),
+];
+
+const BESIDE_SERVERS: &str = "helps ignored tests that run beside other servers";
+
+/// Folders of which the same is true: their tests run only beside other servers or programs.
+const TIMED_FOLDERS: [&str; 1] = ["it/nodes"];
+
+/// What waits for time to pass.
+const WAITS: [&str; 4] = ["thread::sleep(", "time::sleep(", " sleep(", "park_timeout("];
+
+/// What reads the time.
+const READS: [&str; 2] = ["Instant::now()", "SystemTime::now()"];
+
+/// What judges by it. A unit test may take the present time as the first of a series that it makes itself.
+const JUDGES: [&str; 6] =
+    [".elapsed()", "duration_since(", "Instant::now() +", "Instant::now() <", "Instant::now() >", "SystemTime::now()"];
+
+/// Otherwise the tests of a file of their own would be taken for code.
+#[test]
+fn files_of_unit_tests_say_that_they_are() {
+    for (path, text) in ["src", "server/src", "load/src"].into_iter().flat_map(rust_files) {
+        let owns_folder = ["mod.rs", "lib.rs", "main.rs"].iter().any(|name| path.ends_with(name));
+        let folder = if owns_folder { path.parent().unwrap().to_owned() } else { path.with_extension("") };
+        for (before, line) in text.lines().zip(text.lines().skip(1)) {
+            let name = line.trim_end_matches(';').rsplit_once("mod ").map(|(_, name)| name);
+            let Some(name) = name.filter(|_| before.trim() == "#[cfg(test)]" && line.ends_with(';')) else { continue };
+            let files = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
+            let found = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let found = found.unwrap_or_else(|| panic!("{}: no {name}", path.display()));
+            assert!(
+                found.contains("\n#![cfg(test)]\n"),
+                "{name} of {} is only for tests, and does not say so",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Returns the lines with one of the words that are in no ignored function, and their numbers.
+fn lines_with<'a>(words: [&'a [&str]; 2], text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    // The line that ends the ignored function.
+    let mut ignored_until = None;
+    text.lines().enumerate().filter_map(move |(nth, line)| {
+        if line.trim_start().starts_with("#[ignore") {
+            ignored_until = Some(format!("{}}}", &line[..line.len() - line.trim_start().len()]));
+        } else if ignored_until.as_deref() == Some(line) {
+            ignored_until = None;
+        }
+        let is_found = ignored_until.is_none() && words.iter().copied().flatten().any(|word| line.contains(word));
+        is_found.then_some((nth + 1, line))
+    })
+}
+
+#[test]
+fn tests_of_the_gate_neither_sleep_nor_read_the_time() {
+    let mut found = Vec::new();
+    let may = |path: &Path| TIMED_TESTS.iter().any(|(end, _)| path.ends_with(end));
+    let is_apart =
+        |path: &Path| path.ancestors().any(|folder| TIMED_FOLDERS.iter().any(|apart| folder.ends_with(apart)));
+    for (folder, is_of_tests) in [
+        ("tests", true),
+        ("server/tests/it", true),
+        ("load/tests", true),
+        ("src", false),
+        ("server/src", false),
+        ("load/src", false),
+    ] {
+        for (path, text) in rust_files(folder).into_iter().filter(|(path, _)| !may(path) && !is_apart(path)) {
+            let before = if is_of_tests { "" } else { code(&text) };
+            let words: [&[&str]; 2] = [&WAITS, if is_of_tests { &READS } else { &JUDGES }];
+            let lines = lines_with(words, &text[before.len()..]);
+            let first = before.lines().count();
+            found.extend(lines.map(|(nth, line)| format!("{}:{}: {}", path.display(), first + nth, line.trim())));
+        }
+    }
+    assert!(found.is_empty(), "use testkit::eventually, or a manual clock:\n{}", found.join("\n"));
+}
