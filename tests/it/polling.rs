@@ -105,7 +105,7 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
         for follower in &crowd {
             engine.feed(&id(follower), PageRequest { limit: 1, ..NEWEST }).await.unwrap();
         }
-        // More than are copied for the smaller limit.
+        // More entries than a direct read copies for the limit 3, so that the actor builds that page.
         for _ in 0..10 {
             publish(&engine, draft("small", "0")).await;
         }

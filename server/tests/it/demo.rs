@@ -11,7 +11,6 @@ use tidewire_server::http::auth::keys::KeyScope;
 use tidewire_server::http::auth::mint;
 
 use crate::cli::{program, ran};
-
 use crate::server::agent;
 
 struct Demo {
@@ -49,7 +48,9 @@ impl Demo {
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        request.call().unwrap().body_mut().read_to_string().unwrap()
+        let mut answer = request.call().unwrap();
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        answer.body_mut().read_to_string().unwrap()
     }
 
     fn stats(&self) -> Value {

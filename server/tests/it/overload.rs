@@ -247,7 +247,8 @@ fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
 
 #[test]
 fn a_body_that_comes_too_slowly_is_given_up_and_its_connection_closed() {
-    let (strict, server) = paced(Pace { body_time: Duration::from_millis(30), ..Pace::default() });
+    let (strict, server) =
+        paced(Pace { body_time: Duration::from_millis(30), body_time_max: 2 * DEADLINE, ..Pace::default() });
     let mut slow = slow_publish(&strict, 100);
     let mut answer = String::new();
     slow.read_to_string(&mut answer).unwrap();
@@ -340,8 +341,9 @@ async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
 
 #[test]
 fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
-    // Only the socket is timed, and not the pieces of the answer: the first of them fits into its buffers, however busy the machine is.
-    let pace = Pace { stall_max: Duration::from_millis(50), response_bytes_per_second: 1, ..Pace::default() };
+    // The rate of pieces is no limit here: after the first one, a client has hours. Only a socket that takes nothing is cut off, and not by the system.
+    let (stall_max, unacknowledged_max) = (Duration::from_millis(50), 2 * DEADLINE);
+    let pace = Pace { stall_max, unacknowledged_max, response_bytes_per_second: 1, ..Pace::default() };
     let (strict, server) = paced(pace);
     publish_large_page(&server);
     let (status, mut unread) = unread_page(&strict);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
-use testkit::eventually;
 use testkit::world::draft;
+use testkit::{DEADLINE, eventually};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::middleware::pace::Pace;
@@ -321,8 +321,9 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
     let engine = Engine::start(EngineConfig::default());
     let mut state = HttpState::from(engine.clone());
     state.certificate = Some(read(directory.path()).unwrap());
-    // Only the socket is timed, and not the pieces of the answer: the first of them fits into its buffers, however busy the machine is.
-    state.pace = Pace { stall_max: Duration::from_millis(50), response_bytes_per_second: 1, ..Pace::default() };
+    // The rate of pieces is no limit here: after the first one, a client has hours. Only a socket that takes nothing is cut off, and not by the system.
+    let (stall_max, unacknowledged_max) = (Duration::from_millis(50), 2 * DEADLINE);
+    state.pace = Pace { stall_max, unacknowledged_max, response_bytes_per_second: 1, ..Pace::default() };
     let body = format!("\"{}\"", "x".repeat(60_000));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         for _ in 0..50 {

@@ -21,7 +21,7 @@ impl Wire {
                 let far = testkit::connect(target);
                 let copies = [(&near, &far), (&far, &near)]
                     .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()));
-                // Before anything is passed on: who has got something may cut it.
+                // Noted before any byte passes, so that `cut` also ends a connection whose first bytes were just read.
                 open.lock().unwrap().extend([near, far]);
                 for (mut from, mut to) in copies {
                     thread::spawn(move || {

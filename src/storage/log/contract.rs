@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use testkit::eventually;
+use testkit::{DEADLINE, eventually};
 
 use crate::storage::files::disk::DiskFiles;
 use crate::storage::journal::Sequence;
@@ -20,9 +20,6 @@ use crate::storage::log::kafka::tests::{on_broker, on_mock};
 use crate::storage::log::memory::MemoryLog;
 use crate::storage::log::segment_tests::FilesLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
-
-/// Maximum time for which a read waits for a record that is certain to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time for which a read waits that finds nothing.
 const SHORT: Duration = Duration::from_millis(50);
@@ -183,17 +180,17 @@ fn records_of_two_writers_keep_the_order_of_each(log: &dyn SharedLog) {
 
 fn a_read_that_waits_returns_when_a_record_arrives(log: &dyn SharedLog) {
     let mut writer = log.writer().unwrap();
-    // In most rounds the reader waits before the record comes, in some it comes first.
+    // A record may come before the reader waits for it, so this is repeated.
     for round in 0..50 {
         let mut reader = log.reader(Sequence(round)).unwrap();
-        let (begins, has_begun) = mpsc::channel();
-        let waiting = thread::spawn(move || {
+        let ((begins, has_begun), (answers, answer)) = (mpsc::channel(), mpsc::channel());
+        thread::spawn(move || {
             begins.send(()).unwrap();
-            reader.read(PATIENCE)
+            answers.send(reader.read(2 * DEADLINE))
         });
-        has_begun.recv().unwrap();
+        has_begun.recv_timeout(DEADLINE).unwrap();
         append(&mut *writer, b"one");
-        let records = waiting.join().unwrap().unwrap();
+        let records = answer.recv_timeout(DEADLINE).unwrap().unwrap();
         assert_eq!(records, [LogRecord { sequence: Sequence(round + 1), bytes: b"one".to_vec() }]);
     }
 }

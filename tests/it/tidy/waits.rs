@@ -20,11 +20,11 @@ const TIMED_TESTS: &[(&str, &str)] = &[
 
 const BESIDE_SERVERS: &str = "helps ignored tests that run beside other servers";
 
-/// Folders of which the same is true: their tests run only beside other servers or programs.
+/// Folders whose tests run only beside other servers or programs.
 const TIMED_FOLDERS: [&str; 1] = ["it/nodes"];
 
 /// What waits for time to pass.
-const WAITS: [&str; 4] = ["thread::sleep(", "time::sleep(", " sleep(", "park_timeout("];
+const WAITS: [&str; 5] = ["thread::sleep(", "time::sleep(", " sleep(", "park_timeout(", "timeout(Duration::from_"];
 
 /// What reads the time.
 const READS: [&str; 2] = ["Instant::now()", "SystemTime::now()"];
@@ -56,15 +56,16 @@ fn files_of_unit_tests_say_that_they_are() {
 
 /// Returns the lines with one of the words that are in no ignored function, and their numbers.
 fn lines_with<'a>(words: [&'a [&str]; 2], text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    // The line that ends the ignored function.
-    let mut ignored_until = None;
+    // The indentation of the ignored function.
+    let mut ignored = None;
     text.lines().enumerate().filter_map(move |(nth, line)| {
+        let indentation = line.len() - line.trim_start().len();
         if line.trim_start().starts_with("#[ignore") {
-            ignored_until = Some(format!("{}}}", &line[..line.len() - line.trim_start().len()]));
-        } else if ignored_until.as_deref() == Some(line) {
-            ignored_until = None;
+            ignored = Some(indentation);
+        } else if line.trim_start().starts_with('}') && ignored.is_some_and(|of| indentation <= of) {
+            ignored = None;
         }
-        let is_found = ignored_until.is_none() && words.iter().copied().flatten().any(|word| line.contains(word));
+        let is_found = ignored.is_none() && words.iter().copied().flatten().any(|word| line.contains(word));
         is_found.then_some((nth + 1, line))
     })
 }

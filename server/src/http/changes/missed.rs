@@ -25,6 +25,13 @@ pub(super) struct Readers {
     pub(super) is_here: Box<dyn Fn(&SourceId) -> bool + Send>,
 }
 
+impl Readers {
+    /// Returns the time on the engine's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.engine.shared().clock.monotonic()
+    }
+}
+
 /// Returns the post that an event publishes.
 pub(super) fn published(event: &Event) -> Option<PublishedPost<'_>> {
     match event {
@@ -60,13 +67,6 @@ pub(super) enum Next {
     Reader(SourceId, Option<Missed>),
     /// There is no further reader.
     Over,
-}
-
-impl Readers {
-    /// Returns the time on the engine's monotonic clock.
-    pub(super) fn now(&self) -> Duration {
-        self.engine.shared().clock.monotonic()
-    }
 }
 
 impl MissedPost {
@@ -147,7 +147,8 @@ impl ArchiveWaits {
         self.outage = None;
     }
 
-    /// Takes note that the archive did not answer to what was asked at this time of the monotonic clock. Returns true if the same is to be asked again.
+    /// Takes note that the archive has not answered `now` to what was asked at `asked_at`, both of the monotonic clock. Returns true if the same is
+    /// to be asked again.
     fn may_wait(&mut self, asked_at: Duration, now: Duration) -> bool {
         // Most readers need no archive, so that one that is back may stay unnoticed.
         let goes_on = self.outage.filter(|outage| asked_at.saturating_sub(outage.last) < self.max);

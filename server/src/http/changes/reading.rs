@@ -186,10 +186,11 @@ impl Reading {
                     piece.end = Some(Ended::Complete);
                 } else if piece.text.is_empty() && piece.pause.is_none() {
                     self.read_more(&mut piece);
-                    // A read that has found nothing has waited long enough.
                     if !self.rest.as_slice().is_empty() {
                         continue;
                     }
+                    // It has waited long enough, and may have read records that are no events.
+                    self.place.after = self.changes.sequence();
                 }
                 break;
             }

@@ -7,11 +7,12 @@
 //! Not responsible for:
 //! - the limit on bytes (`http::admission`), clients that take nothing (`http::middleware::stalled_socket`).
 
-use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::web::Bytes;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::web::Bytes;
 use tokio::time::Instant;
 
 use crate::http::admission::Reservation;

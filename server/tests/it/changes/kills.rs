@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::consumer::Consumer;
 use crate::program::{EndsOnFailure, Program};
-
 use crate::server::agent;
 
 const CLIENTS: usize = 4;

@@ -228,7 +228,7 @@ mod tests {
             self.writes_left.store(writes_left, Ordering::Release);
         }
 
-        /// Waits until a sync has tried again: each of the files has one refused write before.
+        /// Returns true once a sync has tried again several times. The first refusal is of the write itself.
         fn is_waited_for(&self) -> bool {
             self.refused.load(Ordering::Acquire) > 4
         }
@@ -339,6 +339,15 @@ mod tests {
             let stop = OnDrop(|| archive.stop_waiting());
             eventually("a sync waits for room", || disk.is_waited_for());
             drop(stop);
+            {
+                // If it waits on, the scope would, too.
+                let _room = OnDrop(|| {
+                    if !persisting.is_finished() {
+                        disk.set_writes_left(PLENTY);
+                    }
+                });
+                eventually("persisting ends", || persisting.is_finished());
+            }
             persisting.join().unwrap().unwrap_err();
         });
         archive.close();
