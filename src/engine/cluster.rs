@@ -21,7 +21,6 @@ use crate::id::SourceSlot;
 use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode, SnapshotPeers};
 use crate::recovery::{RecoveryProgress, RecoveryReport};
 use crate::runtime::background::snapshotter::SnapshotOptions;
-use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::message::Command;
 use crate::state::digest::Digest;
 use crate::state::world::World;
@@ -160,15 +159,10 @@ impl Joining<'_> {
         world.arrivals.recovered(last.instant);
         let (config, last_instant) = (Arc::new(config), Some(last));
         let (engine, _) = start(Foundation {
-            config,
-            clock,
-            world,
-            writer,
-            journal,
             last_instant,
             lock: lock.clone(),
             changes,
-            change_consumers: ChangeConsumers::default(),
+            ..Foundation::new(config, clock, world, writer, journal)
         });
         engine.start_archive_copier(is_writer);
         let report = state.report;

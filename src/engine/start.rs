@@ -127,6 +127,21 @@ pub(super) struct Foundation<J> {
     pub(super) change_consumers: ChangeConsumers,
 }
 
+impl<J> Foundation<J> {
+    /// Returns the parts of an engine that has no data directory, and whose journal cannot be read.
+    pub(super) fn new(
+        config: Arc<EngineConfig>,
+        clock: Arc<dyn Clock>,
+        world: Arc<World>,
+        writer: Writer,
+        journal: J,
+    ) -> Self {
+        let (last_instant, lock, changes) = (None, None, None);
+        let change_consumers = ChangeConsumers::default();
+        Self { config, clock, world, writer, journal, last_instant, lock, changes, change_consumers }
+    }
+}
+
 impl Engine {
     /// Starts an engine on the system clock that stores everything in memory only.
     pub fn start(config: EngineConfig) -> Self {
@@ -137,17 +152,7 @@ impl Engine {
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        let (engine, _) = start(Foundation {
-            config,
-            clock,
-            world,
-            writer,
-            journal,
-            last_instant: None,
-            lock: None,
-            changes: None,
-            change_consumers: ChangeConsumers::default(),
-        });
+        let (engine, _) = start(Foundation::new(config, clock, world, writer, journal));
         engine.start_eraser(None, false);
         engine
     }
@@ -246,21 +251,17 @@ impl Engine {
             world.read_failures.note(&cause);
         }
         let change_consumers = ChangeConsumers::open(Arc::clone(&files), tail.last)?;
-        let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
+        let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal, Arc::clone(&clock))?;
         let figures = journal.figures();
         world.arrivals.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
         let (engine, fanout) = start(Foundation {
-            config,
-            clock,
-            world,
-            writer,
-            journal,
             last_instant,
             lock: lock.clone(),
             changes,
             change_consumers,
+            ..Foundation::new(config, clock, world, writer, journal)
         });
         progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);

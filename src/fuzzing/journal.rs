@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::clock::SystemClock;
 use crate::feed::event::Event;
 use crate::fuzzing::input::{CHANGES_MAX, Input};
 use crate::fuzzing::sample;
@@ -40,8 +41,8 @@ fn whole(how: u8) -> &'static MemoryFiles {
 fn written(segment_bytes: u64, close: bool) -> MemoryFiles {
     let files = MemoryFiles::default();
     let options = JournalOptions { durability: Durability::Always, segment_bytes };
-    let mut journal =
-        SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).expect("memory has space");
+    let mut journal = SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options, Arc::new(SystemClock))
+        .expect("memory has space");
     for event in sample::events() {
         journal.append(&event).and_then(|_| journal.commit()).expect("memory has space");
     }

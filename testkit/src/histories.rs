@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire::clock::{Clock, ManualClock, UnixMicros};
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
@@ -282,8 +282,17 @@ pub struct Store {
 impl Store {
     /// Goes on with what the files hold.
     pub fn open(files: Arc<dyn Files>, options: JournalOptions) -> Result<(Self, RecoveryReport), StorageError> {
+        Self::open_on(files, options, Arc::new(SystemClock))
+    }
+
+    /// The same, with the clock that says when the journal is synced.
+    pub fn open_on(
+        files: Arc<dyn Files>,
+        options: JournalOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, RecoveryReport), StorageError> {
         let Recovered { world, writer, tail, report, .. } = recover(&*files, false)?;
-        let journal = SegmentJournal::open(Arc::clone(&files), &tail, options)?;
+        let journal = SegmentJournal::open(Arc::clone(&files), &tail, options, clock)?;
         Ok((Self { files, journal, world, writer }, report))
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
 use tidewire::feed::post::{Draft, Kind};
 use tidewire::feed::record::PostRecord;
@@ -82,7 +82,9 @@ fn files_with_names_are_written_only_if_none_is_there() {
         return;
     }
     let files: Arc<dyn Files> = Arc::new(Identified::new(Arc::new(files), Identity(*b"0123456789abcdef")));
-    let mut journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default()).unwrap();
+    let mut journal =
+        SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default(), Arc::new(SystemClock))
+            .unwrap();
     for event in &events() {
         journal.append(event).unwrap();
         journal.commit().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_bytes::ByteBuf;
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Kind};
@@ -135,7 +135,9 @@ fn files_are_written_only_if_none_is_there() {
         return;
     }
     let files: Arc<dyn Files> = Arc::new(Identified::new(Arc::new(files), IDENTITY));
-    let mut journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default()).unwrap();
+    let mut journal =
+        SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default(), Arc::new(SystemClock))
+            .unwrap();
     for event in &events() {
         journal.append(event).unwrap();
         journal.commit().unwrap();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
 use tidewire::feed::followers::Sharding;
 use tidewire::feed::outbox::{OutboxQuery, Part};
@@ -77,7 +77,7 @@ impl Life {
         let Recovered { world, writer, tail, .. } = open(&files, &archive, limits);
         let segment_bytes = history.random.u64(500..20_000);
         let options = journal(Durability::Always, segment_bytes);
-        let journal = SegmentJournal::open(Arc::new(files.clone()), &tail, options).unwrap();
+        let journal = SegmentJournal::open(Arc::new(files.clone()), &tail, options, Arc::new(SystemClock)).unwrap();
         let (events, rounds, crashes) = (Vec::new(), Vec::new(), Vec::new());
         let (shelved_in_walks, is_walking) = (0, false);
         Self {

@@ -23,7 +23,7 @@ use tidewire_server::http::problem::Problem;
 use crate::held_files::HeldFiles;
 use crate::server::Server;
 use testkit::histories::{History, Store, clock, journal, model, open, open_with, recovered, state, storage};
-use testkit::world::{NEWEST, draft, edge, id, whole_feed};
+use testkit::world::{NEWEST, above, config, draft, edge, id, whole_feed};
 
 const SEGMENT_BYTES: u64 = 700;
 const STEPS: usize = 40;
@@ -156,10 +156,16 @@ async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
     // The first sync that does not keep it from starting is one in the background.
     for nth in 1.. {
         let faulty = FaultyFiles::new(files.copied(), Plan { fail_sync: Some(nth), ..Plan::default() });
-        let Ok((engine, _)) = open(faulty, &storage(Durability::EverySecond, 1 << 20)) else { continue };
+        let (storage, clock) = (storage(Durability::EverySecond, 1 << 20), clock());
+        let opened = open_with(config(2, above(3)), faulty, &storage, clock.clone());
+        let Ok((engine, _)) = opened else { continue };
         engine.publish(draft("ann", "1"), false).await.unwrap();
         let journal = engine.journal().unwrap();
-        eventually_async("a sync in the background fails", async || journal.failure().is_some()).await;
+        eventually_async("a sync in the background fails", async || {
+            clock.advance(Duration::from_secs(1));
+            journal.failure().is_some()
+        })
+        .await;
         let written = journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(engine.publish(draft("ann", "2"), false).await.unwrap_err().code(), "journal_failed");
         assert_eq!(journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed), written);

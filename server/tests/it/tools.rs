@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::state::records::{InboxRecord, SourceRecord};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
@@ -281,7 +281,8 @@ fn in_segments() -> (TempDir, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let files = DiskFiles::open(directory.path()).unwrap();
     let options = JournalOptions { segment_bytes: 400, ..JournalOptions::default() };
-    let mut journal = SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).unwrap();
+    let mut journal =
+        SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options, Arc::new(SystemClock)).unwrap();
     for event in &events() {
         journal.append(event).unwrap();
         journal.commit().unwrap();

@@ -87,6 +87,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::clock::SystemClock;
     use crate::feed::event::Event;
     use crate::id::PostId;
     use crate::storage::files::memory::MemoryFiles;
@@ -98,7 +99,8 @@ mod tests {
     fn journal() -> MemoryFiles {
         let files = MemoryFiles::default();
         let options = JournalOptions { segment_bytes: 250, ..JournalOptions::default() };
-        let mut journal = SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).unwrap();
+        let mut journal =
+            SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options, Arc::new(SystemClock)).unwrap();
         for id in 1..=20 {
             journal.append(&Event::Deleted { id: PostId(id), repost_of: None, post: None }).unwrap();
             journal.commit().unwrap();

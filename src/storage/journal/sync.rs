@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock::{Clock, SystemClock};
 use crate::latency::Latency;
 use crate::storage::files::AppendFile;
 use crate::storage::journal::Sequence;
@@ -25,8 +26,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(2);
 
 /// The state that the writer and the syncing thread share.
-#[derive(Default)]
 pub(super) struct SyncState {
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
     changed: Condvar,
     /// Duration of the syncs.
@@ -40,13 +41,30 @@ struct State {
     file: Option<Arc<dyn AppendFile>>,
     written: Sequence,
     synced: Sequence,
-    /// The start of the sync that is running, if one is.
-    syncing: Option<Instant>,
+    /// The start of the sync that is running, if one is, on the monotonic clock.
+    syncing: Option<Duration>,
     failed: Option<String>,
     stopped: bool,
 }
 
+impl Default for SyncState {
+    /// The state of a journal that syncs nothing in the background.
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock))
+    }
+}
+
 impl SyncState {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            state: Mutex::default(),
+            changed: Condvar::default(),
+            latency: Latency::default(),
+            durable: CommittedMark::default(),
+        }
+    }
+
     /// Records that all events up to `written` are in `file`, or in files that were synced before it.
     pub(super) fn note_written(&self, file: &Arc<dyn AppendFile>, written: Sequence) {
         let mut state = self.state.lock();
@@ -73,11 +91,11 @@ impl SyncState {
         if state.synced >= written {
             return Ok(());
         }
-        state.syncing = Some(Instant::now());
+        let began = self.clock.monotonic();
+        state.syncing = Some(began);
         drop(state);
-        let began = Instant::now();
         let outcome = file.sync();
-        self.latency.record(began.elapsed());
+        self.latency.record(self.clock.monotonic().saturating_sub(began));
         let mut state = self.state.lock();
         state.syncing = None;
         match &outcome {
@@ -110,7 +128,7 @@ impl SyncState {
     /// Blocks while a sync is late.
     pub(super) fn wait_if_late(&self) -> Result<(), String> {
         let mut state = self.state.lock();
-        while state.syncing.is_some_and(|since| since.elapsed() > LATE) {
+        while state.syncing.is_some_and(|since| self.clock.monotonic().saturating_sub(since) > LATE) {
             self.changed.wait(&mut state);
         }
         state.failed.clone().map_or(Ok(()), Err)
@@ -129,11 +147,14 @@ impl SyncState {
 
     fn pause(&self) -> bool {
         let mut state = self.state.lock();
-        let until = Instant::now() + PERIOD;
+        let until = self.clock.monotonic() + PERIOD;
         while !state.stopped {
-            if self.changed.wait_until(&mut state, until).timed_out() {
+            let left = until.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
                 return true;
             }
+            // The clock of a test may show another time afterwards.
+            self.changed.wait_for(&mut state, left);
         }
         false
     }
@@ -142,5 +163,90 @@ impl SyncState {
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use testkit::{DEADLINE, OnDrop, eventually};
+
+    use super::*;
+    use crate::clock::{ManualClock, UnixMicros};
+
+    /// A file whose syncs wait until each is let go.
+    struct HeldFile(Mutex<Receiver<()>>);
+
+    impl AppendFile for HeldFile {
+        fn append(&self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn cut(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.0.lock().recv_timeout(DEADLINE).map_err(io::Error::other)
+        }
+    }
+
+    /// One event that is written and not synced, and what lets a sync go.
+    fn written() -> (SyncState, Arc<ManualClock>, Sender<()>) {
+        let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+        let (state, (let_go, held)) = (SyncState::new(Arc::clone(&clock) as Arc<dyn Clock>), channel());
+        state.note_written(&(Arc::new(HeldFile(Mutex::new(held))) as Arc<dyn AppendFile>), Sequence(1));
+        (state, clock, let_go)
+    }
+
+    #[test]
+    fn the_writer_waits_for_a_sync_that_is_late_and_for_no_other() {
+        let (state, clock, let_go) = written();
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| state.sync());
+            let ends = OnDrop(|| {
+                let _ = let_go.send(());
+            });
+            eventually("the sync begins", || state.state.lock().syncing.is_some());
+            clock.advance(LATE);
+            state.wait_if_late().unwrap();
+            clock.advance(Duration::from_micros(1));
+            let (begins, has_begun) = channel();
+            let writing = scope.spawn({
+                let state = &state;
+                move || {
+                    begins.send(()).unwrap();
+                    state.wait_if_late()
+                }
+            });
+            has_begun.recv_timeout(DEADLINE).unwrap();
+            for _ in 0..1_000 {
+                assert!(!writing.is_finished(), "the sync goes on");
+                thread::yield_now();
+            }
+            drop(ends);
+            writing.join().unwrap().unwrap();
+            syncing.join().unwrap().unwrap();
+        });
+        assert_eq!(state.synced(), Sequence(1));
+    }
+
+    #[test]
+    fn the_next_sync_is_due_a_second_later_by_the_clock() {
+        let (state, clock, let_go) = written();
+        let state = Arc::new(state);
+        let thread = state.start().unwrap();
+        let ends = OnDrop(|| state.stop());
+        let_go.send(()).unwrap();
+        assert_eq!(state.synced(), Sequence(0), "the clock stands");
+        // The thread may begin to wait only now.
+        eventually("the event is synced", || {
+            clock.advance(PERIOD);
+            state.synced() == Sequence(1)
+        });
+        drop(ends);
+        thread.join().unwrap();
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use crate::clock::Clock;
 use crate::feed::event::Event;
 use crate::latency::Latency;
 use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
@@ -114,11 +115,17 @@ struct OpenSegment {
 }
 
 impl SegmentJournal {
-    /// Opens the journal at the position `tail`. All events up to there are synced when this returns.
+    /// Opens the journal at the position `tail`. All events up to there are synced when this returns. `clock` says when the next sync of
+    /// [`Durability::EverySecond`] is due: while it stands still, nothing is synced in the background.
     ///
     /// # Errors
     /// Fails if the segment cannot be opened or synced.
-    pub fn open(files: Arc<dyn Files>, tail: &Tail, options: JournalOptions) -> Result<Self, StorageError> {
+    pub fn open(
+        files: Arc<dyn Files>,
+        tail: &Tail,
+        options: JournalOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StorageError> {
         space::remove_left(&*files);
         let next = tail.last.next();
         let segment = match tail.segment {
@@ -140,7 +147,7 @@ impl SegmentJournal {
                 OpenSegment::create(&*files, next).map_err(StorageError::io("create", place))?
             }
         };
-        let sync = Arc::new(SyncState::default());
+        let sync = Arc::new(SyncState::new(clock));
         sync.note_written(&segment.file, tail.last);
         segment.file.sync().map_err(StorageError::io("sync", &*segment.place))?;
         sync.sync().map_err(std::io::Error::other).map_err(StorageError::io("sync", &*segment.place))?;

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 use testkit::OnDrop;
 
-use crate::clock::UnixMicros;
+use crate::clock::{SystemClock, UnixMicros};
 use crate::storage::files::Files;
 use crate::storage::files::faulty::{FaultyFiles, Plan};
 use crate::storage::files::memory::MemoryFiles;
@@ -33,7 +33,8 @@ pub(super) struct FilesLog {
 impl FilesLog {
     pub(super) fn create(files: Arc<dyn Files>, segment_bytes: u64) -> Self {
         let options = JournalOptions { durability: Durability::Never, segment_bytes };
-        let journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), options).unwrap();
+        let journal =
+            SegmentJournal::open(Arc::clone(&files), &Tail::default(), options, Arc::new(SystemClock)).unwrap();
         let log = SegmentLog::new(files, journal.figures());
         Self { journal: Arc::new(Mutex::new(journal)), log }
     }
@@ -96,7 +97,8 @@ impl Case {
         let files: Arc<dyn Files> = Arc::new(FaultyFiles::new(memory.clone(), plan));
         let durability = random.choice([Durability::Always, Durability::Never]).unwrap();
         let options = JournalOptions { durability, segment_bytes: random.u64(200..5_000) };
-        let journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), options).unwrap();
+        let journal =
+            SegmentJournal::open(Arc::clone(&files), &Tail::default(), options, Arc::new(SystemClock)).unwrap();
         let (committed, readers) = (Vec::new(), Vec::new());
         let (delivered, refused, retained, deleted) = (0, 0, 0, 0);
         Self { memory, files, options, journal, committed, readers, delivered, refused, retained, deleted }
@@ -148,7 +150,8 @@ impl Case {
         let known = self.committed.len() + 1 - first.0 as usize;
         assert_eq!(found[..known], self.committed[first.0 as usize - 1..], "what was committed is stored");
         self.committed.extend(found.drain(known..));
-        self.journal = SegmentJournal::open(Arc::clone(&self.files), &tail, self.options).unwrap();
+        self.journal =
+            SegmentJournal::open(Arc::clone(&self.files), &tail, self.options, Arc::new(SystemClock)).unwrap();
         self.readers.clear();
     }
 
