@@ -121,7 +121,7 @@ impl fmt::Display for UnixMicros {
 }
 
 /// The source of "now".
-pub trait Clock: fmt::Debug + Send + Sync + 'static {
+pub trait Clock: Send + Sync + 'static {
     /// Returns the current instant. It may jump ahead and step back.
     fn now(&self) -> UnixMicros;
 

@@ -64,7 +64,7 @@ pub struct EngineConfig {
     /// Time that the sent changes of a reader are stored after its last live connection has closed. Default 2 minutes.
     pub live_linger: Duration,
     /// Time for which the erasure of a user keeps the journal for readers of changes that are behind, if there was one within the last hour.
-    /// So much longer the erasure takes. Default: none; the server's is a minute.
+    /// So much longer the erasure takes, unless `changes_retention` is at least as long. Default: none; the server's is a minute.
     pub erasure_grace: Duration,
     /// Time for which segments of the journal that no snapshot needs are kept for consumers of changes. Default: none.
     pub changes_retention: Duration,

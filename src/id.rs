@@ -221,6 +221,9 @@ impl FromStr for ListName {
     }
 }
 
+/// The name of a consumer of changes. It has the form of a list's name.
+pub type ConsumerName = ListName;
+
 /// Reads a name from storage.
 impl<'de> Deserialize<'de> for ListName {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

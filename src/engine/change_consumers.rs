@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::engine::changes::{ChangeLog, ChangesError};
+use crate::id::ConsumerName;
 use crate::limits::CHANGE_CONSUMERS_MAX;
-use crate::runtime::change_consumers::{ConsumerName, SetError};
 use crate::storage::error::StorageError;
 use crate::storage::journal::Sequence;
 
@@ -66,10 +66,9 @@ impl Engine {
         let mut range = log.range().map_err(ChangesError::from)?;
         range.first = range.first.max(*journal_begins);
         range.check_after(sequence).map_err(ChangesError::from)?;
-        consumers.set(name.clone(), sequence).map_err(|cause| match cause {
-            SetError::TooMany => ChangeConsumerError::TooMany,
-            SetError::Storage(cause) => cause.into(),
-        })?;
+        if !consumers.set(name.clone(), sequence)? {
+            return Err(ChangeConsumerError::TooMany);
+        }
         Ok(self.change_consumer(name, sequence))
     }
 

@@ -9,14 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::id::{ListName, SourceIdError};
+use crate::id::ConsumerName;
 use crate::limits::CHANGE_CONSUMERS_MAX;
 use crate::storage::error::StorageError;
 use crate::storage::files::{Files, replace};
@@ -30,26 +29,6 @@ const FORMAT: u16 = 1;
 
 /// Bytes after which a file is none of ours: the largest has some 10 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// The name of a consumer. It allows the same characters as the id of a user.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ConsumerName(ListName);
-
-impl ConsumerName {
-    /// Returns the text of the name.
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl FromStr for ConsumerName {
-    type Err = SourceIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
 
 type Positions = BTreeMap<ConsumerName, Sequence>;
 
@@ -73,23 +52,9 @@ pub(crate) struct ChangeConsumers {
     journal: Mutex<Sequence>,
 }
 
-/// The reason why a consumer was not stored.
-pub(crate) enum SetError {
-    /// There are as many as there may be.
-    TooMany,
-    /// The file cannot be written.
-    Storage(StorageError),
-}
-
-impl From<StorageError> for SetError {
-    fn from(cause: StorageError) -> Self {
-        Self::Storage(cause)
-    }
-}
-
 impl ChangeConsumers {
-    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is the last event of the journal: one
-    /// that is further has processed events that are lost, so it is removed, with a warning in the log.
+    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is the last event of the journal:
+    /// one that is further has processed events that are lost, so it is removed, with a warning in the log.
     ///
     /// # Errors
     /// Fails if the file cannot be read. Without it the journal would be removed before the consumers have read it.
@@ -130,20 +95,23 @@ impl ChangeConsumers {
         self.positions.lock().get(name).copied()
     }
 
-    /// Returns the last event that all consumers have processed, or none if there is no consumer. One that cannot read on, since the first event that is
-    /// left is `oldest`, does not count.
+    /// Returns the last event that all consumers have processed, or none if there is no consumer. One that cannot read on, since the first event
+    /// that is left is `oldest`, does not count.
     pub(crate) fn consumed(&self, oldest: Sequence) -> Option<Sequence> {
         self.positions.lock().values().filter(|position| position.next() >= oldest).min().copied()
     }
 
-    /// Registers a consumer, or moves it. Blocks until this is stored.
+    /// Registers a consumer, or moves it. Blocks until this is stored. Returns false, and changes nothing, if there are as many as there may be.
     ///
     /// # Errors
-    /// Fails if there are too many, or the file cannot be written. Nothing is changed then.
-    pub(crate) fn set(&self, name: ConsumerName, position: Sequence) -> Result<(), SetError> {
+    /// Fails if the file cannot be written. Nothing is changed then.
+    pub(crate) fn set(&self, name: ConsumerName, position: Sequence) -> Result<bool, StorageError> {
         self.change(|consumers| {
-            let is_new = consumers.insert(name, position).is_none();
-            if is_new && consumers.len() > CHANGE_CONSUMERS_MAX { Err(SetError::TooMany) } else { Ok(()) }
+            let has_room = consumers.contains_key(&name) || consumers.len() < CHANGE_CONSUMERS_MAX;
+            if has_room {
+                consumers.insert(name, position);
+            }
+            has_room
         })
     }
 
@@ -152,20 +120,22 @@ impl ChangeConsumers {
     /// # Errors
     /// Fails if the file cannot be written. Nothing is changed then.
     pub(crate) fn remove(&self, name: &ConsumerName) -> Result<bool, StorageError> {
-        self.change(|consumers| Ok(consumers.remove(name).is_some()))
+        self.change(|consumers| consumers.remove(name).is_some())
     }
 
-    /// Changes and stores the positions, unless `change` fails.
-    fn change<T, E: From<StorageError>>(&self, change: impl FnOnce(&mut Positions) -> Result<T, E>) -> Result<T, E> {
+    /// Changes the positions and stores them. Returns false if `change` does, since it has changed nothing.
+    fn change(&self, change: impl FnOnce(&mut Positions) -> bool) -> Result<bool, StorageError> {
         let _writing = self.writing.lock();
         // The file is written without a lock on the positions: requests that only read them do not wait for the disk.
         let mut changed = self.positions.lock().clone();
-        let answer = change(&mut changed)?;
+        if !change(&mut changed) {
+            return Ok(false);
+        }
         if let Some(files) = &self.files {
             write(&**files, &changed)?;
         }
         *self.positions.lock() = changed;
-        Ok(answer)
+        Ok(true)
     }
 }
 
@@ -206,7 +176,7 @@ mod tests {
         let consumers = opened(&files).unwrap();
         assert_eq!(consumers.consumed(JOURNAL[0]), None);
         for (text, position) in [("search", 7), ("push", 9), ("search", 8)] {
-            assert!(consumers.set(name(text), Sequence(position)).is_ok());
+            assert!(consumers.set(name(text), Sequence(position)).unwrap());
         }
         drop(consumers);
         let consumers = opened(&files).unwrap();
@@ -222,7 +192,7 @@ mod tests {
         let files = MemoryFiles::default();
         let consumers = opened(&files).unwrap();
         for (text, position) in [("late", 2), ("search", 8)] {
-            assert!(consumers.set(name(text), Sequence(position)).is_ok());
+            assert!(consumers.set(name(text), Sequence(position)).unwrap());
         }
         let consumed = |oldest| consumers.consumed(Sequence(oldest)).map(|sequence| sequence.0);
         assert_eq!([1, 3, 4, 9, 10].map(consumed), [Some(2), Some(2), Some(8), Some(8), None]);
@@ -237,11 +207,11 @@ mod tests {
         let files = MemoryFiles::default();
         let consumers = opened(&files).unwrap();
         for nth in 0..CHANGE_CONSUMERS_MAX {
-            assert!(consumers.set(name(&nth.to_string()), Sequence(1)).is_ok());
+            assert!(consumers.set(name(&nth.to_string()), Sequence(1)).unwrap());
         }
-        assert!(matches!(consumers.set(name("more"), Sequence(1)), Err(SetError::TooMany)));
+        assert!(!consumers.set(name("more"), Sequence(1)).unwrap());
         files.limit(Some(files.bytes()));
-        assert!(matches!(consumers.set(name("0"), Sequence(2)), Err(SetError::Storage(_))));
+        assert!(consumers.set(name("0"), Sequence(2)).is_err());
         assert!(consumers.remove(&name("0")).is_err());
         for consumers in [consumers, opened(&files).unwrap()] {
             assert_eq!(

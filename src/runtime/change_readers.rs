@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use crate::clock::Clock;
 
 /// The readers of changes of one engine. Who reads all posts in pages is one as well, as it continues with the changes.
-#[derive(Debug)]
 pub(crate) struct ChangeReaders {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -28,7 +27,6 @@ struct State {
 }
 
 /// An open reader. It ends when this is dropped.
-#[derive(Debug)]
 pub(crate) struct OpenReader(Arc<ChangeReaders>);
 
 impl ChangeReaders {

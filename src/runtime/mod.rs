@@ -15,7 +15,7 @@
 
 pub mod abort_on_exit;
 pub mod background;
-pub mod change_consumers;
+pub(crate) mod change_consumers;
 pub(crate) mod change_readers;
 pub mod counters;
 pub mod fanout;

@@ -2,11 +2,11 @@
 //!
 //! Responsible for:
 //! - their names, listing them together with the journal, without those that are behind a gap;
-//! - how many of them are kept.
+//! - how many of them are kept; the content of a rewritten one, and writing it.
 //!
 //! Not responsible for:
-//! - when a segment is retained (`runtime::background::snapshotter`), rewriting one for an erasure (`runtime::background::eraser`), reading
-//!   events from them (`storage::log::segments`).
+//! - when a segment is retained (`runtime::background::snapshotter`), when one is rewritten (`runtime::background::eraser`) and
+//!   which events it keeps (`feed::without_users`), reading events from them (`storage::log::segments`).
 //!
 //! A recovery never reads them, so what an erasure removes from them changes no state. A file is named by its first and its last event, and by
 //! the instant from which it is retained, in microseconds. A rewritten segment has another name, because offsets in it differ: it is retained
@@ -46,6 +46,11 @@ impl EventFile {
             None => segment::name(first),
             Some(since) => format!("changes-{:020}-{:020}-{:020}.log", first.0, last.0, since.0.max(0)),
         }
+    }
+
+    /// Returns true if it is a retained segment, and not one of the journal.
+    pub fn is_retained(&self) -> bool {
+        self.retained_since.is_some()
     }
 
     /// Returns true if both have the same events.
@@ -263,7 +268,7 @@ mod tests {
         ] {
             let found = EventFiles::list(&directory(&all)).unwrap();
             assert_eq!(found.retained, expected, "{all:?}");
-            let files = all.iter().filter(|file| file.retained_since.is_some()).count();
+            let files = all.iter().filter(|file| file.is_retained()).count();
             assert_eq!(found.obsolete.len(), files - expected.len(), "{all:?}");
         }
     }

@@ -189,7 +189,6 @@ async fn p10_pages_of_5_000_sources_and_of_5_000_mutes_end_at_the_limits_of_work
 }
 
 /// A clock that moves on whenever it is read.
-#[derive(Debug)]
 struct RushingClock {
     clock: ManualClock,
     by: Duration,

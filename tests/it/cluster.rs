@@ -285,7 +285,7 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
     nodes.push(join(&log, "new").unwrap());
     for mut watcher in watchers {
         let closed = async { while watcher.next().await.is_ok() {} };
-        tokio::time::timeout(DEADLINE, closed).await.expect("the live connections of zoe end on each node");
+        in_time("the live connections of zoe end on each node", closed).await;
     }
     for node in &nodes[..2] {
         assert_eq!(node.feed(&id("ann")).await, [PostId(1)], "nothing of zoe is shown on {}", node.view.me());

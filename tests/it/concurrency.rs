@@ -178,7 +178,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
 }
 
 /// A clock that holds the threads of actors, and no others, while it is told to: a shard that hangs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct HoldingClock {
     pub(crate) holding: AtomicBool,
     held: AtomicBool,

@@ -99,7 +99,6 @@ async fn old_posts_leave_inboxes_by_age_and_can_still_be_scrolled_to() {
 }
 
 /// A clock that moves on by a second whenever it is read, while it is told to rush.
-#[derive(Debug)]
 struct RushingClock {
     clock: ManualClock,
     rushing: std::sync::atomic::AtomicBool,

@@ -29,9 +29,9 @@ export class TidewireError extends Error {
   readonly retryAfter?: number;
   /** The id by which the server's log has the request: `X-Request-Id` of the answer, if it had one. */
   readonly requestId?: string;
-  /** Of `gone`: the first `after` that is possible. */
+  /** Of `gone`: the first sequence that is possible. */
   readonly oldest?: number;
-  /** Of `sequence_in_future`: the last `after` that is possible. */
+  /** Of `sequence_in_future`: the last sequence that is possible. */
   readonly newest?: number;
   /** Of many follows: each that cannot be made, by its index in the request. */
   readonly errors?: Problem['errors'];

@@ -711,9 +711,9 @@ export interface Problem {
   }[];
   /** The field, path part or query parameter at fault. */
   field?: string;
-  /** Of `sequence_in_future`: the last `after` that is possible. */
+  /** Of `sequence_in_future`: the last sequence that is possible. */
   newest?: number;
-  /** Of `gone`: the first `after` that is possible. */
+  /** Of `gone`: the first sequence that is possible. */
   oldest?: number;
   /** In place of the header `Retry-After`, in `feeds` and `posts` only. */
   retry_after?: number;

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tidewire::error::Error;
 
 /// Time for which it is used, and after which it is forgotten. For posts, the journal must reach back so far and as long as the pages take.
-pub(in crate::http) const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Time between two collections, so that many first pages do not keep the server busy: a first page waits so long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,20 +36,20 @@ impl<T> Default for Collected<T> {
 }
 
 impl<T: 'static> Collected<T> {
-    /// Returns what was collected since this request came, or at most `age_max` ago. Requests wait for each other meanwhile, so that one
+    /// Returns what was collected since this request came, or for a page after the first one what the first one has collected. Requests wait for each other meanwhile, so that one
     /// collection serves all that wait.
     ///
     /// # Errors
     /// Fails if `collect` does.
     pub(in crate::http) async fn get(
         shared: Arc<Self>,
-        age_max: Duration,
+        is_first_page: bool,
         collect: impl Future<Output = Result<T, Error>>,
     ) -> Result<Arc<T>, Error> {
         let came = Instant::now();
         let mut collected = shared.0.lock().await;
         while let Some(Kept { all, at }) = &*collected {
-            if *at >= came || at.elapsed() < age_max {
+            if *at >= came || (!is_first_page && at.elapsed() < KEPT) {
                 return Ok(Arc::clone(all));
             }
             let rest = PAUSE.saturating_sub(at.elapsed());

@@ -1,11 +1,10 @@
 //! The real program, killed under load, and started twice on one directory.
 
-use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::json;
-use testkit::{PageCount, cases, ended, eventually, seed};
+use testkit::{PageCount, cases, eventually, seed};
 
 use crate::program::{EndsOnFailure, Program, serve};
 
@@ -87,11 +86,9 @@ pub fn check(program: &Program, acknowledged: &[u64], next: &[AtomicU64]) {
 fn a_second_process_on_the_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
-    let mut second = serve(directory.path(), &[]).spawn().unwrap();
-    let status = ended(&mut second);
-    let mut said = String::new();
-    second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let second = testkit::output(&mut serve(directory.path(), &[]));
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{said}");
     for expected in ["in use", &program.process().to_string(), "--data-dir", directory.path().to_str().unwrap()] {
         assert!(said.contains(expected), "{expected}: {said}");
     }

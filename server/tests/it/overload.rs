@@ -45,8 +45,8 @@ fn patient(limits: AdmissionLimits, engine: &Engine) -> HttpState {
     HttpState { admission: Admission::new(limits), pace, ..HttpState::from(engine.clone()) }
 }
 
-/// Two servers of one engine, which count together what is under way: one for clients that are slower than this pace, and one for all
-/// others, since on a busy machine no client keeps such a pace.
+/// Starts two servers on one engine and one admission. The first demands this pace, and cuts off the slow client of a test. The second serves
+/// the other clients: on a busy machine none of them could keep such a pace.
 fn paced(pace: Pace) -> (Server, Server) {
     let engine = Engine::start(EngineConfig::default());
     let state = patient(AdmissionLimits::default(), &engine);
@@ -341,7 +341,7 @@ async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
 
 #[test]
 fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
-    // The rate of pieces is no limit here: after the first one, a client has hours. Only a socket that takes nothing is cut off, and not by the system.
+    // Only `stall_max` ends this connection: the rate of pieces allows hours, and the system waits longer than the test.
     let (stall_max, unacknowledged_max) = (Duration::from_millis(50), 2 * DEADLINE);
     let pace = Pace { stall_max, unacknowledged_max, response_bytes_per_second: 1, ..Pace::default() };
     let (strict, server) = paced(pace);

@@ -128,7 +128,7 @@ impl Program {
 
     /// Waits until it has ended by itself, and returns how, and what it had said.
     pub fn ended(mut self) -> (ExitStatus, String) {
-        let status = eventually("the server ends", || self.child.try_wait().unwrap());
+        let status = testkit::ended(&mut self.child);
         (status, self.whole_log())
     }
 

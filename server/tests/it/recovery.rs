@@ -1,13 +1,12 @@
 //! Engines that end and start again: what readers see, which ids and instants they get, whom they share the directory with.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{ended, eventually, eventually_async};
+use testkit::{eventually, eventually_async};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -305,10 +304,9 @@ fn a_second_process_on_the_directory_is_refused_and_told_who_has_it() {
     let in_process = refusal(directory.path());
     let mut server = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     server.args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &place]);
-    let mut second = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    assert_eq!(ended(&mut second).code(), Some(1));
-    let mut said = String::new();
-    second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let second = testkit::output(&mut server);
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8(second.stderr).unwrap();
     for told in [in_process, said] {
         for part in [&*place, "is in use", &process, "--data-dir"] {
             assert!(told.contains(part), "{told:?} lacks {part:?}");

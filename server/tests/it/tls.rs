@@ -321,7 +321,7 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
     let engine = Engine::start(EngineConfig::default());
     let mut state = HttpState::from(engine.clone());
     state.certificate = Some(read(directory.path()).unwrap());
-    // The rate of pieces is no limit here: after the first one, a client has hours. Only a socket that takes nothing is cut off, and not by the system.
+    // Only `stall_max` ends this connection: the rate of pieces allows hours, and the system waits longer than the test.
     let (stall_max, unacknowledged_max) = (Duration::from_millis(50), 2 * DEADLINE);
     state.pace = Pace { stall_max, unacknowledged_max, response_bytes_per_second: 1, ..Pace::default() };
     let body = format!("\"{}\"", "x".repeat(60_000));

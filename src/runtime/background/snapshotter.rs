@@ -125,6 +125,15 @@ impl Records for Paced<'_, '_> {
     }
 }
 
+/// Returns the error of a snapshot, or of what an erasure does in place of one.
+pub(crate) fn snapshot_failed(cause: &StorageError) -> Error {
+    match cause {
+        StorageError::Stopping => Error::ShuttingDown,
+        cause if cause.is_full() => Error::DiskFull(cause.to_string()),
+        cause => Error::SnapshotFailed(cause.to_string()),
+    }
+}
+
 /// The state at the beginning of the last snapshot.
 struct Last {
     /// The engine's monotonic clock then, or when an engine started that found an older snapshot.
@@ -247,11 +256,7 @@ impl Snapshotter {
         // still.
         let under_way = self.shared.open_fanouts.positions();
         let header = SnapshotHeader { sequence: mark.last, taken_at: began };
-        let failed = |cause: StorageError| match cause {
-            StorageError::Stopping => Error::ShuttingDown,
-            cause if cause.is_full() => Error::DiskFull(cause.to_string()),
-            cause => Error::SnapshotFailed(cause.to_string()),
-        };
+        let failed = |cause: StorageError| snapshot_failed(&cause);
         let archive = self.shared.world.archive().map(|archive| &**archive);
         let writer = SnapshotWriter::begin_beside(&*self.files, header, self.options.compress, archive);
         let mut writer = writer.map_err(failed)?;

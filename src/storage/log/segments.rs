@@ -142,7 +142,7 @@ impl SegmentReader {
 
     /// Takes note of what no reader can get past, unless it is in the journal: that is an error of the server.
     fn note(&self, cause: &LogError) {
-        let retained = self.place.filter(|place| place.file.retained_since.is_some());
+        let retained = self.place.filter(|place| place.file.is_retained());
         let from = match (cause, retained) {
             (LogError::Deleted { first, .. }, _) => *first,
             (LogError::Damaged { .. }, Some(place)) => place.file.last.next(),

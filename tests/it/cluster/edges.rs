@@ -13,7 +13,6 @@ use super::faulty_log::{Cut, FaultyLog};
 use super::*;
 
 /// The clock of a machine that is wrong by this many microseconds.
-#[derive(Debug)]
 struct Wrong(i64);
 
 impl Clock for Wrong {
@@ -27,7 +26,7 @@ impl Clock for Wrong {
 }
 
 /// A clock whose monotonic time can be stopped.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Stopping(Mutex<Option<Duration>>);
 
 impl Stopping {

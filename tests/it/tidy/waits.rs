@@ -20,8 +20,8 @@ const TIMED_TESTS: &[(&str, &str)] = &[
 
 const BESIDE_SERVERS: &str = "helps ignored tests that run beside other servers";
 
-/// Folders whose tests run only beside other servers or programs.
-const TIMED_FOLDERS: [&str; 1] = ["it/nodes"];
+/// The folder whose tests run only beside other programs.
+const BESIDE_PROGRAMS: &str = "it/nodes";
 
 /// What waits for time to pass.
 const WAITS: [&str; 5] = ["thread::sleep(", "time::sleep(", " sleep(", "park_timeout(", "timeout(Duration::from_"];
@@ -55,7 +55,7 @@ fn files_of_unit_tests_say_that_they_are() {
 }
 
 /// Returns the lines with one of the words that are in no ignored function, and their numbers.
-fn lines_with<'a>(words: [&'a [&str]; 2], text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+fn lines_with<'a>(words: &'a [&str], text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     // The indentation of the ignored function.
     let mut ignored = None;
     text.lines().enumerate().filter_map(move |(nth, line)| {
@@ -65,7 +65,7 @@ fn lines_with<'a>(words: [&'a [&str]; 2], text: &'a str) -> impl Iterator<Item =
         } else if line.trim_start().starts_with('}') && ignored.is_some_and(|of| indentation <= of) {
             ignored = None;
         }
-        let is_found = ignored.is_none() && words.iter().copied().flatten().any(|word| line.contains(word));
+        let is_found = ignored.is_none() && words.iter().any(|word| line.contains(word));
         is_found.then_some((nth + 1, line))
     })
 }
@@ -74,8 +74,7 @@ fn lines_with<'a>(words: [&'a [&str]; 2], text: &'a str) -> impl Iterator<Item =
 fn tests_of_the_gate_neither_sleep_nor_read_the_time() {
     let mut found = Vec::new();
     let may = |path: &Path| TIMED_TESTS.iter().any(|(end, _)| path.ends_with(end));
-    let is_apart =
-        |path: &Path| path.ancestors().any(|folder| TIMED_FOLDERS.iter().any(|apart| folder.ends_with(apart)));
+    let is_apart = |path: &Path| path.ancestors().any(|folder| folder.ends_with(BESIDE_PROGRAMS));
     for (folder, is_of_tests) in [
         ("tests", true),
         ("server/tests/it", true),
@@ -86,8 +85,8 @@ fn tests_of_the_gate_neither_sleep_nor_read_the_time() {
     ] {
         for (path, text) in rust_files(folder).into_iter().filter(|(path, _)| !may(path) && !is_apart(path)) {
             let before = if is_of_tests { "" } else { code(&text) };
-            let words: [&[&str]; 2] = [&WAITS, if is_of_tests { &READS } else { &JUDGES }];
-            let lines = lines_with(words, &text[before.len()..]);
+            let words = [&WAITS[..], if is_of_tests { &READS } else { &JUDGES }].concat();
+            let lines = lines_with(&words, &text[before.len()..]);
             let first = before.lines().count();
             found.extend(lines.map(|(nth, line)| format!("{}:{}: {}", path.display(), first + nth, line.trim())));
         }

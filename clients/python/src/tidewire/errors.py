@@ -127,7 +127,7 @@ class Gone(TidewireError):
 
     @property
     def oldest(self) -> int:
-        """The first `after` that is possible."""
+        """The first sequence that is possible."""
         return int(self.problem["oldest"])
 
 

@@ -63,7 +63,7 @@ pub enum KeyScope {
     /// Permits every operation
     #[default]
     All,
-    /// Reading everything, and changing nothing
+    /// Permits reading everything, and moving consumers of changes
     Read,
     /// Permits reading metrics only
     Metrics,

@@ -13,7 +13,7 @@ use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path};
 use tidewire::engine::{ChangeConsumer, ChangeConsumerError, Engine};
 use tidewire::error::Error;
-use tidewire::runtime::change_consumers::ConsumerName;
+use tidewire::id::ConsumerName;
 use tidewire::storage::journal::Sequence;
 
 /// Handles `GET /v1/changes/consumers`.

@@ -45,9 +45,9 @@ use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::cluster::placement::Place as Owner;
 use tidewire::engine::{Changes, ChangesError, Engine};
 use tidewire::error::Error;
+use tidewire::id::ConsumerName;
 use tidewire::id::SourceId;
 use tidewire::limits::{CHANGES_DEFAULT, CHANGES_MAX};
-use tidewire::runtime::change_consumers::ConsumerName;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
 

@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::rt;
 use actix_web::web::Data;
@@ -13,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
-use crate::http::collected::{Collected, KEPT};
+use crate::http::collected::Collected;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
@@ -32,8 +31,8 @@ pub(in crate::http) async fn list(
     let bounds = bounds(&Parameters::read(&request, &["after", "limit"])?)?;
     let of = Engine::clone(&engine);
     // The first page has all that was accepted before.
-    let age_max = if bounds.after.is_none() { Duration::ZERO } else { KEPT };
-    let collecting = Collected::get(collected.into_inner(), age_max, async move { of.post_ids().await });
+    let is_first_page = bounds.after.is_none();
+    let collecting = Collected::get(collected.into_inner(), is_first_page, async move { of.post_ids().await });
     // In a task of its own, so that clients who leave and ask again find the ids, in place of collecting them once more.
     let ids = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let page = engine.posts_after(Arc::clone(&ids), bounds).await?;

@@ -1,13 +1,11 @@
 //! All users in pages, by ascending id: `GET /v1/users`.
 
-use std::time::Duration;
-
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, rt, web};
 
 use crate::http::admission::turn::Turn;
 use crate::http::answer;
-use crate::http::collected::{Collected, KEPT};
+use crate::http::collected::Collected;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::diagnostics::found_source;
 use crate::http::problem::Problem;
@@ -37,8 +35,7 @@ pub(in crate::http) async fn list(
     let of = Engine::clone(&engine);
     let collect = async move { web::block(move || of.all_users()).await.map_err(|_| Error::ShuttingDown) };
     // The first page has everybody who was there when it was asked for, as a copy that goes on with the changes needs it.
-    let age_max = if after.is_none() { Duration::ZERO } else { KEPT };
-    let collecting = Collected::get(collected.into_inner(), age_max, collect);
+    let collecting = Collected::get(collected.into_inner(), after.is_none(), collect);
     // In a task of its own, so that clients who leave and ask again find the users, in place of collecting them once more.
     let users = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let found = engine.users_after(&users, prefix, after.as_deref(), limit + 1);

@@ -131,7 +131,7 @@ mod tests {
         (engine, counts)
     }
 
-    /// Waits until the count tells a number.
+    /// Waits until the engine has counted and the reader can be told the number.
     async fn told(count: &mut UnreadCount) {
         testkit::in_time("the number is told", poll_fn(|task| count.poll_changed(task))).await;
     }

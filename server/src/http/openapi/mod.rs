@@ -91,7 +91,7 @@ const SAYS: &str = "A feed engine: what have the sources I follow published, new
     fields; let unknown ones be. Pages and posts have an `ETag`: a request with `If-None-Match` gets 304 without content as long as \
     the answer is the same.\n\nIn a cluster any node takes any request, and `Tidewire-Node` names the one that has answered. The \
     answer to a write has `Tidewire-Sequence`; with `Tidewire-Applied`, the owner of the user has applied only that sequence so far. \
-    A read of a feed, a user or a post with `Tidewire-After: SEQUENCE` waits up to a second until that write is in it. With \
+    A read with `Tidewire-After: SEQUENCE` waits up to a second until that write is applied. With \
     `Tidewire-Stale-Seconds` its node has not heard of writes for so long.";
 
 fn paths(operations: &[Operation]) -> Map<String, Value> {

@@ -129,8 +129,8 @@ fn problem() -> Value {
         json!({"type": "string", "description": "The field, path part or query parameter at fault."});
     problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` and `posts` only."});
     let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
-    problem["properties"]["oldest"] = sequence("Of `gone`: the first `after` that is possible.");
-    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last `after` that is possible.");
+    problem["properties"]["oldest"] = sequence("Of `gone`: the first sequence that is possible.");
+    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last sequence that is possible.");
     problem["properties"]["errors"] = json!({
         "type": "array",
         "description": "Of follows: each that cannot be made, by its index in the request.",

@@ -13,6 +13,7 @@ mod order;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +76,6 @@ pub(in crate::http) enum RefusalReason {
 }
 
 /// All connections of the server.
-#[derive(Debug)]
 pub struct Connections {
     limits: ConnectionLimits,
     clock: Arc<dyn Clock>,
@@ -108,6 +108,12 @@ pub(super) struct Seat {
 pub(in crate::http) struct ConnectionSlot {
     connections: Arc<Connections>,
     connection: Arc<ConnectionState>,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 impl Default for Connections {

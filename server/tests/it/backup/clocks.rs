@@ -9,7 +9,6 @@ use super::*;
 use testkit::world::{draft, id};
 
 /// A clock that is an hour fast.
-#[derive(Debug)]
 struct Fast;
 
 impl Clock for Fast {

@@ -30,7 +30,6 @@ fn segments(directory: &Path) -> usize {
 }
 
 /// A clock that counts how often erasures look at it.
-#[derive(Debug)]
 pub struct ErasureClock {
     clock: ManualClock,
     looks: AtomicUsize,

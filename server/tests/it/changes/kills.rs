@@ -144,6 +144,7 @@ impl Killed<'_> {
         self.gone.fetch_add(1, Ordering::Relaxed);
     }
 }
+
 /// Erases a user, and waits until this has removed the journal from before it.
 fn erase(program: &Program) {
     let post = json!({"author": "zoe", "body": 0}).to_string();

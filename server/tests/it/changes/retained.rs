@@ -46,7 +46,7 @@ fn server(change: impl FnOnce(&mut EngineConfig)) -> (Server, Arc<ManualClock>, 
     (Server::of(engine), clock, files)
 }
 
-/// Publishes so much that there are several segments, of which two snapshots leave the last ones.
+/// Publishes and takes snapshots until the first segments of the journal are needed by no snapshot.
 fn outgrow(server: &Server, author: &str) {
     for _ in 0..3 {
         (0..10).for_each(|nth| drop(published(server, author, &json!({"nth": nth}))));
@@ -121,7 +121,7 @@ fn a_registered_consumer_keeps_what_it_has_not_processed_and_nothing_else() {
     assert!(oldest <= 25 && oldest > 5, "{oldest}");
     let of_consumer = server.get("/v1/changes?consumer=search&limit=1").text;
     assert!(of_consumer.starts_with("{\"sequence\":26,"), "{of_consumer}");
-    // It goes back to what is there, and not further.
+    // A consumer may go back to the oldest event that is stored, and not further.
     assert_eq!(set(&server, "search", &json!({"sequence": oldest})).status, 200);
     let refused = set(&server, "search", &json!({"sequence": oldest - 1}));
     assert_eq!((refused.status, refused.json()["oldest"].as_u64()), (410, Some(oldest)));

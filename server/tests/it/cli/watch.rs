@@ -42,7 +42,7 @@ impl Watching {
     }
 
     fn ended(mut self) -> Option<i32> {
-        eventually("it ends", || self.child.try_wait().unwrap()).code()
+        testkit::ended(&mut self.child).code()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use testkit::{DEADLINE, eventually_async, in_time};
+use testkit::{eventually_async, in_time};
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
@@ -10,7 +10,6 @@ use tidewire::engine::{Engine, Watcher};
 use tidewire::feed::post::Draft;
 use tidewire::live::event::{EventKind, LiveEntry};
 use tokio::io::AsyncReadExt;
-use tokio::time::timeout;
 
 use crate::live::client::{Client, Next};
 use crate::server::Server;
@@ -31,7 +30,7 @@ async fn a_client_that_answers_is_told_that_nothing_has_happened_for_as_long_as_
             assert_eq!(next(&mut client).await?, json!({"type": "beat", "seq": seq}));
         }
         assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
-        timeout(DEADLINE, post(&mut client)).await.expect("the post comes")?;
+        in_time("the post comes", post(&mut client)).await?;
         assert_eq!(next(&mut client).await?, json!({"type": "beat", "seq": seq + 1}), "what came before it");
         Ok::<_, String>(())
     })
@@ -58,7 +57,7 @@ async fn a_client_that_does_not_answer_is_let_go() {
     // Below the library, which would answer.
     let mut received = Vec::new();
     let ended = client.socket.get_mut().read_to_end(&mut received);
-    timeout(DEADLINE, ended).await.expect("it is closed").unwrap();
+    in_time("it is closed", ended).await.unwrap();
     let away = 1001_u16.to_be_bytes();
     assert!(received.windows(4).any(|frame| frame[0] == 0x88 && frame[2..] == away), "{received:?}");
     assert_eq!(server.get("/v1/stats").json()["live"]["connections"], 0);

@@ -7,7 +7,7 @@ use std::pin::pin;
 use futures_util::StreamExt;
 use futures_util::future::ready;
 use serde_json::Value;
-use testkit::{DEADLINE, PageCount, eventually_async};
+use testkit::{DEADLINE, PageCount, eventually_async, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -219,7 +219,7 @@ async fn get(address: SocketAddr, path: &str) -> Value {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        timeout(DEADLINE, stream.read_to_string(&mut answer)).await.expect("it is answered").unwrap();
+        in_time("it is answered", stream.read_to_string(&mut answer)).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         if head.starts_with("HTTP/1.1 200 ") {
             return Ok(serde_json::from_str(body).unwrap());

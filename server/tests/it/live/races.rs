@@ -163,7 +163,7 @@ impl Scene {
                 yield_now().await;
             }
         };
-        timeout(DEADLINE, others).await.expect("posts are published");
+        in_time("posts are published", others).await;
     }
 
     /// Mostly one of the last.
@@ -419,7 +419,7 @@ async fn whatever_happens_at_the_same_time_clients_have_what_pages_show_when_it_
         let counts = race(seed).await;
         (recovered, anew) = (recovered + counts.0, anew + counts.1);
     }
-    assert!(recovered > 0 && anew > 0, "both ways to come back are gone: {recovered}, {anew}");
+    assert!(recovered > 20 && anew > 20, "both ways to come back are gone: {recovered}, {anew}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
-use testkit::{eventually, in_time};
+use testkit::{OnDrop, eventually, in_time};
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -26,7 +26,7 @@ use crate::server::Server;
 use testkit::world::{NEWEST, SENSITIVE, above, all_asleep, config, draft, edge, id, some};
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct HoldingClock {
     /// Those that read pages before there was a server, whose threads are of the same kind.
     shards: Mutex<HashSet<ThreadId>>,
@@ -40,15 +40,6 @@ impl HoldingClock {
     fn hold(&self, held: bool) {
         *self.is_held.lock() = held;
         self.let_go.notify_all();
-    }
-}
-
-/// Lets go however the test ends.
-struct Held<'a>(&'a HoldingClock);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.hold(false);
     }
 }
 
@@ -96,7 +87,7 @@ fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
 pub fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         clock.hold(true);
-        let held = Held(clock);
+        let held = OnDrop(|| clock.hold(false));
         // Pages look at the clock on their shard's thread.
         let page = scope.spawn(|| server.get(&feed("f0")).status);
         eventually("the shard is held up", || clock.waiting.load(Ordering::SeqCst) > 0);

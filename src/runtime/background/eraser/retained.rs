@@ -14,6 +14,7 @@ use crate::feed::event::Event;
 use crate::id::{PostId, SourceId};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::eraser::Eraser;
+use crate::runtime::background::snapshotter::snapshot_failed;
 use crate::state::erasures::Erasure;
 use crate::state::posts::Stored;
 use crate::storage::archive::ArchivedRecord;
@@ -31,7 +32,7 @@ impl Eraser {
     pub(super) fn rewrite_retained(&self, erasures: &[Arc<Erasure>], from: Sequence) -> Result<(), Error> {
         let Some(files) = &self.files else { return Ok(()) };
         let files = &**files;
-        let listed = EventFiles::list(files).map_err(|cause| not_rewritten(&cause))?;
+        let listed = EventFiles::list(files).map_err(|cause| snapshot_failed(&cause))?;
         let mut all = listed.readable();
         all.retain(|file| file.last < from);
         let named_until = self.may_name_unknown(files, &all, erasures)?;
@@ -43,7 +44,7 @@ impl Eraser {
                 Some(retention) => retention.kept(files, &all, self.shared.clock.now()),
                 None => Ok(0),
             };
-            let kept = kept.map_err(|cause| not_rewritten(&cause))?;
+            let kept = kept.map_err(|cause| snapshot_failed(&cause))?;
             let (removed, kept) = all.split_at(named_until.max(all.len() - kept));
             *journal_begins = kept.first().map_or(from, |file| file.first);
             remove(files, listed.obsolete.into_iter().chain(retained_of(removed)))?;
@@ -93,7 +94,7 @@ impl Eraser {
             }
         }
         let before = if unknown.is_empty() { 0 } else { before };
-        Ok(all[..before].iter().rposition(|file| file.retained_since.is_none()).map_or(0, |nth| nth + 1))
+        Ok(all[..before].iter().rposition(|file| !file.is_retained()).map_or(0, |nth| nth + 1))
     }
 
     fn rewrite(&self, files: &dyn Files, file: EventFile, users: &BTreeSet<SourceId>) -> Result<EventFile, Failure> {
@@ -176,25 +177,21 @@ impl From<StorageError> for Failure {
             StorageError::Damaged { .. } | StorageError::Foreign { .. } | StorageError::TooLarge { .. } => {
                 Self::Damaged(cause)
             }
-            cause => Self::Other(not_rewritten(&cause)),
+            cause => Self::Other(snapshot_failed(&cause)),
         }
     }
 }
 
-fn not_rewritten(cause: &StorageError) -> Error {
-    if cause.is_full() { Error::DiskFull(cause.to_string()) } else { Error::SnapshotFailed(cause.to_string()) }
-}
-
 /// Returns the names of the retained ones of these files.
 fn retained_of(all: &[EventFile]) -> impl Iterator<Item = String> {
-    all.iter().filter(|file| file.retained_since.is_some()).map(|file| file.name())
+    all.iter().filter(|file| file.is_retained()).map(|file| file.name())
 }
 
 /// Removes files, some of which may be gone already.
 fn remove(files: &dyn Files, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
     names.into_iter().try_for_each(|name| match files.remove(&name) {
         Err(cause) if cause.kind() != ErrorKind::NotFound => {
-            Err(not_rewritten(&StorageError::io("remove", files.place(&name))(cause)))
+            Err(snapshot_failed(&StorageError::io("remove", files.place(&name))(cause)))
         }
         Ok(()) | Err(_) => Ok(()),
     })

@@ -71,15 +71,14 @@ impl Snapshotter {
         self.retire(EventFiles::list(&*self.files)?, 0, false)
     }
 
-    /// Retains the first `count` segments of the journal, which needs them no longer, and removes them and older ones where that is not wanted.
-    /// With `alone`, these are not retained: what may be read of them was written before.
+    /// Renames the first `count` segments of the journal to retained ones if consumers may need them. Removes the others, and retained ones that
+    /// nobody needs. With `alone` it renames none: the eraser has already written what consumers may read.
     fn retire(&self, listed: EventFiles, count: usize, alone: bool) -> Result<(), StorageError> {
         let files = &*self.files;
         let EventFiles { mut journal, retained: mut all, obsolete } = listed;
         journal.truncate(count);
-        let is_retained = |file: &EventFile| file.retained_since.is_some();
         let is_rewritten = |file: &EventFile| all.iter().any(|other| other.first == file.first);
-        // Of an erasure that is scrubbed, nobody may know any more whose data is in a segment.
+        // After an erasure is scrubbed, a later process cannot know which segments name its user.
         let may_retain = !alone && !self.shared.world.sources.erasures().any_scrubbed();
         let (gone, candidates): (Vec<_>, Vec<_>) =
             journal.into_iter().partition(|file| !may_retain || is_rewritten(file));
@@ -98,13 +97,13 @@ impl Snapshotter {
         if is_full && !removed.is_empty() {
             warn!("the disk is full: {} segments that consumers of changes may need are removed", removed.len());
         }
-        if removed.is_empty() && obsolete.is_empty() && gone.is_empty() && kept.iter().all(is_retained) {
+        if removed.is_empty() && obsolete.is_empty() && gone.is_empty() && kept.iter().all(EventFile::is_retained) {
             return Ok(());
         }
         // Obsolete ones first: without their later versions they would be right again. Then the oldest first, so that there is no gap between
         // those that are left if this is interrupted.
         obsolete.into_iter().chain(removed.iter().map(|file| file.name())).try_for_each(|name| self.remove(&name))?;
-        for file in kept.iter().filter(|file| !is_retained(file)) {
+        for file in kept.iter().filter(|file| !file.is_retained()) {
             let (name, retained) = (file.name(), EventFile { retained_since: Some(now), ..*file }.name());
             files.rename(&name, &retained).map_err(StorageError::io("rename", files.place(&name)))?;
         }

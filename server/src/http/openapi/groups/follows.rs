@@ -81,7 +81,7 @@ fn list_users() -> Documentation {
     });
     documented("List all users")
         .description(
-            "By ascending id, all that anything has named and that are not erased. Who comes while the pages are read, or in the second before, may be missing. \
+            "By ascending id, all that anything has named and that are not erased. Who comes while the pages are read may be missing. \
              `GET /v1/sources` finds the most useful of them by the beginning of the id.",
         )
         .query("prefix", "Only ids that begin so.", json!({"type": "string", "maxLength": USER_ID_BYTES_MAX, "default": ""}))
