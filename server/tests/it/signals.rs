@@ -102,27 +102,35 @@ fn stop_under_load(program: &Program, signal: &str, next: &[AtomicU64]) -> Vec<u
     })
 }
 
-#[test]
-fn a_signal_to_stop_lets_requests_end_and_nothing_that_was_acknowledged_is_lost() {
-    for signal in SIGNALS {
-        let directory = tempfile::tempdir().unwrap();
-        let next: Vec<AtomicU64> = (0..PUBLISHERS).map(|_| AtomicU64::new(0)).collect();
-        let program = Program::start(directory.path(), &[]);
-        let acknowledged = stop_under_load(&program, signal, &next);
-        let (status, log) = program.ended();
-        assert_eq!(status.code(), Some(0), "{signal}: {log}");
-        let said = format!("SIG{signal}: finishing requests under way");
-        assert!(log.contains(&said) && log.contains("stopped"), "{signal}: {log}");
+/// Stops a server under load with a signal, and starts it again.
+fn assert_a_stop_loses_nothing(signal: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let next: Vec<AtomicU64> = (0..PUBLISHERS).map(|_| AtomicU64::new(0)).collect();
+    let program = Program::start(directory.path(), &[]);
+    let acknowledged = stop_under_load(&program, signal, &next);
+    let (status, log) = program.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    let said = format!("SIG{signal}: finishing requests under way");
+    assert!(log.contains(&said) && log.contains("stopped"), "{log}");
 
-        let program = Program::start(directory.path(), &[]);
-        kill::check(&program, &acknowledged, &next);
-        let (status, post) = program.get(&format!("/v1/posts/{HELD}")).unwrap();
-        assert_eq!((status, post["body"].as_str().map(str::len)), (200, Some(HELD_BYTES)), "{signal}");
-        let recovery = &stats(&program)["recovery"];
-        let is_whole = recovery["cut"].is_null() && recovery["lost"] == json!([]) && recovery["skipped"] == json!([]);
-        assert!(is_whole, "{signal}: {recovery}");
-        program.kill();
-    }
+    let program = Program::start(directory.path(), &[]);
+    kill::check(&program, &acknowledged, &next);
+    let (status, post) = program.get(&format!("/v1/posts/{HELD}")).unwrap();
+    assert_eq!((status, post["body"].as_str().map(str::len)), (200, Some(HELD_BYTES)));
+    let recovery = &stats(&program)["recovery"];
+    let is_whole = recovery["cut"].is_null() && recovery["lost"] == json!([]) && recovery["skipped"] == json!([]);
+    assert!(is_whole, "{recovery}");
+    program.kill();
+}
+
+#[test]
+fn a_request_to_terminate_lets_requests_end_and_loses_nothing_that_was_acknowledged() {
+    assert_a_stop_loses_nothing("TERM");
+}
+
+#[test]
+fn an_interrupt_lets_requests_end_and_loses_nothing_that_was_acknowledged() {
+    assert_a_stop_loses_nothing("INT");
 }
 
 /// The snapshots of a data directory that have their name.
@@ -231,20 +239,25 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     };
     assert_eq!(status_with_key(), 401);
     fs::write(&file, tokens::file()).unwrap();
+    program.signal("HUP");
     eventually("the new key is accepted", || status_with_key() == 200);
     // What cannot be used changes nothing, and is reported each time.
     fs::write(&file, "no keys").unwrap();
     for nth in 0..2 {
         program.signal("HUP");
-        said("SIGHUP: loading the access file again", 2 + nth);
+        said("SIGHUP: loading the access file again", 3 + nth);
         assert_eq!(status_with_key(), 200);
     }
     eventually("the wrong file is reported", || program.said("the previous keys remain valid") >= 2);
     program.signal("TERM");
     let (status, log) = program.ended();
     assert_eq!(status.code(), Some(0), "{log}");
+}
 
-    let program = Program::start(directory.path().join("other").as_path(), &[]);
+#[test]
+fn a_hangup_without_files_to_load_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start(directory.path(), &[]);
     program.signal("HUP");
     eventually("it says so", || program.said("SIGHUP: nothing to load again") == 1);
     assert_eq!(program.get("/healthz").unwrap().0, 200);
