@@ -10,6 +10,8 @@ mod bounded;
 mod build_info;
 pub mod cli;
 pub mod console;
+#[cfg(feature = "backup")]
+mod export;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

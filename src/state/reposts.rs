@@ -124,7 +124,7 @@ impl RepostIndex {
     }
 
     /// Returns the redirected reposts, each with its original, in no order. Called only for snapshots.
-    pub(super) fn all_redirected(&self) -> Vec<(PostId, PostId)> {
+    pub fn all_redirected(&self) -> Vec<(PostId, PostId)> {
         #[expect(clippy::disallowed_methods, reason = "a snapshot walks it once, and only copies ids")]
         let all = self.redirected.iter().map(|entry| (*entry.key(), *entry.value())).collect();
         all
@@ -208,7 +208,7 @@ impl RepostIndex {
     }
 
     /// Returns the posts that have reposts, in no order. Called only for snapshots.
-    pub(super) fn origins(&self) -> Vec<PostId> {
+    pub fn origins(&self) -> Vec<PostId> {
         #[expect(clippy::disallowed_methods, reason = "a snapshot walks it once, and only copies ids")]
         let origins = self.by_origin.iter().map(|entry| *entry.key()).collect();
         origins

@@ -4,7 +4,8 @@
 //! - copying snapshots, the archive and the journal of a running engine to a store, on a schedule (`run`, `schedule`);
 //! - removing backups that are too old, and what a broken upload left (`retention`);
 //! - refusing the start of a server whose store has the backups of another data directory (`start`);
-//! - restoring a data directory as it was after any event between a backup and the end of the copied journal (`restore`).
+//! - restoring a data directory as it was after any event between a backup and the end of the copied journal (`restore`), as a whole or not
+//!   at all (`new_directory`).
 //!
 //! Not responsible for:
 //! - files of a data directory, and a consistent view of them (the engine: `backup_base`, `storage::journal::pieces`).
@@ -42,6 +43,8 @@ mod error;
 pub mod figures;
 #[cfg(feature = "backup")]
 pub(crate) mod manifest;
+#[cfg(feature = "backup")]
+pub(crate) mod new_directory;
 #[cfg(feature = "backup")]
 pub(crate) mod parts;
 #[cfg(feature = "backup")]

@@ -2,20 +2,20 @@
 //!
 //! Responsible for:
 //! - choosing the backup that has the requested event or time;
-//! - writing its files below a directory of another name, loading them as a start does, and only then giving them their names.
+//! - writing its files, and loading them as a start does.
 //!
 //! Not responsible for:
-//! - starting a server on them, printing (`cli::restore`).
+//! - giving the files their names (`backup::new_directory`), starting a server on them, printing (`cli::restore`).
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::slice;
 use std::sync::Arc;
 
 use crate::backup::BackupError;
 use crate::backup::cluster::counted_event;
 use crate::backup::manifest::{self, Erased, Found, JournalPiece, Manifest};
+use crate::backup::new_directory::{NewDirectory, UNFINISHED, begin_journal, load, write_segment};
 use crate::backup::parts;
 use crate::backup::store::Store;
 use tidewire::clock::UnixMicros;
@@ -23,8 +23,7 @@ use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::rebuilt::Rebuilt;
-use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, event};
-use tidewire::state::tiering::TieringLimits;
+use tidewire::recovery::{Recovered, RecoveryProgress, event};
 use tidewire::state::world::World;
 use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, RedbArchive};
 use tidewire::storage::error::StorageError;
@@ -33,15 +32,8 @@ use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::pieces::{self, Piece};
 use tidewire::storage::journal::reader::segments;
-use tidewire::storage::lock::DirectoryLock;
 use tidewire::storage::segment::{self, Segment};
-use tidewire::storage::{identity, snapshot};
-
-/// The directory below the data directory to which files are written until all of them are complete.
-const UNFINISHED: &str = "restore.unfinished";
-
-/// What an empty directory may have: the lock of an earlier attempt, and what a new file system has.
-const OF_EMPTY: [&str; 2] = ["LOCK", "lost+found"];
+use tidewire::storage::snapshot;
 
 /// The moment to restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,22 +115,15 @@ pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &
         Some(name) => (manifest::place_of(store, name), named(store, &manifests, unreadable, name)?),
     };
     let End { manifest, event, left_out, snapshot_begun_at } = choose(store, place, among, wanted.moment)?;
-    let files =
-        DiskFiles::open(directory).map_err(StorageError::io("use the directory", directory.display().to_string()))?;
-    check_empty(&files, directory)?;
-    let _lock = DirectoryLock::take(directory)?;
-    let unfinished = directory.join(UNFINISHED);
-    let written = write(store, manifest, event, &unfinished).and_then(|()| match manifest.epoch {
-        None => check(&unfinished, event),
-        Some(_) => rebuild(&unfinished, event, manifest.copied_at()),
-    });
-    let restored = written.and_then(|restored| publish(&files, directory, &unfinished).map(|()| restored));
-    if restored.is_err() {
-        // The next attempt needs an empty directory. If this fails, its error names what is left.
-        let _ = fs::remove_dir_all(&unfinished);
-    }
+    let new = NewDirectory::begin(directory)?;
+    write(store, manifest, event, new.unfinished())?;
+    let restored = match manifest.epoch {
+        None => check(new.unfinished(), event)?,
+        Some(_) => rebuild(new.unfinished(), event, manifest.copied_at())?,
+    };
+    new.publish()?;
     let of_erased = |is_wanted: &dyn Fn(u64) -> bool| users(&manifests, is_wanted);
-    restored.map(|restored| Restored {
+    Ok(Restored {
         visible_again: of_erased(&|erased| erased > event),
         // The snapshot of a cluster is written again, without data that is gone. What is not gone, a node removes.
         in_files: of_erased(&|erased| manifest.epoch.is_none() && erased > manifest.sequence && erased <= event),
@@ -161,17 +146,6 @@ pub(super) fn rebuilt_snapshot(store: &Store, manifest: &Manifest, directory: &P
     });
     let _ = fs::remove_dir_all(&unfinished);
     opened
-}
-
-/// Removes what a process has left that was killed while it restored into this directory, which is locked.
-pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), BackupError> {
-    let unfinished = directory.join(UNFINISHED);
-    match fs::remove_dir_all(&unfinished) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => {
-            Err(BackupError::file("remove", unfinished.display().to_string())(cause))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Returns the users whose erasures began at these events, each once.
@@ -273,14 +247,6 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
     Ok((last, left_out))
 }
 
-fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
-    let there = files.list().map_err(BackupError::file("read the directory", directory.display().to_string()))?;
-    match there.into_iter().find(|name| !OF_EMPTY.contains(&&**name)) {
-        Some(file) => Err(BackupError::NotEmpty { directory: directory.to_owned(), file }),
-        None => Ok(()),
-    }
-}
-
 /// Writes the files of a backup, with the journal up to `event`, to a new directory.
 fn write(store: &Store, manifest: &Manifest, event: u64, directory: &Path) -> Result<(), BackupError> {
     let files = DiskFiles::open(directory).map_err(StorageError::io("create", directory.display().to_string()))?;
@@ -304,12 +270,8 @@ fn write(store: &Store, manifest: &Manifest, event: u64, directory: &Path) -> Re
             write_segment(&files, first, &bytes)?;
         }
     }
-    if segments(&files)?.is_empty() {
-        // Nothing was written during the snapshot. The journal continues with an empty segment.
-        let first = Sequence(event).next();
-        write_segment(&files, first, &segment::header_with(first, identity::find(&files)?))?;
-    }
-    Ok(())
+    // Else nothing was written during the snapshot.
+    if segments(&files)?.is_empty() { begin_journal(&files, Sequence(event)) } else { Ok(()) }
 }
 
 fn read_piece(store: &Store, piece: &JournalPiece) -> Result<Segment, BackupError> {
@@ -321,32 +283,15 @@ fn read_piece(store: &Store, piece: &JournalPiece) -> Result<Segment, BackupErro
     Ok(Segment::of_bytes(place, Sequence(piece.first), bytes)?)
 }
 
-fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) -> Result<(), BackupError> {
-    let name = segment::name(first);
-    let place = files.place(&name);
-    let file = files.create(&name).map_err(BackupError::file("create", &*place))?;
-    file.append(bytes).map_err(BackupError::file("write", &*place))?;
-    file.sync().map_err(BackupError::file("sync", &*place))
-}
-
 /// Loads everything as a start does. This reads all of the snapshot and of the journal.
 fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
-    let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
-    let config = EngineConfig::default();
     let path = directory.join(archive::FILE);
     let archive = if path.exists() { Some(Arc::new(RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?)) } else { None };
     if let Some(archive) = &archive {
         archive.stop_waiting();
         archive.check()?;
     }
-    let limits = TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
-    let make_world = || {
-        let archive = archive.clone().map(|archive| (archive as Arc<dyn Archive>, limits));
-        World::create_with(config.celebrity, Sharding::new(1), archive)
-    };
-    let progress = RecoveryProgress::default();
-    let Recovered { world, tail, last_instant, .. } =
-        Recovery { files: &files, make_world: &make_world, repair: false, progress: &progress }.run()?;
+    let Recovered { world, tail, last_instant, .. } = load(directory, archive.clone(), &RecoveryProgress::default())?;
     if tail.last.0 != event {
         return Err(BackupError::Incomplete { found: tail.last.0, expected: event });
     }
@@ -383,22 +328,4 @@ fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restore
     let (world, at) = (&rebuilt.state.world, rebuilt.state.last_instant.shown());
     let (posts, edges, cluster) = (world.posts.len(), world.edges(), rebuilt.followed.membership.cluster());
     Ok(Restored { cluster: Some(cluster.to_string()), ..Restored::of(event, at, [posts, edges], 0) })
-}
-
-/// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the
-/// snapshot is missing, which gets its name last.
-fn publish(files: &DiskFiles, directory: &Path, unfinished: &Path) -> Result<(), BackupError> {
-    let written = DiskFiles::open(unfinished).map_err(StorageError::io("use", unfinished.display().to_string()))?;
-    identity::establish(&written, None)?;
-    let mut names = written.list().map_err(BackupError::file("read", unfinished.display().to_string()))?;
-    names.sort_unstable_by_key(|name| {
-        let is_snapshot = snapshot::parse_name(name).is_some();
-        (is_snapshot, std::cmp::Reverse(segment::parse_name(name)))
-    });
-    for name in &names {
-        let (from, to) = (PathBuf::from(written.place(name)), files.place(name));
-        fs::rename(&from, &to).map_err(BackupError::file("create", to))?;
-    }
-    files.sync_directory().map_err(BackupError::file("sync the directory of", files.place("")))?;
-    remove_unfinished(directory)
 }

@@ -174,7 +174,7 @@ impl Node {
         let storage = storage.map(claim).transpose()?;
         // The directory is locked now.
         #[cfg(feature = "backup")]
-        directory.map_or(Ok(()), crate::backup::restore::remove_unfinished)?;
+        directory.map_or(Ok(()), crate::backup::new_directory::remove_unfinished)?;
         let store = backups.map(|backups| &backups.to).zip(directory);
         let view = Arc::new(ClusterView::new(name.clone(), Arc::new(SystemClock), session));
         let peers = HttpPeers::new(&options.key, self.cluster_ca_file.as_deref())?.with_store(store);

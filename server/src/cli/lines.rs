@@ -36,6 +36,16 @@ fn after(line: u64) -> String {
     if line == 0 { String::new() } else { format!(" after line {line}") }
 }
 
+/// A file that is read once, from its beginning to its end.
+pub(crate) struct Input {
+    /// The text, decompressed.
+    pub(crate) reader: Box<dyn BufRead>,
+    /// Bytes of the (possibly compressed) file that were read so far.
+    pub(crate) read_bytes: Arc<AtomicU64>,
+    /// The progress bar over the bytes of the file.
+    pub(crate) bar: ProgressBar,
+}
+
 /// An iterator over the lines of a file.
 pub struct Lines {
     file: PathBuf,
@@ -64,12 +74,12 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-impl Lines {
+impl Input {
     /// Opens `file`, or the standard input if it is `-`. Gzip is recognized by its first bytes, not by the name.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(file: &Path) -> Result<Self, ReadError> {
+    pub(crate) fn open(file: &Path) -> Result<Self, ReadError> {
         let failed = |cause| ReadError { file: file.to_owned(), line: 0, cause };
         let (raw, bytes): (Box<dyn Read>, _) = if file == Path::new("-") {
             (Box::new(stdin()), None)
@@ -85,6 +95,17 @@ impl Lines {
         let read_bytes = Arc::<AtomicU64>::default();
         let raw = Counted { inner: raw, read_bytes: Arc::clone(&read_bytes) };
         let reader = decompressed(Box::new(BufReader::with_capacity(1 << 16, raw))).map_err(failed)?;
+        Ok(Self { reader, read_bytes, bar })
+    }
+}
+
+impl Lines {
+    /// Opens `file`, or the standard input if it is `-`. Gzip is recognized by its first bytes, not by the name.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(file: &Path) -> Result<Self, ReadError> {
+        let Input { reader, read_bytes, bar } = Input::open(file)?;
         Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar })
     }
 

@@ -19,6 +19,8 @@ mod demo_load;
 pub mod demo_world;
 mod dry_run;
 mod exit;
+#[cfg(feature = "backup")]
+mod export;
 mod follow_line;
 #[cfg(feature = "cluster")]
 mod founded_state;
@@ -26,6 +28,8 @@ pub(crate) mod health;
 pub mod import;
 pub mod import_follows;
 pub mod import_posts;
+#[cfg(feature = "backup")]
+mod import_state;
 mod in_order;
 pub(crate) mod init;
 pub(crate) mod journal;
@@ -99,6 +103,9 @@ enum Command {
     /// Import data into a running server or a data directory
     #[command(subcommand)]
     Import(Import),
+    /// Write all data of a data directory or a backup as lines of JSON, which `import state` takes
+    #[cfg(feature = "backup")]
+    Export(export::Export),
     /// Check the settings of a server
     #[command(subcommand)]
     Config(config::ConfigTool),
@@ -137,6 +144,9 @@ enum Import {
     Follows(import_follows::ImportFollows),
     /// Posts: a JSON object in each line, as POST /v1/posts takes it
     Posts(import_posts::ImportPosts),
+    /// A whole state that `export` has written, into a new data directory
+    #[cfg(feature = "backup")]
+    State(import_state::ImportState),
 }
 
 /// The result of a command: an exit code if the command printed its own messages, or an error that is still to be printed.
@@ -169,6 +179,10 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Stats(stats) => stats.run(),
         Command::Import(Import::Follows(import)) => import.run(),
         Command::Import(Import::Posts(import)) => import.run(),
+        #[cfg(feature = "backup")]
+        Command::Import(Import::State(import)) => import.run(),
+        #[cfg(feature = "backup")]
+        Command::Export(export) => export.run(),
         Command::Config(tool) => tool.run(&matches),
         Command::Token(token) => token.run(),
         Command::Key(key) => key.run(),

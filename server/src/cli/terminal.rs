@@ -2,7 +2,9 @@
 #![expect(clippy::print_stderr, reason = "this is what the module is for")]
 
 use std::error::Error;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,6 +57,19 @@ pub fn is_coloured(stream: &impl IsTerminal) -> bool {
 /// Returns a buffered standard output, for results of many lines.
 pub fn output() -> Box<dyn Write> {
     Box::new(BufWriter::with_capacity(1 << 16, stdout()))
+}
+
+/// Opens the output: a new file, an existing device or pipe, or the standard output.
+pub fn create(out: &Path) -> Result<Box<dyn Write>, String> {
+    if out == Path::new("-") {
+        return Ok(output());
+    }
+    let is_device = fs::metadata(out).is_ok_and(|there| !there.is_file());
+    let opened = OpenOptions::new().write(true).create_new(!is_device).open(out);
+    opened.map(|file| Box::new(BufWriter::with_capacity(1 << 16, file)) as Box<dyn Write>).map_err(|cause| {
+        let hint = if cause.kind() == io::ErrorKind::AlreadyExists { "; nothing is written over" } else { "" };
+        format!("cannot create {}: {cause}{hint}", out.display())
+    })
 }
 
 /// Returns true if writing failed because the reader closed the pipe, as in `… | head`. This is not a failure.

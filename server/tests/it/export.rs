@@ -1,9 +1,12 @@
 //! Exports, as people run them, and what an import makes of them.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use testkit::eventually_async;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
@@ -207,4 +210,39 @@ async fn an_archived_repost_is_exported_with_the_original_of_what_it_named_befor
     let lines: Vec<serde_json::Value> = exported.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let exported = lines.iter().find(|line| line["id"] == "3").unwrap();
     assert_eq!(exported["repost_of"], "1");
+}
+
+#[tokio::test]
+async fn all_data_of_a_directory_are_exported_and_imported_into_an_equal_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let engine = open(&path.join("data"));
+    populate(&engine).await;
+    let expected = feeds(&engine).await;
+    fails(path, "export --data-dir data --out in-use", &["the data directory data is in use"]);
+    engine.shutdown();
+    drop(engine);
+
+    let counts = "21 users, tags, topics and threads";
+    let ran = run(path, "export --data-dir data --out all.ndjson");
+    assert!(ran.code == 0 && ran.out.is_empty() && ran.err.contains(counts), "{ran:?}");
+    fails(path, "export --data-dir data --out all.ndjson", &["all.ndjson", "nothing is written over"]);
+    fails(path, "export --data-dir nowhere", &["nowhere is not a data directory"]);
+    let all = fs::read(path.join("all.ndjson")).unwrap();
+    assert_eq!(run(path, "export --data-dir data").out.as_bytes(), all, "to the standard output");
+    let mut compressed = GzEncoder::new(fs::File::create(path.join("all.gz")).unwrap(), Compression::fast());
+    compressed.write_all(&all).unwrap();
+    compressed.finish().unwrap();
+
+    for file in ["all.ndjson", "all.gz"] {
+        let ran = run(path, &format!("import state {file} --data-dir of-{file}"));
+        assert!(ran.code == 0 && ran.out.starts_with(&format!("created of-{file}, verified")), "{ran:?}");
+        assert_eq!(run(path, &format!("export --data-dir of-{file}")).out.as_bytes(), all);
+        let engine = open(&path.join(format!("of-{file}")));
+        assert_eq!(feeds(&engine).await, expected);
+        engine.shutdown();
+    }
+    fails(path, "import state all.ndjson --data-dir data", &["all.ndjson: the directory data is not empty"]);
+    fs::write(path.join("cut"), &all[..all.len() / 2]).unwrap();
+    fails(path, "import state cut --data-dir new", &["cut: ", "it is not whole"]);
 }

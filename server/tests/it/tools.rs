@@ -27,6 +27,7 @@ const JOURNAL: &str = "journal-00000000000000000001.log";
 const SNAPSHOT: &str = "snapshot-00000000000000000009.tide";
 const COMPRESSED: &str = "snapshot-00000000000000000008.tide";
 
+#[derive(Debug)]
 pub struct Ran {
     pub code: i32,
     pub out: String,

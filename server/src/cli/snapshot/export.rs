@@ -8,8 +8,7 @@
 //! - which records are exported and their order (`outline`), the format of a line (`cli::post_line`).
 
 use std::error::Error;
-use std::fs::{self, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,7 +72,7 @@ impl Export {
         }
         for (out, is_posts) in [(&self.posts, true), (&self.follows, false)] {
             let Some(out) = out else { continue };
-            let mut sink = open(out)?;
+            let mut sink = terminal::create(out)?;
             let written = if is_posts {
                 outline.write_posts(&snapshot, archive.as_ref(), &mut sink, SORTED_BYTES)?
             } else {
@@ -134,19 +133,6 @@ impl Export {
         let opened = ReadOnlyArchive::open(&file, ARCHIVE_CACHE_BYTES);
         opened.map(Some).map_err(|cause| format!("{}; {without}", terminal::message_of(&cause)).into())
     }
-}
-
-/// Opens the output: a new file, an existing device or pipe, or the standard output.
-fn open(out: &Path) -> Result<Box<dyn Write>, String> {
-    if out == Path::new("-") {
-        return Ok(terminal::output());
-    }
-    let is_device = fs::metadata(out).is_ok_and(|there| !there.is_file());
-    let opened = OpenOptions::new().write(true).create_new(!is_device).open(out);
-    opened.map(|file| Box::new(BufWriter::with_capacity(1 << 16, file)) as Box<dyn Write>).map_err(|cause| {
-        let hint = if cause.kind() == io::ErrorKind::AlreadyExists { "; nothing is written over" } else { "" };
-        format!("cannot create {}: {cause}{hint}", out.display())
-    })
 }
 
 fn note(what: &str, count: usize, meaning: &str) {

@@ -73,6 +73,17 @@ impl Place {
         tools::run(self.0.path(), &from)
     }
 
+    /// Exports what the arguments name, and imports it into a directory, which it returns.
+    fn export_and_import(&self, arguments: &str, name: &str) -> PathBuf {
+        let run = |words: String| {
+            let ran = tools::run(self.0.path(), &words);
+            assert_eq!(ran.code, 0, "{words}: {}", ran.err);
+        };
+        run(format!("export {arguments} --out {name}.ndjson"));
+        run(format!("import state {name}.ndjson --data-dir {name}-imported"));
+        self.path(&format!("{name}-imported"))
+    }
+
     /// Names of the objects in a folder of the store, sorted.
     fn objects(&self, folder: &str) -> Vec<PathBuf> {
         let found =
@@ -186,8 +197,13 @@ fn every_moment_after_the_first_backup_is_restored_as_it_was() {
                     "{}",
                     restored.err
                 );
+                let again = place.export_and_import(&format!("--data-dir {into}"), &into);
                 moment.check(&place.path(&into)).await;
+                moment.check(&again).await;
             }
+            let again = place.export_and_import(&format!("--from file://{}", place.store().display()), "newest");
+            moments.last().unwrap().check(&again).await;
+            assert_eq!(holding(&again, &[MARKER]), [""; 0], "nothing of the erased user is exported");
             let newest = place.restore("newest", "");
             assert_eq!(newest.code, 0, "{}", newest.err);
             moments.last().unwrap().check(&place.path("newest")).await;

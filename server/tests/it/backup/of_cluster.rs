@@ -302,6 +302,13 @@ fn only_the_node_that_takes_writes_copies_and_one_that_was_replaced_in_the_middl
         assert_eq!(ran.code, 0, "{}", ran.err);
         let restored = loaded(&place.path("newest"));
         assert!(restored.0 >= last && restored.1 == digest, "{restored:?} {last} {digest}");
+        // As an export it becomes the state of one machine.
+        let directory = place.export_and_import("--data-dir newest", "alone");
+        let storage = StorageConfig { directory, ..StorageConfig::default() };
+        let (clock, progress) = (Arc::new(SystemClock), &RecoveryProgress::default());
+        let (alone, _) = Engine::open(EngineConfig::default(), &storage, clock, progress).unwrap();
+        assert_eq!((last_event(&alone), alone.shared().world.digest().to_string()), (restored.0, digest));
+        alone.shutdown();
         // All of the manifests can be restored, those of the first node, too.
         let parts = place.objects("objects");
         for manifest in place.objects("backups") {

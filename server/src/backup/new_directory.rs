@@ -1,0 +1,148 @@
+//! A data directory that is written as a whole or not at all.
+//!
+//! Responsible for:
+//! - refusing a directory that has files, and locking it;
+//! - the directory below it to which files are written until all of them are complete, and giving them their names then;
+//! - loading the files of a directory as a start does.
+//!
+//! Not responsible for:
+//! - what is written (`backup::restore`, `export::read`).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backup::BackupError;
+use tidewire::config::EngineConfig;
+use tidewire::feed::followers::Sharding;
+use tidewire::recovery::{Recovered, Recovery, RecoveryProgress};
+use tidewire::state::tiering::TieringLimits;
+use tidewire::state::world::{World, Writer};
+use tidewire::storage::archive::{Archive, RedbArchive};
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files as _;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::lock::DirectoryLock;
+use tidewire::storage::{identity, segment, snapshot};
+
+/// The directory below the data directory to which files are written until all of them are complete.
+pub(super) const UNFINISHED: &str = "restore.unfinished";
+
+/// What an empty directory may have: the lock and the files of an earlier attempt, which was killed, and what a new file system has.
+const OF_EMPTY: [&str; 3] = ["LOCK", UNFINISHED, "lost+found"];
+
+/// A data directory that is being written. Dropped before it is published, it is empty again.
+pub(crate) struct NewDirectory {
+    directory: PathBuf,
+    unfinished: PathBuf,
+    files: DiskFiles,
+    _lock: DirectoryLock,
+}
+
+impl NewDirectory {
+    /// Locks the directory, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Fails if it has files, or is in use.
+    pub(crate) fn begin(directory: &Path) -> Result<Self, BackupError> {
+        let files = DiskFiles::open(directory)
+            .map_err(StorageError::io("use the directory", directory.display().to_string()))?;
+        check_empty(&files, directory)?;
+        let lock = DirectoryLock::take(directory)?;
+        remove_unfinished(directory)?;
+        let (directory, unfinished) = (directory.to_owned(), directory.join(UNFINISHED));
+        Ok(Self { directory, unfinished, files, _lock: lock })
+    }
+
+    /// Returns where the files are written.
+    pub(crate) fn unfinished(&self) -> &Path {
+        &self.unfinished
+    }
+
+    /// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the
+    /// snapshot is missing, which gets its name last.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be renamed.
+    pub(crate) fn publish(self) -> Result<(), BackupError> {
+        let Self { unfinished, files, directory, .. } = &self;
+        let written = DiskFiles::open(unfinished).map_err(StorageError::io("use", unfinished.display().to_string()))?;
+        identity::establish(&written, None)?;
+        let mut names = written.list().map_err(BackupError::file("read", unfinished.display().to_string()))?;
+        names.sort_unstable_by_key(|name| {
+            let is_snapshot = snapshot::parse_name(name).is_some();
+            (is_snapshot, std::cmp::Reverse(segment::parse_name(name)))
+        });
+        for name in &names {
+            let (from, to) = (PathBuf::from(written.place(name)), files.place(name));
+            fs::rename(&from, &to).map_err(BackupError::file("create", to))?;
+        }
+        files.sync_directory().map_err(BackupError::file("sync the directory of", files.place("")))?;
+        remove_unfinished(directory)
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        // The next attempt needs an empty directory. If this fails, its error names what is left.
+        let _ = fs::remove_dir_all(&self.unfinished);
+    }
+}
+
+/// Removes what a process has left that was killed while it wrote files of this directory, which is locked.
+pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), BackupError> {
+    let unfinished = directory.join(UNFINISHED);
+    match fs::remove_dir_all(&unfinished) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => {
+            Err(BackupError::file("remove", unfinished.display().to_string())(cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
+    let there = files.list().map_err(BackupError::file("read the directory", directory.display().to_string()))?;
+    match there.into_iter().find(|name| !OF_EMPTY.contains(&&**name)) {
+        Some(file) => Err(BackupError::NotEmpty { directory: directory.to_owned(), file }),
+        None => Ok(()),
+    }
+}
+
+/// Writes the empty segment with which the journal goes on after `last`.
+pub(crate) fn begin_journal(files: &DiskFiles, last: Sequence) -> Result<(), BackupError> {
+    let first = last.next();
+    write_segment(files, first, &segment::header_with(first, identity::find(files)?))
+}
+
+/// Writes a segment of the journal, which begins with the event `first`.
+pub(super) fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) -> Result<(), BackupError> {
+    let name = segment::name(first);
+    let place = files.place(&name);
+    let file = files.create(&name).map_err(BackupError::file("create", &*place))?;
+    file.append(bytes).map_err(BackupError::file("write", &*place))?;
+    file.sync().map_err(BackupError::file("sync", &*place))
+}
+
+/// Creates a world beside an archive, with the default limits of memory.
+pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>) -> (Arc<World>, Writer) {
+    let config = EngineConfig::default();
+    let limits = TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+    World::create_with(config.celebrity, Sharding::new(1), archive.map(|archive| (archive, limits)))
+}
+
+/// Loads the files of a directory as a start does, beside its archive.
+///
+/// # Errors
+/// Fails if a file is missing or damaged, or the directory is that of a node of a cluster.
+pub(crate) fn load(
+    directory: &Path,
+    archive: Option<Arc<RedbArchive>>,
+    progress: &RecoveryProgress,
+) -> Result<Recovered, StorageError> {
+    let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
+    let archive = archive.map(|archive| archive as Arc<dyn Archive>);
+    let make_world = || world_beside(archive.clone());
+    Recovery { files: &files, make_world: &make_world, repair: false, progress }.run()
+}

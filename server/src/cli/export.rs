@@ -1,0 +1,68 @@
+//! `tidewire export`: writes all data of a data directory or of a backup as lines of JSON.
+//!
+//! Responsible for:
+//! - arguments, the progress, and the report.
+//!
+//! Not responsible for:
+//! - the lines (`export`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::backup::url::BackupUrl;
+use crate::cli::{Outcome, terminal};
+use crate::export::{WriteError, directory};
+
+/// Arguments of `tidewire export`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// Data directory; no server may use it meanwhile
+    #[arg(long, value_name = "DIR", required_unless_present = "from")]
+    data_dir: Option<PathBuf>,
+
+    /// Store with the backups of a server, which may run: the newest backup is restored into a temporary directory, and exported. The
+    /// environment has the credentials of S3, and TMPDIR names another place for the directory
+    #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
+    from: Option<BackupUrl>,
+
+    /// File to create; - is the standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    out: PathBuf,
+}
+
+impl Export {
+    pub(super) fn run(self) -> Outcome {
+        // Else nobody would hear of it before all is loaded.
+        if self.out.is_file() {
+            return Err(
+                format!("cannot create {}: the file exists; nothing is written over", self.out.display()).into()
+            );
+        }
+        let line = terminal::changing_line();
+        line.set_message("loading");
+        // Removed at the end.
+        let temporary = self.from.is_some().then(tempfile::tempdir).transpose();
+        let temporary = temporary.map_err(|cause| format!("cannot create a temporary directory: {cause}"))?;
+        let state = match (&self.from, &temporary, &self.data_dir) {
+            (Some(from), Some(temporary), _) => directory::load_backup(from, temporary.path())?,
+            (.., data_dir) => directory::load(data_dir.as_deref().unwrap_or(Path::new("")))?,
+        };
+        let out = terminal::create(&self.out)?;
+        let written = state.write(out, &mut |posts| line.set_message(format!("{posts} posts")));
+        line.finish_and_clear();
+        match written {
+            // This goes to the standard error, because the export may go to the standard output.
+            Ok(counts) => terminal::warn(&counts.to_string()),
+            // As in `… | head`.
+            Err(WriteError::Out(cause)) if terminal::is_enough(&Err(cause.kind().into())) => {}
+            Err(cause) => {
+                if self.out.is_file() {
+                    let _ = fs::remove_file(&self.out);
+                }
+                return Err(format!("{}: {}", self.out.display(), terminal::message_of(&cause)).into());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,178 @@
+//! The data directory of an export: one whose state is written, and a new one from the lines.
+//!
+//! Responsible for:
+//! - opening a data directory that no server uses, or the newest backup of a server that runs;
+//! - creating one as a whole or not at all, and loading it as a start does.
+//!
+//! Not responsible for:
+//! - the lines (`export::write`, `export::read`).
+
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backup::manifest::read_readable;
+use crate::backup::new_directory::{self, NewDirectory};
+use crate::backup::restore::{Moment, Wanted, restore};
+use crate::backup::store::Store;
+use crate::backup::url::BackupUrl;
+use crate::export::line::Counts;
+use crate::export::read::{Reading, hash_of};
+use crate::export::write::{AtRest, WriteError, write};
+use tidewire::clock::Taken;
+use tidewire::limits::ARCHIVE_CACHE_BYTES;
+use tidewire::recovery::rebuilt::Rebuilt;
+use tidewire::recovery::{Recovered, RecoveryProgress};
+use tidewire::state::world::World;
+use tidewire::storage::archive::{self, Archive, ArchiveError, RedbArchive};
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::identity::{self, Identified};
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::lock::DirectoryLock;
+
+/// Maximum bytes of a line that an error shows.
+const LINE_SHOWN_BYTES: usize = 300;
+
+/// The state of a data directory, which nobody changes.
+pub(crate) struct State {
+    pub(super) world: Arc<World>,
+    /// The last event.
+    pub(super) sequence: Sequence,
+    last_instant: Taken,
+    _lock: DirectoryLock,
+}
+
+impl State {
+    /// Writes all of it. `note` is called with the number of posts that were written so far.
+    ///
+    /// # Errors
+    /// Fails if the lines cannot be written, a post cannot be read, or a user is being erased.
+    pub(crate) fn write(&self, out: impl Write, note: &mut dyn FnMut(u64)) -> Result<Counts, WriteError> {
+        let Self { world, sequence, last_instant, .. } = self;
+        let state = AtRest { world, sequence: *sequence, last_instant: *last_instant };
+        write(&state, out, note)
+    }
+}
+
+/// Loads the state of a data directory as a start does. Of a node of a cluster, which has the rest in the log, the newest snapshot must be the
+/// whole state.
+///
+/// # Errors
+/// Fails if it is no data directory, or in use, damaged, or not whole.
+pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
+    // Each data directory has its identity from the start on. Another one would become an empty data directory.
+    if !directory.join(identity::FILE).is_file() {
+        let why = format!("{} is not a data directory: it has no file {}", directory.display(), identity::FILE);
+        return Err(why.into());
+    }
+    let lock = DirectoryLock::take(directory)?;
+    let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
+    if identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
+        let Rebuilt { state, followed } = Rebuilt::from_snapshot(&files, &|| new_directory::world_beside(None))?;
+        return Ok(State {
+            world: state.world,
+            sequence: followed.sequence,
+            last_instant: state.last_instant,
+            _lock: lock,
+        });
+    }
+    let path = directory.join(archive::FILE);
+    if let Some(of_archive) = archive::identity_in(&path)? {
+        identity::compare(&files, path.display().to_string(), of_archive)?;
+    }
+    // It may be elsewhere. A new one would keep a server from starting on the directory.
+    let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
+    archive.as_ref().map_or(Ok(()), |archive| archive.check())?;
+    let Recovered { world, tail, last_instant, .. } =
+        new_directory::load(directory, archive, &RecoveryProgress::default())?;
+    Ok(State { world, sequence: tail.last, last_instant, _lock: lock })
+}
+
+/// Restores the newest backup of a store into an empty directory, and loads its state.
+///
+/// # Errors
+/// Fails if there is no backup, or it cannot be restored.
+pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<State, Box<dyn Error>> {
+    let store = Store::open(from, false)?;
+    let newest = Wanted { moment: Moment::Newest, backup: None };
+    restore(&store, read_readable(&store)?, &newest, directory)?;
+    load(directory)
+}
+
+/// Creates a data directory from the lines of an export. `note` is called with what was read so far.
+///
+/// # Errors
+/// Fails if the directory has files, a line is wrong, or the files cannot be written. The directory is empty then.
+pub(crate) fn create(
+    directory: &Path,
+    from: impl BufRead,
+    note: &mut dyn FnMut(Counts),
+) -> Result<Counts, Box<dyn Error>> {
+    let new = NewDirectory::begin(directory)?;
+    let (counts, lines) = build(new.unfinished(), from, note)?;
+    let archive = open_archive(new.unfinished())?;
+    let recovered = new_directory::load(new.unfinished(), Some(Arc::clone(&archive)), &RecoveryProgress::default())?;
+    let mut compared = Compared { lines: &lines, written: 0, other: None };
+    write(&AtRest::of(&recovered), &mut compared, &mut |_| {})?;
+    archive.close();
+    if let Some((line, text)) = compared.other {
+        return Err(format!("line {line}: the state of these lines has another one here: {text}").into());
+    }
+    new.publish()?;
+    Ok(counts)
+}
+
+/// Compares the lines of an export with those of another one, by their hashes.
+struct Compared<'a> {
+    lines: &'a [u64],
+    written: usize,
+    /// The first line that is another one: its number and the beginning of its text.
+    other: Option<(usize, String)>,
+}
+
+impl Write for Compared<'_> {
+    /// Takes a whole line.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.other.is_none() && self.lines.get(self.written) != Some(&hash_of(line)) {
+            let text = String::from_utf8_lossy(&line[..line.len().min(LINE_SHOWN_BYTES)]);
+            self.other = Some((self.written + 1, text.trim_end().to_owned()));
+        }
+        self.written += 1;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Builds the state of these lines, and writes it into a directory that is created for it. Returns the hash of each line.
+fn build(
+    directory: &Path,
+    from: impl BufRead,
+    note: &mut dyn FnMut(Counts),
+) -> Result<(Counts, Vec<u64>), Box<dyn Error>> {
+    let disk = DiskFiles::open(directory).map_err(StorageError::io("create", directory.display().to_string()))?;
+    let disk = Arc::new(disk);
+    let identity = identity::establish(&*disk, None)?;
+    let redb = open_archive(directory)?;
+    redb.set_identity(identity)?;
+    redb.stop_waiting();
+    let archive = Arc::clone(&redb) as Arc<dyn Archive>;
+    let mut reading = Reading::new(new_directory::world_beside(Some(Arc::clone(&archive))), archive);
+    let read = reading.read(from, note)?;
+    let last = reading.finish(&Identified::new(Arc::clone(&disk) as Arc<dyn Files>, identity))?;
+    redb.close();
+    new_directory::begin_journal(&disk, last)?;
+    Ok(read)
+}
+
+fn open_archive(directory: &Path) -> Result<Arc<RedbArchive>, ArchiveError> {
+    let archive = RedbArchive::open(&directory.join(archive::FILE), ARCHIVE_CACHE_BYTES)?;
+    // A full disk is an error, since nobody frees space for a command that waits.
+    archive.stop_waiting();
+    Ok(Arc::new(archive))
+}

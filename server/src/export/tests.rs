@@ -1,0 +1,295 @@
+//! Exports and what imports make of them: the same state, the same bytes, and of a wrong file nothing.
+#![cfg(test)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use crate::export::directory::{create, load};
+use testkit::fixture_files::folder_of;
+use testkit::histories::{self, History, START, Store};
+use testkit::world::{draft, edge, id, patient, whole_feed};
+use testkit::{cases, eventually_async};
+use tidewire::clock::{SystemClock, UnixMicros};
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::event::{Event, MuteOrBlock};
+use tidewire::feed::position::Position;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{ExternalId, PostId, SourceId};
+use tidewire::recovery::RecoveryProgress;
+use tidewire::storage::archive::ArchivedRecord;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::identity;
+use tidewire::storage::journal::{Durability, Journal as _};
+
+/// A data directory with these events, half of them in a snapshot.
+fn directory_of(events: &[Event]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory.path()).unwrap());
+    identity::establish(&*files, None).unwrap();
+    let mut store = Store::open(files, histories::journal(Durability::Always, 1 << 20)).unwrap().0;
+    let (first, second) = events.split_at(events.len() / 2);
+    store.write(first).unwrap();
+    store.snapshot(&[]).unwrap();
+    store.write(second).unwrap();
+    store.journal.close().unwrap();
+    directory
+}
+
+fn exported(directory: &Path) -> Result<String, String> {
+    let mut out = Vec::new();
+    let state = load(directory).map_err(|cause| cause.to_string())?;
+    state.write(&mut out, &mut |_| {}).map_err(|cause| cause.to_string())?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+fn imported(text: &str) -> Result<TempDir, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let read = create(directory.path(), text.as_bytes(), &mut |_| {});
+    if read.is_err() {
+        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["LOCK"], "nothing is left but the lock");
+    }
+    read.map(|_| directory).map_err(|cause| cause.to_string())
+}
+
+/// These lines with the last one that an export of them has.
+fn ended(lines: &[&str]) -> String {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let sha256 = Sha256::digest(&text);
+    format!("{text}{{\"end\":{{\"lines\":{},\"sha256\":\"{sha256:x}\"}}}}\n", lines.len())
+}
+
+/// Random events without an erasure, since nobody would go on with it.
+fn events(seed: u64) -> Vec<Event> {
+    let events = History::new(seed).events(300);
+    events.into_iter().filter(|event| !matches!(event, Event::Erased { .. })).collect()
+}
+
+#[test]
+fn an_imported_state_is_the_exported_one_and_its_export_is_the_same_bytes() {
+    for seed in 0..cases(16) {
+        let events = events(seed);
+        let text = exported(directory_of(&events).path()).unwrap();
+        let directory = imported(&text).unwrap();
+        let loaded = load(directory.path()).unwrap();
+        assert_eq!(histories::state(&loaded.world), histories::model(&events), "seed {seed}");
+        assert_eq!(loaded.sequence.0, events.len() as u64);
+        // A server has tombstones in its archive, too, and forgets the oldest ones in memory.
+        let archive = loaded.world.archive().unwrap();
+        assert!(loaded.world.posts.deleted().all(|id| archive.post(id).unwrap() == Some(ArchivedRecord::Deleted)));
+        archive.close();
+        drop(loaded);
+        assert_eq!(exported(directory.path()).unwrap(), text, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_export_adds_no_archive_to_a_directory_that_has_none() {
+    let directory = directory_of(&events(1));
+    exported(directory.path()).unwrap();
+    assert!(!directory.path().join("archive.redb").exists());
+}
+
+#[test]
+fn while_a_user_is_being_erased_nothing_is_exported() {
+    let mut events = events(1);
+    events.push(Event::Erased { user: id("u1"), at: UnixMicros(2 * START) });
+    let refused = exported(directory_of(&events).path()).unwrap_err();
+    assert_eq!(refused, "a user is being erased: export the state when the erasure has ended");
+}
+
+/// Posts of one author, more than stay in memory.
+const POSTS: u64 = 1_500;
+
+fn open(directory: &Path) -> Engine {
+    let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
+    Engine::open(patient(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
+}
+
+/// Posts of every kind of fate, and what readers have decided.
+async fn populate(engine: &Engine) {
+    let follows = [("ann", "bob"), ("ann", "tag:tea"), ("cas", "bob"), ("cas", "ann"), ("dan", "cas")];
+    engine.follow(follows.map(|(follower, source)| edge(follower, source)).to_vec()).await.unwrap();
+    for nth in 1..=POSTS {
+        let mut post = Draft { id: Some(PostId(nth)), ..draft("bob", &nth.to_string()) };
+        // Each seventh is late, and the first ones are the newest by their ids.
+        post.published_at = (nth % 7 == 0).then(|| UnixMicros(START - nth as i64));
+        post.tags.extend((nth % 5 == 0).then(|| SourceId::tag("tea").unwrap()));
+        // Each second one is of a post that is still to come, and that is a repost itself.
+        post.repost_of = (nth % 11 == 0).then(|| PostId(if nth % 2 == 0 { nth + 11 } else { nth / 2 }));
+        post.reply_to = (nth % 13 == 0).then_some(PostId(nth + 1));
+        engine.publish(post, true).await.unwrap();
+    }
+    let named = ExternalId::new("urn:x:1").unwrap();
+    engine
+        .publish(Draft { external_id: Some(named), ..draft("cas", "{\"n\": 1.50, \"t\": \"\\u0000\"}") }, true)
+        .await
+        .unwrap();
+    for nth in (1..POSTS).step_by(97) {
+        engine.edit(PostId(nth), Some(Body::new("\"edited\"").unwrap()), None).await.unwrap();
+        engine.edit(PostId(nth + 1), None, Some(true)).await.unwrap();
+        engine.delete(PostId(nth + 2)).await.unwrap();
+    }
+    engine.silence(id("cas"), id("tag:tea"), MuteOrBlock::Mute, true).await.unwrap();
+    engine.silence(id("dan"), id("ann"), MuteOrBlock::Block, true).await.unwrap();
+    engine.set_listed(id("ann"), "near".parse().unwrap(), id("cas"), true).await.unwrap();
+    engine.mark(id("ann"), Position { published_at: UnixMicros(START), id: PostId(7) }).await.unwrap();
+    engine.unfollow_but_keep(id("dan"), id("cas")).await.unwrap();
+    engine.publish(Draft { id: Some(PostId(POSTS * 2)), ..draft("gone", "1") }, true).await.unwrap();
+    for author in ["cas", "bob"] {
+        engine.publish(Draft { reply_to: Some(PostId(POSTS * 2)), ..draft(author, "2") }, true).await.unwrap();
+    }
+    engine.erase(id("gone")).await.unwrap();
+    eventually_async("the erasure ends", async || engine.shared().world.sources.erasures().is_empty()).await;
+}
+
+async fn feeds(engine: &Engine) -> Vec<String> {
+    let mut feeds = Vec::new();
+    for reader in ["ann", "bob", "cas", "dan"] {
+        feeds.push(format!("{reader}: {:?}", whole_feed(engine, reader, 100).await));
+    }
+    feeds
+}
+
+#[tokio::test]
+async fn posts_too_old_for_memory_are_exported_from_the_archive_and_imported_into_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    populate(&engine).await;
+    let expected = feeds(&engine).await;
+    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= 1_300).await;
+    engine.shutdown();
+    drop(engine);
+    let text = exported(directory.path()).unwrap();
+    let kinds = ["source", "follows", "preferences", "reposts", "post", "deleted", "end"];
+    for kind in kinds {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{{\"{kind}\":"))), "a line of {kind}");
+    }
+    let new = imported(&text).unwrap();
+    let engine = open(new.path());
+    let in_memory = engine.shared().world.posts.len();
+    assert!(in_memory <= 1_300, "{in_memory} posts in memory");
+    assert_eq!(feeds(&engine).await, expected);
+    // What is written afterwards is exported as well.
+    engine.publish(draft("bob", "\"later\""), true).await.unwrap();
+    engine.shutdown();
+    drop(engine);
+    let later = exported(new.path()).unwrap();
+    assert_eq!(later.matches("later").count(), 1);
+}
+
+const SMALL: [&str; 6] = [
+    r#"{"export":{"format":1,"sequence":9,"last_instant":"2026-01-01T00:00:00.000000Z"}}"#,
+    r#"{"source":{"id":"ann"}}"#,
+    r#"{"source":{"id":"bob"}}"#,
+    r#"{"follows":{"follower":"ann","follows":[{"source":"bob","since":"2026-01-01T00:00:00.000000Z"}]}}"#,
+    r#"{"post":{"id":"7","author":"bob","published_at":"2026-01-01T00:00:00.000000Z","fingerprint":"00000000000000ff","body":"{}"}}"#,
+    r#"{"deleted":["8"]}"#,
+];
+
+#[test]
+fn a_small_export_is_imported() {
+    let text = ended(&SMALL);
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+    let empty = ended(&[r#"{"export":{"format":1,"sequence":0,"last_instant":"1970-01-01T00:00:00.000000Z"}}"#]);
+    assert!(imported(&empty).is_ok());
+}
+
+#[test]
+fn a_wrong_line_is_named_and_nothing_is_created() {
+    let [head, ann, bob, follows, post, deleted] = SMALL;
+    let replaced = |line: &str, from: &str, to: &str| {
+        assert!(line.contains(from), "{from}");
+        line.replace(from, to)
+    };
+    let cases: [(&[&str], &str); 16] = [
+        (&[ann], "line 1: it comes in the wrong place"),
+        (&[head, head], "line 2: it comes in the wrong place"),
+        (&[&replaced(head, "\"format\":1", "\"format\":2")], "line 1: the format is 2, and this version reads up to 1"),
+        (&[head, "{\"source\":{\"id\":\"a b\"}}"], "line 2: "),
+        (&[head, ann, ann], "line 3: ann comes twice"),
+        (&[head, ann, follows], "line 3: bob has no line before this one"),
+        (&[head, ann, bob, follows, ann], "line 5: it comes in the wrong place"),
+        (&[head, ann, bob, follows, post, follows], "line 6: it comes in the wrong place"),
+        (
+            &[head, ann, bob, &replaced(follows, "2026-01-01", "2026-13-01")],
+            "line 4: \"2026-13-01T00:00:00.000000Z\" is no time",
+        ),
+        (&[head, ann, bob, &replaced(follows, "\"source\"", "\"sauce\"")], "line 4: unknown field `sauce`"),
+        (&[head, bob, &replaced(post, "\"7\"", "\"x\"")], "line 3: \"x\" is no id of a post"),
+        (&[head, bob, &replaced(post, "\"{}\"", "\"{\"")], "line 3: the body: "),
+        (&[head, bob, &replaced(post, "ff", "zz")], "line 3: the fingerprint is not 16 hexadecimal digits"),
+        (&[head, bob, post, post], "line 4: the state of these lines has another one here: {\"end\""),
+        (&[head, bob, "[]"], "line 3: "),
+        (&[head, "{}"], "line 2: "),
+    ];
+    for (lines, expected) in cases {
+        let refused = imported(&ended(lines)).unwrap_err();
+        assert!(refused.contains(expected), "{lines:?}: {refused}");
+    }
+    let whole = ended(&SMALL);
+    let without_end = whole.lines().take(6).map(|line| format!("{line}\n")).collect::<String>();
+    let texts = [
+        (String::new(), "the export has 0 lines and no last one: it is not whole"),
+        (without_end, "the export has 6 lines and no last one: it is not whole"),
+        (whole.trim_end().to_owned(), "the export has 6 lines and no last one: it is not whole"),
+        (whole.replace("\"ann\"", "\"zed\""), "line 7: 6 lines with the SHA-256 "),
+        (format!("{whole}{deleted}\n"), "line 8: the line before it is the last of an export"),
+        ("\u{feff}".to_owned() + &whole, "line 1: "),
+    ];
+    for (text, expected) in texts {
+        let refused = imported(&text).unwrap_err();
+        assert!(refused.contains(expected), "{text}: {refused}");
+    }
+}
+
+/// Whatever is done to an export, an import of it is refused or has an equal export, and never ends otherwise.
+#[test]
+fn no_change_of_an_export_makes_an_import_panic_or_change_what_it_says() {
+    let mut random = fastrand::Rng::with_seed(testkit::seed());
+    let text = exported(directory_of(&events(3)).path()).unwrap();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let lines = &lines[..lines.len() - 1];
+    for _ in 0..cases(60) {
+        let mut changed = lines.to_vec();
+        let (one, other) = (random.usize(..lines.len()), random.usize(..lines.len()));
+        match random.u8(..5) {
+            0 => drop(changed.remove(one)),
+            1 => changed.insert(one, lines[other].clone()),
+            2 => changed.swap(one, other),
+            3 => changed[one] = changed[one].replacen(['0', '1', '2'], &random.u8(..10).to_string(), 1),
+            _ => {
+                let digit = changed[one].char_indices().filter(|(_, c)| c.is_ascii_digit()).map(|(at, _)| at);
+                let digit = random.choice(digit.collect::<Vec<usize>>());
+                digit.into_iter().for_each(|at| changed[one].replace_range(at..=at, &random.u8(..10).to_string()));
+            }
+        }
+        let changed = ended(&changed.iter().map(String::as_str).collect::<Vec<_>>());
+        if let Ok(directory) = imported(&changed) {
+            assert_eq!(exported(directory.path()).unwrap(), changed);
+        }
+    }
+}
+
+/// The file has all fields. It is never changed: later versions read it as well.
+#[test]
+fn an_export_of_the_first_format_is_imported() {
+    let text = fs::read_to_string(folder_of("export-v1").join("state.ndjson")).unwrap();
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}
+
+#[test]
+fn tags_of_earlier_versions_which_distinguished_case_keep_their_letters() {
+    let old = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(folder_of("v2")).unwrap().map(|entry| entry.unwrap()) {
+        fs::copy(file.path(), old.path().join(file.file_name())).unwrap();
+    }
+    let text = exported(old.path()).unwrap();
+    assert!(text.contains("\"tag:Tea-2_b\""), "{text}");
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}

@@ -1,0 +1,329 @@
+//! Writes the state of a world at rest as the lines of an export.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{self, Write};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::export::line::{
+    Counts, End, FORMAT, Follow, FollowsLine, Head, Id, Kept, Late, Line, ListLine, MarkerLine, PostLine,
+    PreferencesLine, RepostLine, RepostsLine, Revealed, RevokedLine, Seen, Since, SourceLine, Time,
+};
+use tidewire::clock::{Taken, UnixMicros};
+use tidewire::feed::position::Position;
+use tidewire::feed::post::Post;
+use tidewire::feed::reposts::Repost;
+use tidewire::id::{ExternalId, PostId, SourceId};
+use tidewire::recovery::Recovered;
+use tidewire::state::posts::Stored;
+use tidewire::state::records::{EdgesRecord, PreferencesRecord, RecordTraversal, SourceRecord};
+use tidewire::state::world::World;
+use tidewire::storage::archive::ArchiveError;
+use tidewire::storage::journal::Sequence;
+
+/// Number of ids that are read from the archive together.
+const IDS_AT_ONCE: usize = 1_000;
+
+/// Maximum number of reposts or ids of deleted posts in a line.
+const PER_LINE: usize = 1_000;
+
+/// A state at rest: nothing changes it while it is written.
+pub(crate) struct AtRest<'a> {
+    pub(crate) world: &'a World,
+    /// The last event.
+    pub(crate) sequence: Sequence,
+    pub(crate) last_instant: Taken,
+}
+
+/// The reason why a state was not written as a whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("cannot write the export: {0}; it is not whole")]
+    Out(#[from] io::Error),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error("a user is being erased: export the state when the erasure has ended")]
+    Erasing,
+    #[error(
+        "the archive is across a network and has no list of its posts: copy it to a file first (tidewire archive copy)"
+    )]
+    NoList,
+}
+
+impl<'a> AtRest<'a> {
+    /// The state that was recovered.
+    pub(crate) fn of(Recovered { world, tail, last_instant, .. }: &'a Recovered) -> Self {
+        Self { world, sequence: tail.last, last_instant: *last_instant }
+    }
+}
+
+/// Counts the lines, and computes their checksum.
+struct Lines<W> {
+    out: W,
+    lines: u64,
+    hash: Sha256,
+    text: Vec<u8>,
+}
+
+impl<W: Write> Lines<W> {
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        self.text.clear();
+        serde_json::to_writer(&mut self.text, line)?;
+        self.text.push(b'\n');
+        self.hash.update(&self.text);
+        self.lines += 1;
+        self.out.write_all(&self.text)
+    }
+}
+
+/// Writes all of a state. `note` is called with the number of posts that were written so far. Returns how much it was.
+///
+/// # Errors
+/// Fails if the lines cannot be written, a post cannot be read, or a user is being erased.
+pub(crate) fn write(state: &AtRest<'_>, out: impl Write, note: &mut dyn FnMut(u64)) -> Result<Counts, WriteError> {
+    let mut to = Lines { out, lines: 0, hash: Sha256::new(), text: Vec::new() };
+    let (world, mut written) = (state.world, Counts::default());
+    let walk = RecordTraversal { world, sources: world.sources.len() };
+    let mut names = Names(Vec::with_capacity(world.sources.len()));
+    to.write(&Line::Export(head(state)))?;
+    for record in walk.sources() {
+        if record.erased.as_ref().is_some_and(|erased| erased.is_under_way) {
+            return Err(WriteError::Erasing);
+        }
+        names.0.push(record.id.clone());
+        to.write(&Line::Source(source(record)))?;
+        written.sources += 1;
+    }
+    for record in walk.edges() {
+        let line = names.follows(&record);
+        written.follows += line.follows.len() as u64;
+        to.write(&Line::Follows(line))?;
+    }
+    for record in walk.preferences() {
+        to.write(&Line::Preferences(names.preferences(record)))?;
+    }
+    write_reposts(world, &names, &mut to)?;
+    for (user, not_before) in walk.revocations().flat_map(|record| record.users) {
+        to.write(&Line::Revoked(RevokedLine { user, not_before: Time(not_before) }))?;
+    }
+    let deleted = write_posts(world, &names, &mut to, &mut |posts| {
+        written.posts = posts;
+        note(posts);
+    })?;
+    for some in deleted.chunks(PER_LINE) {
+        to.write(&Line::Deleted(some.iter().copied().map(Id).collect()))?;
+    }
+    written.deleted = deleted.len() as u64;
+    let end = End { lines: to.lines, sha256: format!("{:x}", to.hash.clone().finalize()) };
+    to.write(&Line::End(end))?;
+    to.out.flush()?;
+    Ok(written)
+}
+
+fn head(AtRest { world, sequence, last_instant }: &AtRest<'_>) -> Head {
+    let revealed = world.arrivals.revealed.all();
+    Head {
+        format: FORMAT,
+        sequence: sequence.0,
+        last_instant: Time(last_instant.instant),
+        lead_us: last_instant.lead_us,
+        tokens_from: world.arrivals.tokens_from().map(Time),
+        revealed: revealed.into_iter().map(|(at, id)| Revealed { at: Time(at), id: Id(id) }).collect(),
+    }
+}
+
+fn source(record: SourceRecord) -> SourceLine {
+    SourceLine {
+        id: record.id,
+        last_seen: record.last_seen.map(Time),
+        late: record.late.into_iter().map(late).collect(),
+        late_forgotten: record.late_forgotten.map(Time),
+        hidden: record.hidden.into_iter().map(Id).collect(),
+        erased_at: record.erased.map(|erased| Time(erased.at)),
+    }
+}
+
+fn late((arrived_at, Position { published_at, id }): (UnixMicros, Position)) -> Late {
+    Late { arrived_at: Time(arrived_at), published_at: Time(published_at), id: Id(id) }
+}
+
+/// The ids of sources, by their slots: those of the lines, which have none of a user who was erased.
+struct Names(Vec<SourceId>);
+
+impl Names {
+    fn of(&self, slot: u32) -> SourceId {
+        self.0[slot as usize].clone()
+    }
+
+    fn follows(&self, record: &EdgesRecord) -> FollowsLine {
+        let numbers = |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|slot| u32::from_le_bytes(*slot)).collect();
+        let (sources, hidden): (Vec<u32>, HashSet<u32>) =
+            (numbers(&record.sources), numbers(&record.hidden).into_iter().collect());
+        let starts: HashMap<u32, Position> = record.starts.iter().copied().collect();
+        let since = record.since.as_chunks::<8>().0.iter().map(|at| UnixMicros(i64::from_le_bytes(*at)));
+        let follow = |((place, source), since): ((u32, u32), UnixMicros)| Follow {
+            source: self.of(source),
+            since: Time(since),
+            hidden: hidden.contains(&place),
+            start: starts.get(&source).map(|start| (*start).into()),
+        };
+        let kept = |(source, from, until, since, hidden): &(u32, Position, Position, UnixMicros, bool)| Kept {
+            source: self.of(*source),
+            from: (*from).into(),
+            until: (*until).into(),
+            since: Time(*since),
+            hidden: *hidden,
+        };
+        FollowsLine {
+            follower: self.of(record.follower),
+            follows: (0..).zip(sources).zip(since).map(follow).collect(),
+            kept: record.kept.iter().map(kept).collect(),
+        }
+    }
+
+    fn since(&self, all: Vec<(u32, UnixMicros)>) -> Vec<Since> {
+        all.into_iter().map(|(slot, since)| Since { source: self.of(slot), since: Time(since) }).collect()
+    }
+
+    fn preferences(&self, record: PreferencesRecord) -> PreferencesLine {
+        let seen = record.marker_seen.map(|seen| Seen { through: Time(seen.through), ahead_us: seen.ahead_us });
+        PreferencesLine {
+            user: self.of(record.reader),
+            rules: record.rules,
+            mutes: self.since(record.mutes),
+            blocks: self.since(record.blocks),
+            marker: record.marker.map(|at| MarkerLine { at: at.into(), seen }),
+            lists: record
+                .lists
+                .into_iter()
+                .map(|(name, members)| ListLine { name, members: self.since(members) })
+                .collect(),
+        }
+    }
+}
+
+impl Names {
+    fn post(&self, world: &World, post: &Post) -> Result<PostLine, ArchiveError> {
+        let mut sources = post.sources().iter().map(|source| self.of(source.slot.0));
+        let author = sources.next().expect("a post has an author");
+        let answered = match (&post.answered, post.reply_to) {
+            // More replies than are remembered may have come before their parent.
+            (None, Some(parent)) => world.find(parent)?.and_then(Stored::live).map(|parent| parent.author().slot),
+            (answered, _) => answered.as_ref().map(|answered| answered.slot),
+        };
+        let answered = answered.filter(|answered| !world.sources.at(*answered).is_erased());
+        Ok(PostLine {
+            id: Id(post.id()),
+            external_id: post.external_id().and_then(|id| ExternalId::new(id).ok()),
+            author,
+            published_at: Time(post.position.published_at),
+            accepted_at: Some(post.accepted_at).filter(|at| *at != post.position.published_at).map(Time),
+            kind: post.kind,
+            sources: sources.collect(),
+            hidden: post.hidden,
+            edited_at: post.edited_at.map(Time),
+            repost_of: post.repost_of.map(Id),
+            reply_to: post.reply_to.map(Id),
+            answered: answered.map(|answered| self.of(answered.0)),
+            fingerprint: format!("{:016x}", post.fingerprint),
+            body: post.body().to_owned(),
+        })
+    }
+}
+
+/// Divides what belongs into one line into those of several lines.
+fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut all = all.into_iter();
+    std::iter::from_fn(move || Some(all.by_ref().take(PER_LINE).collect::<Vec<T>>()).filter(|some| !some.is_empty()))
+}
+
+/// Combines the chunks of two columns. The shorter one ends with empty chunks.
+fn pairs<A, B>(
+    mut first: impl Iterator<Item = Vec<A>>,
+    mut second: impl Iterator<Item = Vec<B>>,
+) -> impl Iterator<Item = (Vec<A>, Vec<B>)> {
+    let next = move || match (first.next(), second.next()) {
+        (None, None) => None,
+        (first, second) => Some((first.unwrap_or_default(), second.unwrap_or_default())),
+    };
+    std::iter::from_fn(next)
+}
+
+/// Writes the reposts of each post, by ascending ids of the posts.
+fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Result<(), WriteError> {
+    let mut redirected: BTreeMap<PostId, Vec<Id>> = BTreeMap::new();
+    for (repost, origin) in world.reposts.all_redirected() {
+        redirected.entry(origin).or_default().push(Id(repost));
+    }
+    let all: BTreeSet<PostId> = world.reposts.origins().into_iter().chain(redirected.keys().copied()).collect();
+    for of in all {
+        let mut reposts: Vec<RepostLine> = world.reposts.of(of).map_or_else(Vec::new, |reposts| {
+            let reposts = reposts.read();
+            let line = |repost: Repost| RepostLine {
+                at: repost.at.into(),
+                source: names.of(repost.source.0),
+                author: names.of(repost.author.0),
+                hidden: reposts.is_hidden(repost.at),
+            };
+            reposts.iter().map(line).collect()
+        });
+        // The index may have some again of a post whose tombstone is in the archive only.
+        if matches!(world.find(of)?, Some(Stored::Deleted)) {
+            reposts.clear();
+        }
+        reposts.sort_unstable();
+        let mut redirected = redirected.remove(&of).unwrap_or_default();
+        redirected.sort_unstable();
+        for (reposts, redirected) in pairs(chunks(reposts), chunks(redirected)) {
+            to.write(&Line::Reposts(RepostsLine { of: Id(of), reposts, redirected }))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes all posts in memory and in the archive by ascending id, and returns the ids of those that were deleted.
+fn write_posts(
+    world: &World,
+    names: &Names,
+    to: &mut Lines<impl Write>,
+    note: &mut dyn FnMut(u64),
+) -> Result<Vec<PostId>, WriteError> {
+    let mut in_memory = world.sorted_post_ids();
+    in_memory.extend(world.posts.deleted());
+    in_memory.sort_unstable();
+    in_memory.dedup();
+    let (mut in_memory, mut posts, mut deleted) = (in_memory.into_iter().peekable(), 0, Vec::new());
+    let archive = world.archive().filter(|archive| !archive.is_empty());
+    let mut from = archive.map(|_| PostId(0));
+    let mut write = |id: PostId| -> Result<(), WriteError> {
+        let post = match world.find(id)? {
+            Some(Stored::Live(post)) => post,
+            Some(Stored::Deleted) => {
+                deleted.push(id);
+                return Ok(());
+            }
+            None => return Ok(()),
+        };
+        posts += 1;
+        to.write(&Line::Post(names.post(world, &post)?))?;
+        note(posts);
+        Ok(())
+    };
+    while let (Some(first), Some(archive)) = (from, archive) {
+        let archived = archive.ids_from(first, IDS_AT_ONCE)?.ok_or(WriteError::NoList)?;
+        for id in &archived {
+            while let Some(before) = in_memory.next_if(|before| before < id) {
+                write(before)?;
+            }
+            let _ = in_memory.next_if_eq(id);
+            write(*id)?;
+        }
+        from = archived
+            .last()
+            .filter(|_| archived.len() == IDS_AT_ONCE)
+            .and_then(|last| last.0.checked_add(1))
+            .map(PostId);
+    }
+    in_memory.try_for_each(write)?;
+    Ok(deleted)
+}
