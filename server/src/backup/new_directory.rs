@@ -6,7 +6,7 @@
 //! - loading the files of a directory as a start does.
 //!
 //! Not responsible for:
-//! - what is written (`backup::restore`, `export::read`).
+//! - the content of the files (`backup::restore`, `export::read`).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -86,7 +86,7 @@ impl NewDirectory {
 
 impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // The next attempt needs an empty directory. If this fails, its error names what is left.
+        // If this fails, the next attempt removes the files.
         let _ = fs::remove_dir_all(&self.unfinished);
     }
 }

@@ -61,7 +61,7 @@ impl State {
 /// whole state.
 ///
 /// # Errors
-/// Fails if it is no data directory, or in use, damaged, or not whole.
+/// Fails if the directory is not a data directory, is in use or is damaged, or if the snapshot of a node lacks a part of the state.
 pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
     // Each data directory has its identity from the start on. Another one would become an empty data directory.
     if !directory.join(identity::FILE).is_file() {
@@ -94,7 +94,7 @@ pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
 /// Restores the newest backup of a store into an empty directory, and loads its state.
 ///
 /// # Errors
-/// Fails if there is no backup, or it cannot be restored.
+/// Fails if the store has no backup, or if the newest one cannot be restored.
 pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<State, Box<dyn Error>> {
     let store = Store::open(from, false)?;
     let newest = Wanted { moment: Moment::Newest, backup: None };

@@ -111,7 +111,7 @@ pub(crate) struct Head {
     pub(crate) format: u32,
     pub(crate) sequence: u64,
     pub(crate) last_instant: Time,
-    /// Microseconds by which this instant is ahead of the displayed time.
+    /// How far instants are ahead of displayed times, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) lead_us: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -354,7 +354,7 @@ impl From<ArchiveError> for Taking {
     }
 }
 
-/// Returns a hash of a line, by which a changed one is found. Whether any was changed is decided by SHA-256.
+/// Returns a hash of a line, by which the first line that differs is found. The last line has the SHA-256 of all others.
 pub(super) fn hash_of(line: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(line);
