@@ -18,6 +18,7 @@ pub mod fuzzing;
 pub mod http;
 mod one_line;
 mod peer_error_log;
+mod process_memory;
 mod service_manager;
 
 #[cfg(test)]

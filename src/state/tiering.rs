@@ -113,7 +113,7 @@ impl UnwrittenChanges {
     /// Checks how many posts of an outbox are in memory, after a post was added.
     pub(super) fn note_size(&mut self, source: &Source) {
         let Some(limits) = self.limits else { return };
-        if source.outbox().in_memory() > limits.outbox_posts + TIERING_SLACK.min(limits.outbox_posts) {
+        if source.outbox().in_memory() > limits.outbox_posts.saturating_add(TIERING_SLACK.min(limits.outbox_posts)) {
             self.full.insert(source.slot);
         }
     }
@@ -285,7 +285,8 @@ impl Writer {
     /// Returns true if a held outbox may remain in memory. An outbox with more than twice the limit is released instead, even if further
     /// commands keep holding it.
     fn may_remain(&self, slot: SourceSlot) -> bool {
-        let posts_max = self.backlog.limits.map_or(usize::MAX, |limits| limits.outbox_posts + TIERING_SLACK);
+        let posts_max =
+            self.backlog.limits.map_or(usize::MAX, |limits| limits.outbox_posts.saturating_add(TIERING_SLACK));
         let may_remain = self.world().sources.at(slot).outbox().in_memory() <= posts_max.saturating_mul(2);
         if !may_remain {
             self.world().held.release(slot);
@@ -424,7 +425,7 @@ fn encode(world: &World, post: &Post) -> Vec<u8> {
 }
 
 /// Encodes a record for the archive.
-pub(super) fn encode_record(record: &PostRecord<SourceId>) -> Vec<u8> {
+pub fn encode_record(record: &PostRecord<SourceId>) -> Vec<u8> {
     let mut bytes = Vec::new();
     pack(record, &mut bytes);
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());

@@ -145,6 +145,15 @@ pub enum BackupError {
         /// One of its files.
         file: String,
     },
+    /// A server was started on a directory into which files were being written when the process was killed.
+    #[error(
+        "{}/restore.unfinished has files of a restore or an import that was killed: run it again, or remove them to begin with an empty directory",
+        directory.display()
+    )]
+    Unfinished {
+        /// The data directory.
+        directory: PathBuf,
+    },
     /// A restored directory does not have the state that it should have.
     #[error("the restored journal ends at event {found} in place of {expected}")]
     Incomplete {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backup::BackupError;
+use crate::process_memory::{self, STORE_PART, part_of};
 use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress};
@@ -91,6 +92,20 @@ impl Drop for NewDirectory {
     }
 }
 
+/// Refuses a directory into which files were being written when the process was killed: a server would begin without them.
+///
+/// # Errors
+/// Fails if there are such files, or it cannot be known.
+pub(crate) fn refuse_unfinished(directory: &Path) -> Result<(), BackupError> {
+    let unfinished = directory.join(UNFINISHED);
+    match fs::read_dir(&unfinished).map(|mut files| files.next().is_some()) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(BackupError::Unfinished { directory: directory.to_owned() }),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(BackupError::file("read", unfinished.display().to_string())(cause)),
+    }
+}
+
 /// Removes what a process has left that was killed while it wrote files of this directory, which is locked.
 pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), BackupError> {
     let unfinished = directory.join(UNFINISHED);
@@ -125,14 +140,16 @@ pub(super) fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) ->
     file.sync().map_err(BackupError::file("sync", &*place))
 }
 
-/// Creates a world beside an archive, with the default limits of memory.
-pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>) -> (Arc<World>, Writer) {
+/// Creates a world beside an archive, to which it moves posts beyond `outbox_posts` of an author, and those for which there is no memory.
+pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usize) -> (Arc<World>, Writer) {
     let config = EngineConfig::default();
-    let limits = TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+    let of_memory = process_memory::limit().map(|memory| part_of(memory, STORE_PART));
+    let store_bytes = usize::try_from(of_memory.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(config.store_bytes_max);
+    let limits = TieringLimits { outbox_posts, posts_bytes: store_bytes / 8 * 7 };
     World::create_with(config.celebrity, Sharding::new(1), archive.map(|archive| (archive, limits)))
 }
 
-/// Loads the files of a directory as a start does, beside its archive.
+/// Loads the files of a directory as a start does, beside its archive. Posts are not moved to the archive but for want of memory.
 ///
 /// # Errors
 /// Fails if a file is missing or damaged, or the directory is that of a node of a cluster.
@@ -143,6 +160,6 @@ pub(crate) fn load(
 ) -> Result<Recovered, StorageError> {
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
     let archive = archive.map(|archive| archive as Arc<dyn Archive>);
-    let make_world = || world_beside(archive.clone());
+    let make_world = || world_beside(archive.clone(), usize::MAX);
     Recovery { files: &files, make_world: &make_world, repair: false, progress }.run()
 }

@@ -10,20 +10,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::ArgGroup;
+
 use crate::backup::url::BackupUrl;
 use crate::cli::{Outcome, terminal};
-use crate::export::{WriteError, directory};
+use crate::export::{WriteError, directory, write};
 
 /// Arguments of `tidewire export`.
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("of").required(true).args(["data_dir", "from"])))]
 pub(crate) struct Export {
     /// Data directory; no server may use it meanwhile
-    #[arg(long, value_name = "DIR", required_unless_present = "from")]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
     /// Store with the backups of a server, which may run: the newest backup is restored into a temporary directory, and exported. The
     /// environment has the credentials of S3, and TMPDIR names another place for the directory
-    #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
+    #[arg(long, value_name = "URL")]
     from: Option<BackupUrl>,
 
     /// File to create; - is the standard output
@@ -44,12 +47,12 @@ impl Export {
         // Removed at the end.
         let temporary = self.from.is_some().then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|cause| format!("cannot create a temporary directory: {cause}"))?;
-        let state = match (&self.from, &temporary, &self.data_dir) {
+        let (state, _lock) = match (&self.from, &temporary, &self.data_dir) {
             (Some(from), Some(temporary), _) => directory::load_backup(from, temporary.path())?,
             (.., data_dir) => directory::load(data_dir.as_deref().unwrap_or(Path::new("")))?,
         };
         let out = terminal::create(&self.out)?;
-        let written = state.write(out, &mut |posts| line.set_message(format!("{posts} posts")));
+        let written = write(&state, out, &mut |posts| line.set_message(format!("{posts} posts")));
         line.finish_and_clear();
         match written {
             // This goes to the standard error, because the export may go to the standard output.

@@ -66,6 +66,8 @@ impl Source {
     fn directory(storage: StorageConfig, settings: &Settings) -> Result<Self, Box<dyn Error>> {
         let old_posts = settings.old_posts()?;
         let claimed = storage.claim()?;
+        #[cfg(feature = "backup")]
+        crate::backup::new_directory::refuse_unfinished(&storage.directory)?;
         if matches!(old_posts, OldPosts::Directory) {
             claimed.refuse_foreign()?;
         }

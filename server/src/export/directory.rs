@@ -13,56 +13,36 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backup::manifest::read_readable;
-use crate::backup::new_directory::{self, NewDirectory};
+use crate::backup::new_directory::{self, NewDirectory, world_beside};
 use crate::backup::restore::{Moment, Wanted, restore};
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::export::line::Counts;
 use crate::export::read::{Reading, hash_of};
-use crate::export::write::{AtRest, WriteError, write};
-use tidewire::clock::Taken;
+use crate::export::write::{AtRest, write};
+use tidewire::config::EngineConfig;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::rebuilt::Rebuilt;
-use tidewire::recovery::{Recovered, RecoveryProgress};
-use tidewire::state::world::World;
 use tidewire::storage::archive::{self, Archive, ArchiveError, RedbArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity::{self, Identified};
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::lock::DirectoryLock;
 
 /// Maximum bytes of a line that an error shows.
 const LINE_SHOWN_BYTES: usize = 300;
 
-/// The state of a data directory, which nobody changes.
-pub(crate) struct State {
-    pub(super) world: Arc<World>,
-    /// The last event.
-    pub(super) sequence: Sequence,
-    last_instant: Taken,
-    _lock: DirectoryLock,
-}
-
-impl State {
-    /// Writes all of it. `note` is called with the number of posts that were written so far.
-    ///
-    /// # Errors
-    /// Fails if the lines cannot be written, a post cannot be read, or a user is being erased.
-    pub(crate) fn write(&self, out: impl Write, note: &mut dyn FnMut(u64)) -> Result<Counts, WriteError> {
-        let Self { world, sequence, last_instant, .. } = self;
-        let state = AtRest { world, sequence: *sequence, last_instant: *last_instant };
-        write(&state, out, note)
-    }
-}
+/// The state of a data directory, and its lock.
+type Loaded = (AtRest, DirectoryLock);
 
 /// Loads the state of a data directory as a start does. Of a node of a cluster, which has the rest in the log, the newest snapshot must be the
 /// whole state.
 ///
 /// # Errors
 /// Fails if the directory is not a data directory, is in use or is damaged, or if the snapshot of a node lacks a part of the state.
-pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
+pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     // Each data directory has its identity from the start on. Another one would become an empty data directory.
     if !directory.join(identity::FILE).is_file() {
         let why = format!("{} is not a data directory: it has no file {}", directory.display(), identity::FILE);
@@ -71,13 +51,10 @@ pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
     let lock = DirectoryLock::take(directory)?;
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
     if identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
-        let Rebuilt { state, followed } = Rebuilt::from_snapshot(&files, &|| new_directory::world_beside(None))?;
-        return Ok(State {
-            world: state.world,
-            sequence: followed.sequence,
-            last_instant: state.last_instant,
-            _lock: lock,
-        });
+        let Rebuilt { state, followed } = Rebuilt::from_snapshot(&files, &|| world_beside(None, usize::MAX))?;
+        let mut state = AtRest::of(state)?;
+        state.sequence = followed.sequence;
+        return Ok((state, lock));
     }
     let path = directory.join(archive::FILE);
     if let Some(of_archive) = archive::identity_in(&path)? {
@@ -86,16 +63,15 @@ pub(crate) fn load(directory: &Path) -> Result<State, Box<dyn Error>> {
     // It may be elsewhere. A new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
     archive.as_ref().map_or(Ok(()), |archive| archive.check())?;
-    let Recovered { world, tail, last_instant, .. } =
-        new_directory::load(directory, archive, &RecoveryProgress::default())?;
-    Ok(State { world, sequence: tail.last, last_instant, _lock: lock })
+    let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
+    Ok((state, lock))
 }
 
 /// Restores the newest backup of a store into an empty directory, and loads its state.
 ///
 /// # Errors
 /// Fails if the store has no backup, or if the newest one cannot be restored.
-pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<State, Box<dyn Error>> {
+pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     let store = Store::open(from, false)?;
     let newest = Wanted { moment: Moment::Newest, backup: None };
     restore(&store, read_readable(&store)?, &newest, directory)?;
@@ -116,7 +92,7 @@ pub(crate) fn create(
     let archive = open_archive(new.unfinished())?;
     let recovered = new_directory::load(new.unfinished(), Some(Arc::clone(&archive)), &RecoveryProgress::default())?;
     let mut compared = Compared { lines: &lines, written: 0, other: None };
-    write(&AtRest::of(&recovered), &mut compared, &mut |_| {})?;
+    write(&AtRest::of(recovered)?, &mut compared, &mut |_| {})?;
     archive.close();
     if let Some((line, text)) = compared.other {
         return Err(format!("line {line}: the state of these lines has another one here: {text}").into());
@@ -162,7 +138,8 @@ fn build(
     redb.set_identity(identity)?;
     redb.stop_waiting();
     let archive = Arc::clone(&redb) as Arc<dyn Archive>;
-    let mut reading = Reading::new(new_directory::world_beside(Some(Arc::clone(&archive))), archive);
+    let outbox_posts = EngineConfig::default().outbox_posts.get();
+    let mut reading = Reading::new(world_beside(Some(Arc::clone(&archive)), outbox_posts), archive);
     let read = reading.read(from, note)?;
     let last = reading.finish(&Identified::new(Arc::clone(&disk) as Arc<dyn Files>, identity))?;
     redb.close();

@@ -16,4 +16,4 @@ mod read;
 mod tests;
 mod write;
 
-pub(crate) use write::WriteError;
+pub(crate) use write::{WriteError, write};

@@ -39,6 +39,9 @@ const LINE_BYTES_MAX: u64 = 1 << 30;
 /// Posts after which those that are too old for memory are moved to the archive.
 const POSTS_AT_ONCE: u64 = 1_000;
 
+/// What is wrong with the first line of another file.
+const NO_FIRST: &str = "it is not the first line of an export";
+
 /// The reason why a file is not the export of a state.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
@@ -89,9 +92,16 @@ impl Reading {
             from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text)?;
             if text.last() != Some(&b'\n') {
                 let is_long = text.len() as u64 == LINE_BYTES_MAX;
-                return Err(if is_long { bad("it is too long".to_owned()) } else { ReadError::NoEnd { lines } });
+                return Err(match (is_long, lines) {
+                    (true, _) => bad("it is too long".to_owned()),
+                    (false, 0) => bad(NO_FIRST.to_owned()),
+                    (false, _) => ReadError::NoEnd { lines },
+                });
             }
-            let line: Line = serde_json::from_slice(&text).map_err(|cause| bad(in_line(&cause)))?;
+            let line: Line = serde_json::from_slice(&text).map_err(|cause| {
+                let why = in_line(&cause);
+                bad(if lines == 0 { format!("{NO_FIRST}: {why}") } else { why })
+            })?;
             let end = self.take(line).map_err(|cause| match cause {
                 Taking::Bad(why) => bad(why),
                 Taking::Archive(cause) => cause.into(),

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::export::directory::{create, load};
+use crate::export::write;
 use testkit::fixture_files::folder_of;
 use testkit::histories::{self, History, START, Store};
 use testkit::world::{draft, edge, id, patient, whole_feed};
@@ -16,11 +17,15 @@ use testkit::{cases, eventually_async};
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{Event, MuteOrBlock};
+use tidewire::feed::outbox::Route;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
+use tidewire::feed::record::PostRecord;
 use tidewire::id::{ExternalId, PostId, SourceId};
+use tidewire::limits::{ARCHIVE_CACHE_BYTES, AWAITED_ANSWERS_MAX};
 use tidewire::recovery::RecoveryProgress;
-use tidewire::storage::archive::ArchivedRecord;
+use tidewire::state::tiering::{decode, encode_record};
+use tidewire::storage::archive::{self, Archive as _, ArchivedRecord, Batch, RedbArchive};
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity;
@@ -42,8 +47,8 @@ fn directory_of(events: &[Event]) -> TempDir {
 
 fn exported(directory: &Path) -> Result<String, String> {
     let mut out = Vec::new();
-    let state = load(directory).map_err(|cause| cause.to_string())?;
-    state.write(&mut out, &mut |_| {}).map_err(|cause| cause.to_string())?;
+    let (state, _lock) = load(directory).map_err(|cause| cause.to_string())?;
+    write(&state, &mut out, &mut |_| {}).map_err(|cause| cause.to_string())?;
     Ok(String::from_utf8(out).unwrap())
 }
 
@@ -76,14 +81,14 @@ fn an_imported_state_is_the_exported_one_and_its_export_is_the_same_bytes() {
         let events = events(seed);
         let text = exported(directory_of(&events).path()).unwrap();
         let directory = imported(&text).unwrap();
-        let loaded = load(directory.path()).unwrap();
+        let (loaded, lock) = load(directory.path()).unwrap();
         assert_eq!(histories::state(&loaded.world), histories::model(&events), "seed {seed}");
         assert_eq!(loaded.sequence.0, events.len() as u64);
         // A server has tombstones in its archive, too, and forgets the oldest ones in memory.
         let archive = loaded.world.archive().unwrap();
         assert!(loaded.world.posts.deleted().all(|id| archive.post(id).unwrap() == Some(ArchivedRecord::Deleted)));
         archive.close();
-        drop(loaded);
+        drop((loaded, lock));
         assert_eq!(exported(directory.path()).unwrap(), text, "seed {seed}");
     }
 }
@@ -183,6 +188,89 @@ async fn posts_too_old_for_memory_are_exported_from_the_archive_and_imported_int
     assert_eq!(later.matches("later").count(), 1);
 }
 
+/// Closes the engine, and changes what the archive in its directory has.
+fn with_archive(engine: Engine, directory: &Path, change: impl FnOnce(&RedbArchive)) {
+    engine.shutdown();
+    drop(engine);
+    let archive = RedbArchive::open(&directory.join(archive::FILE), ARCHIVE_CACHE_BYTES).unwrap();
+    change(&archive);
+    archive.persist(archive.through().unwrap()).unwrap();
+    archive.close();
+}
+
+#[tokio::test]
+async fn a_reply_that_an_earlier_version_archived_without_its_thread_gets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    populate(&engine).await;
+    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= 1_300).await;
+    with_archive(engine, directory.path(), |archive| {
+        let ids = archive.ids_from(PostId(0), 2_000).unwrap().unwrap();
+        let post = |id: &PostId| match archive.post(*id).unwrap() {
+            Some(ArchivedRecord::Post(bytes)) => Some(decode(&bytes).unwrap()),
+            _ => None,
+        };
+        let reply =
+            ids.iter().filter_map(post).find(|post| post.reply_to.is_some() && post.sources.len() == 2).unwrap();
+        for (number, hidden) in [(70_001, false), (70_002, true)] {
+            let at = Position { id: PostId(number), ..reply.at };
+            let (reply_to, sources) = (Some(PostId(80_000)), vec![id("bob")]);
+            let old = PostRecord { at, reply_to, hidden, sources, answered: None, ..reply.clone() };
+            archive
+                .write(&Batch {
+                    as_of: archive.through().unwrap(),
+                    posts: vec![(at.id, ArchivedRecord::Post(encode_record(&old)))],
+                    placed: vec![(id("bob"), at, Route::Push)],
+                    removed: Vec::new(),
+                })
+                .unwrap();
+        }
+    });
+    let text = exported(directory.path()).unwrap();
+    assert!(text.contains(r#"{"source":{"id":"replies:80000","hidden":["70002"]}}"#));
+    assert_eq!(text.matches(r#""sources":["replies:80000"]"#).count(), 2);
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn reposts_of_a_post_that_only_the_archive_knows_to_be_deleted_are_not_exported() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let post = |number, repost_of| Draft { id: Some(PostId(number)), repost_of, ..draft("bob", "1") };
+    engine.publish(post(1, None), true).await.unwrap();
+    engine.publish(post(2, Some(PostId(1))), true).await.unwrap();
+    engine.snapshot().await.unwrap();
+    // The original has left memory, and so has its tombstone.
+    for number in 0..POSTS {
+        engine.publish(post(3 + number, None), true).await.unwrap();
+    }
+    eventually_async("the original leaves memory", async || !engine.shared().world.posts.get(PostId(1)).is_some())
+        .await;
+    with_archive(engine, directory.path(), |archive| {
+        let posts = vec![(PostId(1), ArchivedRecord::Deleted)];
+        archive.write(&Batch { as_of: archive.through().unwrap(), posts, ..Batch::default() }).unwrap();
+    });
+    let text = exported(directory.path()).unwrap();
+    assert!(text.contains(r#"{"deleted":["1"]}"#) && !text.contains("{\"reposts\":"));
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn the_author_of_a_post_that_came_after_its_replies_is_exported_with_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let early = AWAITED_ANSWERS_MAX + 10;
+    for _ in 0..early {
+        engine.publish(Draft { reply_to: Some(PostId(9)), ..draft("bob", "1") }, true).await.unwrap();
+    }
+    engine.publish(Draft { id: Some(PostId(9)), ..draft("ann", "1") }, true).await.unwrap();
+    engine.shutdown();
+    drop(engine);
+    let text = exported(directory.path()).unwrap();
+    assert_eq!(text.matches(r#""answered":"ann""#).count(), early);
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}
+
 const SMALL: [&str; 6] = [
     r#"{"export":{"format":1,"sequence":9,"last_instant":"2026-01-01T00:00:00.000000Z"}}"#,
     r#"{"source":{"id":"ann"}}"#,
@@ -235,7 +323,7 @@ fn a_wrong_line_is_named_and_nothing_is_created() {
     let whole = ended(&SMALL);
     let without_end = whole.lines().take(6).map(|line| format!("{line}\n")).collect::<String>();
     let texts = [
-        (String::new(), "the export has 0 lines and no last one: it is not whole"),
+        (String::new(), "line 1: it is not the first line of an export"),
         (without_end, "the export has 6 lines and no last one: it is not whole"),
         (whole.trim_end().to_owned(), "the export has 6 lines and no last one: it is not whole"),
         (whole.replace("\"ann\"", "\"zed\""), "line 7: 6 lines with the SHA-256 "),

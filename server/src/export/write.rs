@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -11,7 +12,7 @@ use crate::export::line::{
 };
 use tidewire::clock::{Taken, UnixMicros};
 use tidewire::feed::position::Position;
-use tidewire::feed::post::Post;
+use tidewire::feed::post::{Post, replies};
 use tidewire::feed::reposts::Repost;
 use tidewire::id::{ExternalId, PostId, SourceId};
 use tidewire::recovery::Recovered;
@@ -27,13 +28,17 @@ const IDS_AT_ONCE: usize = 1_000;
 /// Maximum number of reposts or ids of deleted posts in a line.
 const PER_LINE: usize = 1_000;
 
-/// A state at rest: nothing changes it while it is written.
-pub(crate) struct AtRest<'a> {
-    pub(crate) world: &'a World,
+/// A state at rest: nothing else changes it while it is written.
+pub(crate) struct AtRest {
+    pub(super) world: Arc<World>,
     /// The last event.
-    pub(crate) sequence: Sequence,
-    pub(crate) last_instant: Taken,
+    pub(super) sequence: Sequence,
+    last_instant: Taken,
+    hidden: HiddenReplies,
 }
+
+/// Hidden replies in the archive, by the slots of their threads.
+type HiddenReplies = HashMap<usize, Vec<PostId>>;
 
 /// The reason why a state was not written as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -50,10 +55,25 @@ pub(crate) enum WriteError {
     NoList,
 }
 
-impl<'a> AtRest<'a> {
-    /// The state that was recovered.
-    pub(crate) fn of(Recovered { world, tail, last_instant, .. }: &'a Recovered) -> Self {
-        Self { world, sequence: tail.last, last_instant: *last_instant }
+impl AtRest {
+    /// The state that was recovered. Earlier versions wrote replies to the archive that belong to no thread, and hid some without noting it in
+    /// the thread: both is made up for.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be read.
+    pub(super) fn of(Recovered { world, writer, tail, last_instant, .. }: Recovered) -> Result<Self, WriteError> {
+        let mut hidden = HiddenReplies::new();
+        for_each_archived(&world, |id| {
+            let Some(Stored::Live(post)) = world.find(id)? else { return Ok(()) };
+            if let Some(thread) = thread(&post) {
+                let thread = writer.intern(&thread).slot.0 as usize;
+                if post.hidden {
+                    hidden.entry(thread).or_default().push(id);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Self { world, sequence: tail.last, last_instant, hidden })
     }
 }
 
@@ -80,9 +100,9 @@ impl<W: Write> Lines<W> {
 ///
 /// # Errors
 /// Fails if the lines cannot be written, a post cannot be read, or a user is being erased.
-pub(crate) fn write(state: &AtRest<'_>, out: impl Write, note: &mut dyn FnMut(u64)) -> Result<Counts, WriteError> {
+pub(crate) fn write(state: &AtRest, out: impl Write, note: &mut dyn FnMut(u64)) -> Result<Counts, WriteError> {
     let mut to = Lines { out, lines: 0, hash: Sha256::new(), text: Vec::new() };
-    let (world, mut written) = (state.world, Counts::default());
+    let (world, mut written) = (&*state.world, Counts::default());
     let walk = RecordTraversal { world, sources: world.sources.len() };
     let mut names = Names(Vec::with_capacity(world.sources.len()));
     to.write(&Line::Export(head(state)))?;
@@ -90,8 +110,9 @@ pub(crate) fn write(state: &AtRest<'_>, out: impl Write, note: &mut dyn FnMut(u6
         if record.erased.as_ref().is_some_and(|erased| erased.is_under_way) {
             return Err(WriteError::Erasing);
         }
+        let hidden = state.hidden.get(&names.0.len()).into_iter().flatten().copied();
         names.0.push(record.id.clone());
-        to.write(&Line::Source(source(record)))?;
+        to.write(&Line::Source(source(record, hidden)))?;
         written.sources += 1;
     }
     for record in walk.edges() {
@@ -120,7 +141,7 @@ pub(crate) fn write(state: &AtRest<'_>, out: impl Write, note: &mut dyn FnMut(u6
     Ok(written)
 }
 
-fn head(AtRest { world, sequence, last_instant }: &AtRest<'_>) -> Head {
+fn head(AtRest { world, sequence, last_instant, .. }: &AtRest) -> Head {
     let revealed = world.arrivals.revealed.all();
     Head {
         format: FORMAT,
@@ -132,13 +153,15 @@ fn head(AtRest { world, sequence, last_instant }: &AtRest<'_>) -> Head {
     }
 }
 
-fn source(record: SourceRecord) -> SourceLine {
+/// `hidden` has posts that may be missing from the record.
+fn source(record: SourceRecord, hidden: impl Iterator<Item = PostId>) -> SourceLine {
+    let hidden: BTreeSet<PostId> = record.hidden.into_iter().chain(hidden).collect();
     SourceLine {
         id: record.id,
         last_seen: record.last_seen.map(Time),
         late: record.late.into_iter().map(late).collect(),
         late_forgotten: record.late_forgotten.map(Time),
-        hidden: record.hidden.into_iter().map(Id).collect(),
+        hidden: hidden.into_iter().map(Id).collect(),
         erased_at: record.erased.map(|erased| Time(erased.at)),
     }
 }
@@ -206,6 +229,7 @@ impl Names {
     fn post(&self, world: &World, post: &Post) -> Result<PostLine, ArchiveError> {
         let mut sources = post.sources().iter().map(|source| self.of(source.slot.0));
         let author = sources.next().expect("a post has an author");
+        let missing = thread(post).filter(|_| post.replies().is_none());
         let answered = match (&post.answered, post.reply_to) {
             // More replies than are remembered may have come before their parent.
             (None, Some(parent)) => world.find(parent)?.and_then(Stored::live).map(|parent| parent.author().slot),
@@ -219,7 +243,7 @@ impl Names {
             published_at: Time(post.position.published_at),
             accepted_at: Some(post.accepted_at).filter(|at| *at != post.position.published_at).map(Time),
             kind: post.kind,
-            sources: sources.collect(),
+            sources: sources.chain(missing).collect(),
             hidden: post.hidden,
             edited_at: post.edited_at.map(Time),
             repost_of: post.repost_of.map(Id),
@@ -229,6 +253,24 @@ impl Names {
             body: post.body().to_owned(),
         })
     }
+}
+
+/// Returns the source that the replies to the same post belong to.
+fn thread(post: &Post) -> Option<SourceId> {
+    replies(post.reply_to, post.repost_of)
+}
+
+/// Calls `each` with the ids of all posts and tombstones in the archive, ascending, until a call fails.
+fn for_each_archived(world: &World, mut each: impl FnMut(PostId) -> Result<(), WriteError>) -> Result<(), WriteError> {
+    let archive = world.archive().filter(|archive| !archive.is_empty());
+    let mut from = archive.map(|_| PostId(0));
+    while let (Some(first), Some(archive)) = (from, archive) {
+        let ids = archive.ids_from(first, IDS_AT_ONCE)?.ok_or(WriteError::NoList)?;
+        ids.iter().try_for_each(|id| each(*id))?;
+        let last = ids.last().filter(|_| ids.len() == IDS_AT_ONCE);
+        from = last.and_then(|last| last.0.checked_add(1)).map(PostId);
+    }
+    Ok(())
 }
 
 /// Divides what belongs into one line into those of several lines.
@@ -293,8 +335,6 @@ fn write_posts(
     in_memory.sort_unstable();
     in_memory.dedup();
     let (mut in_memory, mut posts, mut deleted) = (in_memory.into_iter().peekable(), 0, Vec::new());
-    let archive = world.archive().filter(|archive| !archive.is_empty());
-    let mut from = archive.map(|_| PostId(0));
     let mut write = |id: PostId| -> Result<(), WriteError> {
         let post = match world.find(id)? {
             Some(Stored::Live(post)) => post,
@@ -309,21 +349,13 @@ fn write_posts(
         note(posts);
         Ok(())
     };
-    while let (Some(first), Some(archive)) = (from, archive) {
-        let archived = archive.ids_from(first, IDS_AT_ONCE)?.ok_or(WriteError::NoList)?;
-        for id in &archived {
-            while let Some(before) = in_memory.next_if(|before| before < id) {
-                write(before)?;
-            }
-            let _ = in_memory.next_if_eq(id);
-            write(*id)?;
+    for_each_archived(world, |id| {
+        while let Some(before) = in_memory.next_if(|before| *before < id) {
+            write(before)?;
         }
-        from = archived
-            .last()
-            .filter(|_| archived.len() == IDS_AT_ONCE)
-            .and_then(|last| last.0.checked_add(1))
-            .map(PostId);
-    }
+        let _ = in_memory.next_if_eq(&id);
+        write(id)
+    })?;
     in_memory.try_for_each(write)?;
     Ok(deleted)
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use flate2::Compression;
@@ -16,7 +17,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 
-use crate::tools::{content, fails, run};
+use crate::tools::{PROGRAM, content, fails, run};
 use testkit::oracle::Expected;
 use testkit::world::{draft, edge, id, patient, some, whole_feed};
 
@@ -245,4 +246,31 @@ async fn all_data_of_a_directory_are_exported_and_imported_into_an_equal_one() {
     fails(path, "import state all.ndjson --data-dir data", &["all.ndjson: the directory data is not empty"]);
     fs::write(path.join("cut"), &all[..all.len() / 2]).unwrap();
     fails(path, "import state cut --data-dir new", &["cut: ", "it is not whole"]);
+}
+
+#[tokio::test]
+async fn an_import_that_cannot_write_or_is_killed_leaves_no_directory_that_a_server_would_take() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let engine = open(&path.join("data"));
+    populate(&engine).await;
+    engine.shutdown();
+    drop(engine);
+    assert_eq!(run(path, "export --data-dir data --out all.ndjson").code, 0);
+
+    // No file may have more than eight blocks of 512 bytes.
+    let limited = format!("trap '' XFSZ; ulimit -f 8; exec {PROGRAM} import state all.ndjson --data-dir new");
+    let output = testkit::output(Command::new("sh").args(["-c", &limited]).current_dir(path).stdin(Stdio::null()));
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && err.contains("all.ndjson: ") && err.contains("File too large"), "{err}");
+    let left: Vec<_> = fs::read_dir(path.join("new")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["LOCK"]);
+
+    // As after a kill.
+    fs::create_dir(path.join("new/restore.unfinished")).unwrap();
+    fs::write(path.join("new/restore.unfinished/archive.redb"), "half").unwrap();
+    fails(path, "serve --data-dir new --listen 127.0.0.1:0", &["new/restore.unfinished", "was killed"]);
+    assert_eq!(run(path, "import state all.ndjson --data-dir new").code, 0);
+    assert!(!path.join("new/restore.unfinished").exists());
+    assert_eq!(run(path, "export --data-dir new").out, fs::read_to_string(path.join("all.ndjson")).unwrap());
 }

@@ -27,6 +27,9 @@ const JOURNAL: &str = "journal-00000000000000000001.log";
 const SNAPSHOT: &str = "snapshot-00000000000000000009.tide";
 const COMPRESSED: &str = "snapshot-00000000000000000008.tide";
 
+/// Path of the program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tidewire");
+
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -36,7 +39,7 @@ pub struct Ran {
 
 /// Runs the program in `directory`.
 pub fn run(directory: &Path, words: &str) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+    let mut command = Command::new(PROGRAM);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEWIRE_")) {
         command.env_remove(name);
     }
