@@ -29,5 +29,6 @@ mod replies;
 mod reposts;
 mod resumed;
 mod revealed;
+mod text_forms;
 mod tidy;
 mod walks;

@@ -67,6 +67,13 @@ func main() {
 	done(err)
 	check(page.User == "ann" && len(page.Items) == 2, string(feeds.Body))
 
+	external := api.ExternalId("urn:x:1")
+	named, err := client.PublishWithResponse(ctx, nil, api.NewPost{Author: "dan", Body: 4, ExternalId: &external})
+	done(err)
+	byName, err := client.ReadPostWithResponse(ctx, "ext:urn:x:1", nil)
+	done(err)
+	check(byName.JSON200.Id == named.JSON201.Id && *byName.JSON200.ExternalId == external, string(byName.Body))
+
 	_, err = client.MuteWithResponse(ctx, "ann", "bob", nil, api.MuteJSONRequestBody{})
 	done(err)
 	explained, err := client.ExplainWithResponse(ctx, "ann", "77")
@@ -79,10 +86,10 @@ func main() {
 	types := "published"
 	changes, err := client.ReadChangesWithResponse(ctx, &api.ReadChangesParams{After: of(0), Types: &types})
 	done(err)
-	check(strings.Count(string(changes.Body), `"type":"published"`) == 2, string(changes.Body))
+	check(strings.Count(string(changes.Body), `"type":"published"`) == 3, string(changes.Body))
 	stats, err := client.ReadStatsWithResponse(ctx, nil)
 	done(err)
-	check(stats.JSON200.Posts == 2, string(stats.Body))
+	check(stats.JSON200.Posts == 3, string(stats.Body))
 	deleted, err := client.DeletePostWithResponse(ctx, "77", nil)
 	done(err)
 	check(deleted.StatusCode() == http.StatusNoContent, string(deleted.Body))

@@ -79,6 +79,9 @@ def exercise(client: AuthenticatedClient, anybody: Client, guarded: Authenticate
     [feed] = good(read_feeds.sync(client=client, body=FeedsRequest(users=["ann"]))).feeds
     assert isinstance(feed, FeedOfUser) and feed.user == "ann"
 
+    named: Post = good(publish.sync(client=client, body=NewPost(author="dan", body=4, external_id="urn:x:1")))
+    assert named.external_id == "urn:x:1" and good(read_post.sync("ext:urn:x:1", client=client)) == named
+
     edges = [FollowsRequestFollowsItem(follower="cas", source="bob")]
     followed: Followed = good(follow_many.sync(client=client, body=FollowsRequest(follows=edges)))
     assert (followed.created, followed.existing) == (1, 0)
@@ -92,7 +95,7 @@ def exercise(client: AuthenticatedClient, anybody: Client, guarded: Authenticate
     assert rules.replies == "all" and rules.per_source_max is None
 
     lines = good(read_changes.sync(client=client, after=0, types="published"))
-    assert lines.count('"type":"published"') == 2
+    assert lines.count('"type":"published"') == 3
     assert good(read_stats.sync(client=client)).posts >= 2
     assert "tidewire_" in good(read_metrics.sync(client=client))
     assert good(check_alive.sync(client=anybody)).alive is True

@@ -58,6 +58,14 @@ test('a refusal has its type, whatever its status', async () => {
   assert.equal(error?.field, 'limit');
 });
 
+test('a post is read by the id that another system gave it', async () => {
+  const external_id = 'urn:x:1';
+  const { data: published } = await client.POST('/v1/posts', { body: { author: 'dan', external_id, body: 1 } });
+  const { data: read } = await client.GET('/v1/posts/{id}', { params: { path: { id: `ext:${external_id}` } } });
+  assert(published);
+  assert.deepEqual([read?.id, read?.external_id], [published.id, external_id]);
+});
+
 test('each post of a batch has its own answer', async () => {
   const posts = [
     { author: 'ann', id: '21', body: 1 },
