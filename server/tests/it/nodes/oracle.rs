@@ -21,13 +21,12 @@ const EDGES: usize = 100;
 impl Nodes {
     /// Reads what a node has after a sequence, as soon as it has applied that.
     pub fn read(&self, node: usize, after: u64, path: &str) -> Done {
-        let mut read = None;
         eventually(path, || match self.client.get_after(after, &self.url(node, path)) {
+            Outcome::Done(done) if done.body["partial"].as_array().is_none_or(Vec::is_empty) => Ok(done),
             // What it lacks of the archive comes later.
-            Outcome::Done(done) => read.insert(done).body["partial"].as_array().is_none_or(Vec::is_empty),
-            Outcome::Unreached(_) | Outcome::Refused(_) | Outcome::Open(_) => false,
-        });
-        read.unwrap()
+            Outcome::Done(done) => Err(format!("node {node} lacks {}", done.body["partial"])),
+            refused => Err(format!("node {node}: {refused:?}")),
+        })
     }
 
     /// Appends a record behind all others, through each node, and returns the last sequence.
