@@ -19,7 +19,8 @@ use tidewire::feed::inbox::Inbox;
 use tidewire::feed::outbox::{OutboxQuery, Part, ReadGap};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::SourceId;
-use tidewire::state::reader::{PageStart, ReadClock, Reader};
+use tidewire::state::read_clock::ReadClock;
+use tidewire::state::reader::{PageStart, Reader};
 use tidewire::state::sources::Source;
 
 #[global_allocator]

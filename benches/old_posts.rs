@@ -18,7 +18,7 @@ use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, READ_TIME_MAX, Replication};
 use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, RedbArchive, Wanted};
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

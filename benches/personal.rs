@@ -18,7 +18,8 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
-use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
+use tidewire::state::read_clock::ReadClock;
+use tidewire::state::reader::{PageRequest, PageStart, Reader};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -15,7 +15,8 @@ use tidewire::engine::Engine;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
 use tidewire::id::SourceId;
-use tidewire::state::reader::{PageStart, ReadClock, Reader};
+use tidewire::state::read_clock::ReadClock;
+use tidewire::state::reader::{PageStart, Reader};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

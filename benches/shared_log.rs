@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::size;
 use hdrhistogram::Histogram;
 use testkit::kafka::Brokers;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
 use tidewire::storage::log::{LogError, LogWriter, ReadLog, SharedLog};
+use tidewire::storage::sequence::Sequence;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_name_is_text_only() {
-        use crate::feed::post::Kind;
+        use crate::feed::kind::Kind;
 
         assert_eq!(serde_json::from_str::<Name<Kind>>(r#""ad""#).unwrap().0, Kind::Ad);
         for bad in [r#"{"ad":null}"#, r#""song""#, "7", "null", r#"["ad"]"#] {

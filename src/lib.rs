@@ -129,10 +129,11 @@ pub use error::{Error, FollowRefusal};
 pub use feed::body::BodyError;
 pub use feed::celebrity::{CelebrityPolicy, CostModel, RouteBasis};
 pub use feed::event::{Event, MuteOrBlock, NewEdge};
+pub use feed::kind::Kind;
 pub use feed::outbox::Route;
 pub use feed::page::{Page, Range, Reach};
 pub use feed::position::Position;
-pub use feed::post::{Body, Draft, Kind, Post};
+pub use feed::post::{Body, Draft, Post};
 pub use feed::resume::{Resume, Settled};
 pub use feed::rules::{Replies, Rules, RulesPatch};
 pub use feed::stream::{Epoch, StreamLimits, StreamPosition};
@@ -148,9 +149,10 @@ pub use state::feed_view::Entry;
 pub use state::reader::PageRequest;
 pub use state::verify::Verdict;
 pub use storage::error::StorageError;
+pub use storage::journal::Durability;
 pub use storage::journal::writer::JournalOptions;
-pub use storage::journal::{Durability, Sequence};
 pub use storage::log::LogError;
+pub use storage::sequence::Sequence;
 
 /// The examples of the README compile.
 #[cfg(doctest)]

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod compare;
 pub mod drive;
 pub mod environment;
+pub mod initial_load;
 pub mod latency;
 pub mod live;
 pub mod measure;

@@ -17,9 +17,9 @@ use std::time::Duration;
 use tidewire::clock::{Clock, SystemClock};
 
 use crate::check::differs;
+use crate::initial_load::Load;
 use crate::mint::body;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
-use crate::prepare::Load;
 use crate::target::{Failure, Target};
 use crate::world::World;
 

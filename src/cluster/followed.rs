@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cluster::membership::{Counted, Membership, ReadError};
 use crate::cluster::record::{Content, FirstState, Header, decode_content, decode_header};
-use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
+use crate::storage::sequence::Sequence;
 
 /// The state of a cluster after a record of its log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use crate::cluster::membership::ReadError;
 use crate::cluster::record::ClusterId;
 use crate::storage::error::StorageError;
-use crate::storage::journal::Sequence;
 use crate::storage::log::LogError;
+use crate::storage::sequence::Sequence;
 
 /// The reason why a node could not join a cluster.
 #[derive(Debug, thiserror::Error)]

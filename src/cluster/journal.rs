@@ -32,8 +32,9 @@ use crate::cluster::view::ClusterView;
 use crate::feed::event::Event;
 use crate::storage::frame::pack;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::journal::{Committed, Journal, JournalError, ReadBack, Sequence, SharedJournal};
+use crate::storage::journal::{Committed, Journal, JournalError, ReadBack, SharedJournal};
 use crate::storage::log::{LogError, LogReader, LogRecord, LogWriter, SharedLog};
+use crate::storage::sequence::Sequence;
 use crate::throttle::Throttle;
 
 /// Maximum number of batches of records that were read and not applied yet.

@@ -17,7 +17,7 @@ use crate::cluster::record::{
 };
 use crate::feed::event::Event;
 use crate::id::SourceId;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Number of partitions of the readers, unless the cluster was founded with another one.
 pub const PARTITIONS: u32 = 256;

@@ -79,8 +79,8 @@ mod tests {
     use super::*;
     use crate::clock::{ManualClock, UnixMicros};
     use crate::cluster::record::{Epoch, Header, NodeRun, encode};
-    use crate::storage::journal::Sequence;
     use crate::storage::log::{LogRange, LogWriter, ReadLog};
+    use crate::storage::sequence::Sequence;
 
     /// A log whose brokers do not answer at first, and whose next records are these, one in each read.
     #[derive(Clone)]

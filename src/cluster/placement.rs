@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cluster::figures::ClusterFigures;
 use crate::cluster::record::{Epoch, NodeName};
 use crate::id::SourceId;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The node that handles a request.
 #[derive(Clone, PartialEq, Eq, Debug)]

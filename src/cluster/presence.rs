@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::cluster::membership::{Counted, Membership, rank};
 use crate::cluster::record::{Beat, Content, Header, Member, NodeRun};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Part of a session by which a member may be behind the sequencer. Beyond it publishing must wait.
 const BEHIND_MAX: u32 = 3;

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::feed::event::Event;
 use crate::storage::frame::{pack, unpack};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The version of the format that this program writes and reads.
 const VERSION: u8 = 1;

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::cluster::followed::Followed;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum number of known states. Beyond it the one is dropped that is closest to its neighbours, so that the rest covers the whole log.
 const STATES_MAX: usize = 64;

@@ -14,7 +14,7 @@ use crate::cluster::placement::{GoneNode, NodeView, Place, Placement, Readiness,
 use crate::cluster::presence::{BEATS_PER_SESSION, Presence};
 use crate::cluster::record::{Member, NodeName, NodeRun};
 use crate::id::SourceId;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Time for which a node that has gone is shown.
 const GONE_SHOWN: Duration = Duration::from_secs(3_600);

@@ -12,7 +12,7 @@ use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::change_readers::ChangeReaders;
 use crate::runtime::message::Command;
 use crate::state::all_posts::{PostsBounds, PostsPage};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The ids of the posts that were in memory at one moment, 8 bytes for each, with which pages of all posts are read.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::runtime::message::{CompletedSnapshot, SnapshotTaken};
 use crate::storage::archive::ArchiveView;
 use crate::storage::files::Files;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// A snapshot, with the archive as it was at the end of the snapshot. A start from both, and from the journal after the snapshot at least up to
 /// `through`, has the state after the last event of that journal.

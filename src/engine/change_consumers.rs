@@ -5,7 +5,7 @@ use crate::engine::changes::{ChangeLog, ChangesError};
 use crate::id::ConsumerName;
 use crate::limits::CHANGE_CONSUMERS_MAX;
 use crate::storage::error::StorageError;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// A consumer of changes that is registered by name.
 #[derive(Clone, PartialEq, Eq, Debug)]

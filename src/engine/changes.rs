@@ -18,8 +18,8 @@ use crate::recovery::event;
 use crate::runtime::change_readers::{ChangeReaders, OpenReader};
 use crate::state::posts::Stored;
 use crate::storage::frame::unpack;
-use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
+use crate::storage::sequence::Sequence;
 
 /// The log that an engine's changes are read from.
 pub(super) enum ChangeLog {

@@ -27,10 +27,10 @@ use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveBehindLog};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::journal::Sequence;
 use crate::storage::lock::DirectoryLock;
 use crate::storage::log::SharedLog;
 use crate::storage::log::patient::PatientLog;
+use crate::storage::sequence::Sequence;
 
 /// Number of times that a digest is computed again because events were applied meanwhile.
 const DIGEST_TRIES: usize = 3;

@@ -36,13 +36,15 @@ use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::writer::{Scribe, queue};
-use crate::state::tiering::TieringLimits;
+use crate::state::unwritten::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
+use crate::storage::directory_identity;
+use crate::storage::directory_identity::Identified;
 use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
 use crate::storage::files::{Files, disk::DiskFiles, guard};
-use crate::storage::identity::{self, Identified, Identity};
+use crate::storage::identity::Identity;
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
@@ -100,10 +102,10 @@ impl Claimed {
     /// # Errors
     /// The error names the files and the directories that they are of.
     pub fn refuse_foreign(&self) -> Result<(), StorageError> {
-        identity::refuse_of_cluster(&self.files)?;
+        directory_identity::refuse_of_cluster(&self.files)?;
         let archive = self.files.place(archive::FILE);
         match archive::identity_in(Path::new(&archive))? {
-            Some(of_archive) => identity::compare(&self.files, archive, of_archive),
+            Some(of_archive) => directory_identity::compare(&self.files, archive, of_archive),
             None => Ok(()),
         }
     }
@@ -181,7 +183,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
-        identity::refuse_of_cluster(&files)?;
+        directory_identity::refuse_of_cluster(&files)?;
         let opened = Self::archive_in(storage, &files).and_then(|archive| {
             Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
         });
@@ -213,7 +215,7 @@ impl Engine {
         // The identity is checked before the archive is opened, since opening writes to it. A readable archive of another
         // directory is left unchanged.
         if let Some(of_archive) = archive::identity_in(&path)? {
-            identity::compare(files, path.display().to_string(), of_archive)?;
+            directory_identity::compare(files, path.display().to_string(), of_archive)?;
         }
         let archive = match storage.repair {
             true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
@@ -236,7 +238,7 @@ impl Engine {
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
         let began = Instant::now();
-        identity::refuse_of_cluster(&*files)?;
+        directory_identity::refuse_of_cluster(&*files)?;
         let identity = establish(&*files, archive.map(|archive| &**archive))?;
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
@@ -338,10 +340,10 @@ pub(super) fn tiering_limits(config: &EngineConfig) -> TieringLimits {
 /// Establishes the identity of a data directory. Refuses an archive of another directory, and gives an archive
 /// without identity this one.
 fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identity, StorageError> {
-    let Some(archive) = archive else { return identity::establish(files, None) };
+    let Some(archive) = archive else { return directory_identity::establish(files, None) };
     let found = archive.identity()?;
     let of_archive = found.map(|found| (archive.place(), found));
-    let identity = identity::establish(files, of_archive)?;
+    let identity = directory_identity::establish(files, of_archive)?;
     if found.is_none() {
         archive.set_identity(identity)?;
     }

@@ -11,6 +11,7 @@ pub mod followers;
 pub mod following;
 pub mod heap;
 pub mod inbox;
+pub mod kind;
 pub mod lookups;
 pub mod merge;
 pub mod outbox;

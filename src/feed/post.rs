@@ -15,39 +15,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::clock::UnixMicros;
 pub use crate::feed::body::{Body, BodyError};
+use crate::feed::kind::Kind;
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
 use crate::id::{ExternalId, PostId, SourceId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
-
-/// The kind of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A post that an author published.
-    #[default]
-    Post,
-    /// A recommended user.
-    User,
-    /// An advertisement in the feed.
-    Ad,
-}
-
-impl Kind {
-    /// Returns true for ordinary posts, the default kind.
-    pub fn is_post(&self) -> bool {
-        *self == Self::Post
-    }
-
-    /// Returns the name that JSON uses for this kind.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Post => "post",
-            Self::User => "user",
-            Self::Ad => "ad",
-        }
-    }
-}
 
 /// A post as its author submits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

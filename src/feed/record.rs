@@ -5,9 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
+use crate::feed::body::Body;
+use crate::feed::kind::Kind;
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
-use crate::feed::post::{Body, Kind};
 use crate::id::{ExternalId, PostId};
 
 /// A stored post. `S` is the identifier of a source: its number in a snapshot, its id in the archive.

@@ -14,7 +14,8 @@ use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::{pack, unpack};
 use crate::storage::journal::reader::{self, JournalRead, Reading};
 use crate::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use crate::storage::journal::{Durability, Journal, Sequence};
+use crate::storage::journal::{Durability, Journal};
+use crate::storage::sequence::Sequence;
 
 /// Bytes of a segment: all events in one segment, or a few events in each.
 const SEGMENT_BYTES: [u64; 2] = [1 << 20, 400];

@@ -18,8 +18,8 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::{self, FrameKind, pack};
-use crate::storage::journal::Sequence;
 use crate::storage::segment;
+use crate::storage::sequence::Sequence;
 
 fn source(id: &str) -> SourceId {
     SourceId::new(id).expect("these are ids")

@@ -13,7 +13,7 @@ use crate::state::world::World;
 use crate::storage::error::StorageError;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::pack;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, EndRecord, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 const AT: Sequence = Sequence(0);

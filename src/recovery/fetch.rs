@@ -10,10 +10,11 @@ use crate::cluster::journal::NodeOptions;
 use crate::cluster::peers;
 use crate::cluster::record::ClusterId;
 use crate::recovery::{RecordBatch, RecoveryProgress, decode};
+use crate::storage::directory_identity;
 use crate::storage::files::Files;
-use crate::storage::identity::{self, Identity};
-use crate::storage::journal::Sequence;
+use crate::storage::identity::Identity;
 use crate::storage::log::{LogRange, SharedLog};
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, Block, Checks};
 
 /// Maximum time for which a node waits for others that take a snapshot, or send one to another node.
@@ -155,7 +156,7 @@ impl Fetching<'_> {
         let checks = Expected { log: self.log, first: range.first, least, cluster: self.cluster };
         let (file, bytes) = snapshot::receive(self.files, from, &checks).map_err(|cause| cause.to_string())?;
         info!("fetched {file} from {place}: {bytes} bytes in {:.1?}", began.elapsed());
-        let found = identity::cluster_of(self.files).map_err(|cause| cause.to_string())?;
+        let found = directory_identity::cluster_of(self.files).map_err(|cause| cause.to_string())?;
         found.map(ClusterId).ok_or_else(|| format!("{file} names no cluster"))
     }
 }

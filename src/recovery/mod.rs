@@ -39,9 +39,9 @@ use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::unpack;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::{self, JournalRead, Lost, Reading, Torn};
 use crate::storage::journal::writer::Tail;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 
 use replay::{ReadEvents, replayed};

@@ -12,12 +12,13 @@ use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, progress, replayed, shared_archive};
 use crate::state::world::{World, Writer};
+use crate::storage::directory_identity;
+use crate::storage::directory_identity::Identified;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
-use crate::storage::identity::{self, Identified};
-use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogRange, LogRecord, SharedLog};
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot;
 use crossbeam_channel::Sender;
 
@@ -88,7 +89,7 @@ impl NodeRecovery<'_> {
     pub fn run(mut self) -> Result<RecoveredNode, JoinError> {
         let founding = self.founding()?;
         // Any other record may be one of a cluster that had a log of this name before.
-        let of_directory = self.files.as_deref().map(identity::cluster_of).transpose()?.flatten();
+        let of_directory = self.files.as_deref().map(directory_identity::cluster_of).transpose()?.flatten();
         let founded = founding.as_ref().map(|founding| founding.followed.membership.cluster());
         let cluster = founded.or(of_directory.map(ClusterId));
         if let Some(cluster) = cluster {
@@ -127,7 +128,7 @@ impl NodeRecovery<'_> {
     /// Makes the directory one of this cluster.
     fn identify(&mut self, cluster: ClusterId) -> Result<(), JoinError> {
         if let Some(files) = self.files.take() {
-            let identity = identity::establish_of_cluster(&*files, cluster.0)?;
+            let identity = directory_identity::establish_of_cluster(&*files, cluster.0)?;
             self.files = Some(Arc::new(Identified::new(files, identity)));
         }
         Ok(())

@@ -18,12 +18,14 @@ use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode};
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, write_world};
 use crate::state::records::RecordTraversal;
 use crate::state::world::{World, Writer};
+use crate::storage::directory_identity;
+use crate::storage::directory_identity::Identified;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::identity::{self, Identified, Identity};
-use crate::storage::journal::Sequence;
+use crate::storage::identity::Identity;
 use crate::storage::log::LogRecord;
 use crate::storage::log::copied::CopiedLog;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 /// The state of a cluster after a record of its log.
@@ -128,7 +130,7 @@ impl Rebuilt {
         let state = FirstState { cluster: before.membership.cluster(), sequence: before.sequence, digest };
         let record = first_record(cluster, &Content::FoundedFrom { partitions, state, archive });
         let followed = Followed::founded(&record).expect("it is a first record");
-        identity::establish_of_cluster(&*files, cluster.0)?;
+        directory_identity::establish_of_cluster(&*files, cluster.0)?;
         self.write(files, &followed, now)?;
         Ok(record)
     }

@@ -12,7 +12,7 @@ use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
 use crate::state::tiering::changed_post;
 use crate::state::world::Applied;
 use crate::storage::error::StorageError;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Events of a journal or a log, in order.
 pub(super) struct ReadEvents {

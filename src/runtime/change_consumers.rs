@@ -19,7 +19,7 @@ use crate::id::ConsumerName;
 use crate::limits::CHANGE_CONSUMERS_MAX;
 use crate::storage::error::StorageError;
 use crate::storage::files::{Files, replace};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The file with all positions, as JSON.
 const FILE: &str = "consumers.json";

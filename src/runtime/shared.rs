@@ -26,10 +26,10 @@ use crate::runtime::reader::direct::DirectReads;
 use crate::runtime::reader::directory::Directory;
 use crate::runtime::reader::inboxes::Inboxes;
 use crate::state::feed_view::Entry;
-use crate::state::reader::ReadClock;
+use crate::state::read_clock::ReadClock;
 use crate::state::world::World;
-use crate::storage::journal::Sequence;
 use crate::storage::retained::Retention;
+use crate::storage::sequence::Sequence;
 
 /// The state that all actors of an engine share.
 pub struct Shared {

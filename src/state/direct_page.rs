@@ -14,7 +14,8 @@ use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::work::{Allowance, Budget};
 use crate::state::feed_view::{Entry, FeedView, Finder};
-use crate::state::reader::{PageRequest, PageStart, PulledSources, ReadClock, build};
+use crate::state::read_clock::ReadClock;
+use crate::state::reader::{PageRequest, PageStart, PulledSources, build};
 use crate::state::sources::Source;
 use crate::state::world::World;
 

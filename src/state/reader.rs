@@ -11,7 +11,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::clock::{Clock, UnixMicros};
+use crate::clock::UnixMicros;
 use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
@@ -25,6 +25,7 @@ use crate::limits::PAGE_POSTS_MAX;
 use crate::state::catch_up::{catch_up, resumable_from, resume};
 use crate::state::feed_view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
 use crate::state::posts::Stored;
+use crate::state::read_clock::ReadClock;
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
 use crate::state::viewer::Viewer;
@@ -65,21 +66,6 @@ impl PageRequest {
 /// A required post may be in the archive only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Archived;
-
-/// The clock and the deadline of a read.
-#[derive(Clone, Copy)]
-pub struct ReadClock<'a> {
-    /// The source of the current time.
-    pub clock: &'a dyn Clock,
-    /// After this instant the page ends with the entries found so far.
-    pub deadline: UnixMicros,
-}
-
-impl ReadClock<'_> {
-    pub(super) fn is_late(self) -> bool {
-        self.clock.now() > self.deadline
-    }
-}
 
 /// The state of a reader's actor besides its inbox. All of it can be rebuilt from the world.
 #[derive(Debug)]

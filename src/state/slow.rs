@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::clock::UnixMicros;
 use crate::id::SourceSlot;
 use crate::limits::SLOW_SOURCE_PROBE_MAX;
-use crate::state::reader::ReadClock;
+use crate::state::read_clock::ReadClock;
 
 /// Minimum time that such a source is skipped.
 const SLOW_SOURCE_PROBE_MIN: Duration = Duration::from_secs(1);

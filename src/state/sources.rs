@@ -9,6 +9,7 @@
 //! - keeping several sources consistent with each other (`state::world`).
 
 mod by_id;
+pub mod erasures;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -28,8 +29,8 @@ use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
 use crate::state::activity::{Pages, Posts};
-use crate::state::erasures::Erasures;
 use crate::state::sources::by_id::ById;
+use crate::state::sources::erasures::Erasures;
 use crate::state::sources::keepers::Keepers;
 
 /// Number of sources that are sampled to estimate the bytes of all of them.

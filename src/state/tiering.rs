@@ -22,10 +22,7 @@ mod replies;
 pub use behind_log::{Copied, changed_post};
 pub use parts::RoundOutcome;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-
-use rustc_hash::FxHashSet;
 
 use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
@@ -35,62 +32,14 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, TOMBSTONES_IN_MEMORY_MAX};
 use crate::state::records;
 use crate::state::sources::Source;
+use crate::state::unwritten::{Deletion, Lap, TIERING_SLACK, TieringLimits};
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use crate::storage::frame::{pack, unpack};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum number of outbox entries that are moved to the archive in one round.
 const TIERING_ENTRIES_MAX: usize = 8 * 1024;
-
-/// Number of posts that an outbox may have in memory beyond its limit before its oldest posts are moved to the archive together.
-const TIERING_SLACK: usize = 128;
-
-/// How much is kept in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TieringLimits {
-    /// Maximum posts of one outbox in memory.
-    pub outbox_posts: usize,
-    /// Maximum bytes of all posts in memory. Above it, outboxes keep fewer posts than `outbox_posts`.
-    pub posts_bytes: usize,
-}
-
-/// The changes that still have to be written to the archive.
-#[derive(Default)]
-pub(super) struct UnwrittenChanges {
-    limits: Option<TieringLimits>,
-    /// Sources with more posts in memory than the limit.
-    full: FxHashSet<SourceSlot>,
-    /// Archived posts that were edited. They are kept in memory until the archive has the new version.
-    rewrites: FxHashSet<PostId>,
-    tombstoned: Vec<Deletion>,
-    /// Tombstones in memory that the archive has too, oldest first.
-    tombstones: VecDeque<PostId>,
-    /// Posts that are being written to the archive.
-    in_flight: FxHashSet<PostId>,
-    lap: Option<Lap>,
-    /// Entries of replies that stayed in memory when those of their authors left it.
-    left_behind: Vec<(SourceSlot, Position)>,
-    /// While a snapshot is loaded: posts are compared with the archive only above this many bytes.
-    load_bytes_max: usize,
-}
-
-/// A pass over all outboxes, made when posts take too many bytes: it moves every post below one position to the archive.
-#[derive(Clone, Copy)]
-struct Lap {
-    /// The index of the source to visit next.
-    next: usize,
-    /// Posts below this position are moved.
-    cutoff: Position,
-}
-
-/// A deletion that the archive does not have yet: the entries of the post must be removed there, and its tombstone written.
-#[derive(Clone, Debug)]
-struct Deletion {
-    id: PostId,
-    /// None if the id was deleted before there was a post with it.
-    post: Option<Arc<Post>>,
-}
 
 /// One round of tiering.
 #[derive(Clone, Debug, Default)]
@@ -103,50 +52,6 @@ pub struct Tiering {
     tombstoned: Vec<Deletion>,
     /// The number of tombstones in memory that the archive has once this is written.
     tombstones: usize,
-}
-
-impl UnwrittenChanges {
-    pub(super) fn new(limits: Option<TieringLimits>) -> Self {
-        Self { limits, ..Self::default() }
-    }
-
-    /// Checks how many posts of an outbox are in memory, after a post was added.
-    pub(super) fn note_size(&mut self, source: &Source) {
-        let Some(limits) = self.limits else { return };
-        if source.outbox().in_memory() > limits.outbox_posts.saturating_add(TIERING_SLACK.min(limits.outbox_posts)) {
-            self.full.insert(source.slot);
-        }
-    }
-
-    pub(super) fn rewrite(&mut self, id: PostId) {
-        self.rewrites.insert(id);
-    }
-
-    /// Returns true if a post is being written, so that the archive may get an older version than memory has.
-    pub(super) fn is_in_flight(&self, id: PostId) -> bool {
-        self.in_flight.contains(&id)
-    }
-
-    /// Notes a tombstone that the archive has.
-    pub(super) fn note_tombstone(&mut self, id: PostId) {
-        if self.limits.is_some() {
-            self.tombstones.push_back(id);
-        }
-    }
-
-    pub(super) fn note_deleted(&mut self, post: &Arc<Post>) {
-        if self.limits.is_some() {
-            self.rewrites.remove(&post.id());
-            self.tombstoned.push(Deletion { id: post.id(), post: Some(Arc::clone(post)) });
-        }
-    }
-
-    /// Notes a deleted id that had no post.
-    pub(super) fn note_deleted_id(&mut self, id: PostId) {
-        if self.limits.is_some() {
-            self.tombstoned.push(Deletion { id, post: None });
-        }
-    }
 }
 
 impl Writer {

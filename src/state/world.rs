@@ -41,7 +41,7 @@ use crate::state::reposts::RepostIndex;
 use crate::state::revocations::Revocations;
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
-use crate::state::tiering::{TieringLimits, UnwrittenChanges};
+use crate::state::unwritten::{TieringLimits, UnwrittenChanges};
 use crate::state::world::changed::Edit;
 use crate::storage::archive::{Archive, ArchiveError};
 

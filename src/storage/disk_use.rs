@@ -77,7 +77,7 @@ impl DiskUse {
 mod tests {
     use super::*;
     use crate::storage::files::memory::MemoryFiles;
-    use crate::storage::journal::Sequence;
+    use crate::storage::sequence::Sequence;
 
     #[test]
     fn each_file_is_counted_as_what_its_name_says() {

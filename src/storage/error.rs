@@ -5,7 +5,7 @@ use std::io;
 use crate::storage::archive::ArchiveError;
 use crate::storage::files::is_full;
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -27,7 +27,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum payload bytes of one frame. The largest event is a bulk of follow edges with the longest ids.
 const FRAME_PAYLOAD_BYTES_MAX: usize = 16 << 20;

@@ -1,6 +1,7 @@
 //! Persistent storage: the journal, snapshots and the archive, and recovery of the state from them.
 
 pub mod archive;
+pub mod directory_identity;
 pub mod disk_use;
 pub mod error;
 pub mod files;
@@ -11,4 +12,5 @@ pub mod lock;
 pub mod log;
 pub mod retained;
 pub mod segment;
+pub mod sequence;
 pub mod snapshot;

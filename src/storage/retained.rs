@@ -18,9 +18,9 @@ use crate::clock::UnixMicros;
 use crate::storage::error::StorageError;
 use crate::storage::files::{Files, UNFINISHED, replace};
 use crate::storage::frame::{self, FrameKind};
-use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::segments;
 use crate::storage::segment::{self, End, FoundEvent, Segment};
+use crate::storage::sequence::Sequence;
 
 /// A file with events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -19,7 +19,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKind, MARK};
 use crate::storage::identity::{IDENTITY_BYTES, Identity};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The format that is written, and the latest format that can be read.
 pub const SEGMENT_FORMAT: u16 = 2;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tidewire::clock::UnixMicros;
 use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::{Body, Draft, Kind};
+use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 
 use crate::world::{draft, edge, id};

@@ -27,7 +27,8 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal};
-use tidewire::storage::journal::{Durability, Journal, JournalError, Sequence};
+use tidewire::storage::journal::{Durability, Journal, JournalError};
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter};
 
 use crate::world::{above, config, id};

@@ -4,7 +4,7 @@ use tidewire::feed::outbox::OutboxQuery;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// What is about to be read or written.
 pub enum Read<'a> {

@@ -16,7 +16,8 @@ use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::files::{Files as _, UNFINISHED};
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
+use tidewire::storage::sequence::Sequence;
 
 use testkit::histories::{open_before, storage};
 use testkit::world::{above, draft, edge, id, patient, some, whole_feed};

@@ -15,7 +15,8 @@ use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
+use tidewire::storage::sequence::Sequence;
 
 use testkit::histories::{open_before, storage};
 use testkit::observed_archive::{ObservedArchive, Read};

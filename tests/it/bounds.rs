@@ -21,7 +21,8 @@ use tidewire::limits::{
 };
 use tidewire::live::event::EventKind;
 use tidewire::state::feed_view::Entry;
-use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
+use tidewire::state::read_clock::ReadClock;
+use tidewire::state::reader::{PageRequest, PageStart, Reader};
 use tidewire::storage::journal::MemoryJournal;
 
 use testkit::world::{NEWEST, config, draft, edge, id, next_event};

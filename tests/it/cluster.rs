@@ -30,9 +30,10 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::{ReadBack, Sequence, SharedJournal as _};
+use tidewire::storage::journal::{ReadBack, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
+use tidewire::storage::sequence::Sequence;
 
 use testkit::world::{draft, edge, id, ids, next_event, patient};
 

@@ -12,11 +12,11 @@ use tidewire::id::PostId;
 use tidewire::state::counts::PostCounts;
 use tidewire::state::posts::Stored;
 use tidewire::state::records::{ArchivedCountsRecord, DeletedRecord, RecordTraversal, RepostsRecord, SourceRecord};
-use tidewire::state::tiering::TieringLimits;
+use tidewire::state::unwritten::TieringLimits;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 use testkit::fixture_files::at;
 use testkit::world::draft;

@@ -9,8 +9,9 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::frame::{self, FRAME_HEADER_BYTES, FrameKind};
-use tidewire::storage::journal::{Durability, Journal, Sequence};
+use tidewire::storage::journal::{Durability, Journal};
 use tidewire::storage::segment::{self, Segment};
+use tidewire::storage::sequence::Sequence;
 
 use testkit::histories::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
 use testkit::world::draft;

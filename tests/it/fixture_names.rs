@@ -5,20 +5,23 @@ use std::sync::Arc;
 
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
-use tidewire::feed::post::{Draft, Kind};
+use tidewire::feed::kind::Kind;
+use tidewire::feed::post::Draft;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{ExternalId, PostId, SourceId};
 use tidewire::recovery::Recovered;
 use tidewire::state::records::SourceRecord;
 use tidewire::state::tiering;
+use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::frame::pack;
-use tidewire::storage::identity::{Identified, Identity};
+use tidewire::storage::identity::Identity;
+use tidewire::storage::journal::Journal as _;
 use tidewire::storage::journal::reader::{self, Reading};
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use tidewire::storage::journal::{Journal as _, Sequence};
 use tidewire::storage::segment;
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 use testkit::fixture_files::{at, folder_of, published};

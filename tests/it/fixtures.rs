@@ -7,19 +7,23 @@ use serde::de::DeserializeOwned;
 use serde_bytes::ByteBuf;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::{Body, Kind};
+use tidewire::feed::post::Body;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
 use tidewire::recovery::Recovered;
 use tidewire::state::records::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
+use tidewire::storage::directory_identity;
+use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::identity::{self, Identified, Identity};
+use tidewire::storage::identity::Identity;
+use tidewire::storage::journal::Journal as _;
 use tidewire::storage::journal::reader::{self, Reading};
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use tidewire::storage::journal::{Journal as _, Sequence};
 use tidewire::storage::segment;
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 use testkit::fixture_files::{at, events, folder_of, full};
@@ -158,7 +162,7 @@ fn files_are_written_only_if_none_is_there() {
     compressible().iter().for_each(|record| compressed.record(Section::Posts, record).unwrap());
     compressed.finish(Sequence(8), UnixMicros(8_000_000), true).unwrap();
     // Taken from the headers.
-    assert_eq!(identity::establish(&*files, None).unwrap(), IDENTITY);
+    assert_eq!(directory_identity::establish(&*files, None).unwrap(), IDENTITY);
 }
 
 fn files(version: &str) -> DiskFiles {
@@ -167,9 +171,9 @@ fn files(version: &str) -> DiskFiles {
 
 #[test]
 fn files_of_format_2_carry_the_identity_of_their_directory() {
-    assert_eq!(identity::find(&files("v1")).unwrap(), None);
+    assert_eq!(directory_identity::find(&files("v1")).unwrap(), None);
     let files = files("v2");
-    assert_eq!(identity::establish(&files, None).unwrap(), IDENTITY);
+    assert_eq!(directory_identity::establish(&files, None).unwrap(), IDENTITY);
     for sequence in [8, 9].map(Sequence) {
         let reader = SnapshotReader::open(&files, &snapshot::name(sequence)).unwrap();
         assert_eq!((reader.format(), reader.identity()), (2, Some(IDENTITY)));

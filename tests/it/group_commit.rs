@@ -16,7 +16,8 @@ use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::runtime::message::Published;
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal, Sequence};
+use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal};
+use tidewire::storage::sequence::Sequence;
 use tokio::task::JoinHandle;
 
 use crate::concurrency::{HoldingClock, hold};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tidewire::clock::UnixMicros;
 use tidewire::feed::event::Event;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::{Body, Draft, Kind};
+use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
 use tidewire::state::records::{EdgesRecord, InboxRecord, SourceRecord};
@@ -16,8 +17,9 @@ use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::frame::{self, FrameKind};
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
 use tidewire::storage::segment;
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
 
 use testkit::cases;

@@ -12,7 +12,7 @@ use crate::cluster::compare::compare;
 use crate::cluster::faults::{outages, takeover};
 use crate::cluster::figures::{log_bytes, pages, publishes, replicas};
 use crate::cluster::nodes::Setup;
-use crate::scale::MEASURED;
+use crate::simulation::costs::MEASURED;
 
 /// Brokers must run already: `scripts/cluster_figures.sh` starts one. Servers, brokers and clients share the machine.
 #[derive(Debug, clap::Args)]

@@ -14,12 +14,12 @@ use std::time::{Duration, SystemTime};
 use tidewire_server::cli::terminal;
 
 use crate::environment::Environment;
+use crate::initial_load::{Load, Posts};
 use crate::mint::{GAP_MIN, Ids};
 use crate::operation::PAGE_POSTS;
-use crate::prepare::{Load, Posts};
 use crate::report::compare::ratios;
 use crate::report::terminal::Look;
-use crate::report::{Machine, Report, TargetReport, file, html, json, markdown, plot};
+use crate::report::{Machine, Report, TargetReport, file, headline, html, json, markdown};
 use crate::target::kind::Settings as TargetSettings;
 use crate::warning::warnings;
 use crate::workload::Mix;
@@ -220,7 +220,7 @@ impl ReportOptions {
             html::write(report, path)?;
         }
         if let Some(path) = &self.svg {
-            file::replace(path, &plot::headline(report))?;
+            file::replace(path, &headline::headline(report))?;
         }
         if let Some(path) = &self.markdown {
             file::replace(path, &markdown::table(report))?;

@@ -13,8 +13,9 @@ use crate::cli::options::{
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run as Ran};
 use crate::environment::Environment;
+use crate::initial_load::Load;
 use crate::measure::{self, Figure};
-use crate::prepare::{Load, Prepared};
+use crate::prepare::Prepared;
 use crate::report::progress::Progress;
 use crate::report::{Report, TargetReport, figure};
 use crate::search;
@@ -164,7 +165,9 @@ impl Loaded {
     /// Adds what is known at the end: the number of correct pages, and the results of readers online.
     pub(super) fn end(&mut self, target: &mut TargetReport) {
         target.pages_checked += self.pages_checked;
-        target.add_online(self.prepared.online.take());
+        if let Some(online) = self.prepared.online.take() {
+            online.end_into(target);
+        }
     }
 
     /// Returns the report of one design, without cases.

@@ -5,8 +5,9 @@ use std::num::NonZeroUsize;
 
 use crate::cli::options::{exponent, positive, some_share};
 use crate::report::Latency;
-use crate::scale::{Demand, Habits, MEASURED, Machine, Need};
+use crate::scale::{Demand, Habits, Machine, Need};
 use crate::simulation::Outcome;
+use crate::simulation::costs::MEASURED;
 
 const USERS: [f64; 5] = [1e4, 1e5, 1e6, 1e7, 1e8];
 const NODES: [usize; 6] = [1, 3, 6, 12, 32, 128];

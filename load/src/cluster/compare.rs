@@ -9,7 +9,8 @@ use crate::cluster::clients::{Measured, Until, closed_loop, milliseconds, thousa
 use crate::cluster::figures::{post, wait_applied};
 use crate::cluster::nodes::{Node, Nodes, Setup, request};
 use crate::report::Latency;
-use crate::scale::{Costs, Demand};
+use crate::scale::Demand;
+use crate::simulation::costs::Costs;
 use crate::simulation::{Clients, Machines, Outcome, Scenario, Work, simulate};
 
 /// Sizes of the clusters.
@@ -156,7 +157,7 @@ async fn fill(address: SocketAddr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::MEASURED;
+    use crate::simulation::costs::MEASURED;
 
     /// What real clusters took on a machine with two cores (docs/scale.md): nodes; the rate, and the microseconds of all nodes for each, of one
     /// client that publishes, of 64 that publish, and of 64 that read.

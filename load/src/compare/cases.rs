@@ -8,9 +8,10 @@ use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::environment::Stretch;
+use crate::initial_load::Load;
 use crate::measure::{self, Figure};
 use crate::operation::PAGES_TOGETHER;
-use crate::prepare::{Load, Prepared};
+use crate::prepare::Prepared;
 use crate::recovery;
 use crate::report::TargetReport;
 use crate::report::figure;
@@ -190,7 +191,9 @@ impl Cases {
             report.cases.insert("burst_recovery".to_owned(), case);
         }
         report.pages_checked += self.pages_checked;
-        report.add_online(self.prepared.online);
+        if let Some(online) = self.prepared.online {
+            online.end_into(report);
+        }
         report.failures.extend(self.failures);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::initial_load::Posts;
 use crate::mint::Ids;
 use crate::operation::User;
-use crate::prepare::Posts;
 use crate::target::mock::Mock;
 use crate::target::{Client, Later};
 use crate::world::generated::Recipe;

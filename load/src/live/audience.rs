@@ -18,8 +18,9 @@ use tokio::time::timeout;
 
 use crate::live::Error;
 use crate::live::heard::Counts;
+use crate::live::listener::Listener;
 use crate::live::numbers::Order;
-use crate::live::socket::{Listener, Reads, Socket};
+use crate::live::socket::{Reads, Socket};
 use crate::live::wire::Wire;
 use crate::operation::User;
 

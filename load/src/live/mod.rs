@@ -22,7 +22,9 @@ mod audience;
 pub mod compare;
 mod frames;
 mod heard;
+
 mod latency;
+mod listener;
 mod machine;
 mod memory;
 mod numbers;

@@ -22,12 +22,13 @@ use tokio::time::sleep;
 
 use crate::live::Error;
 use crate::live::heard::Counts;
+use crate::live::listener::Listener;
 use crate::live::machine::{OTHER_FILES, raise_to};
 use crate::live::numbers::Order;
-use crate::live::socket::{Listener, Reads, Socket};
+use crate::live::socket::{Reads, Socket};
 use crate::live::wire::Tidewire;
 use crate::operation::User;
-use crate::report::Case;
+use crate::report::{Case, TargetReport};
 
 /// Delay before a reader reconnects after its connection was cut off.
 const BACK_AFTER: Duration = Duration::from_secs(1);
@@ -86,6 +87,17 @@ impl Online {
         });
         readied.recv().map_err(|_| Error::Crashed)??;
         Ok(Self { stop, thread, readers: count })
+    }
+
+    /// Ends the connections, and adds to the report what the readers have received.
+    pub fn end_into(self, report: &mut TargetReport) {
+        match self.end() {
+            Ok(heard) => {
+                report.failures.extend(heard.wrong());
+                report.cases.insert(Heard::CASE.to_owned(), heard.case());
+            }
+            Err(cause) => report.failures.push(cause.to_string()),
+        }
     }
 
     /// Ends the connections.

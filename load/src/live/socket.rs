@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::ready;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use memchr::memmem;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::live::Error;
 use crate::live::frames::{Frame, Frames, Kind, frame_of};
-use crate::live::numbers::Order;
+use crate::live::listener::Listener;
 use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;
@@ -61,20 +61,6 @@ pub(super) struct Socket {
     frames: Frames,
     heard: Heard,
     listener: Rc<dyn Listener>,
-}
-
-/// Receives the events of connections.
-pub(super) trait Listener {
-    /// A connection received its `nth` post.
-    fn on_post(&self, nth: usize, at: Instant);
-    /// A message was received, with this order on its connection.
-    fn count(&self, order: Order);
-    /// A message without a number was received.
-    fn count_unnumbered(&self);
-    /// A ping was received.
-    fn pinged(&self);
-    /// A connection was closed with this code.
-    fn leave(&self, code: u16);
 }
 
 /// What a connection has received, besides incomplete frames.

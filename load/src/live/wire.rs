@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use memchr::memmem;
 
+use crate::live::listener::Listener;
 use crate::live::numbers::{Numbers, Order};
-use crate::live::socket::Listener;
 use crate::operation::User;
 use crate::target::tidewire::name;
 

@@ -12,6 +12,7 @@ mod tables;
 
 use std::path::Path;
 
+use super::escape::escaped;
 use super::file::{self, WriteError};
 use super::{Report, TargetReport, compare, figure};
 
@@ -54,25 +55,6 @@ pub fn page(report: &Report) -> String {
 /// If it cannot be written. The error names the file.
 pub fn write(report: &Report, path: &Path) -> Result<(), WriteError> {
     file::replace(path, &page(report))
-}
-
-/// Escapes text for HTML content and attributes. Control characters are removed.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // Plots are XML, which allows no other control characters, not even escaped.
-            '\n' | '\t' => escaped.push(character),
-            other if other.is_control() => {}
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 /// Returns a section of the page, or an empty string if it has no content.
@@ -273,6 +255,6 @@ mod tests {
         let directory = kept.as_deref().unwrap_or(passing.path());
         let report = sample::report();
         write(&report, &directory.join("sample.html")).unwrap();
-        file::replace(&directory.join("sample.svg"), &super::super::plot::headline(&report)).unwrap();
+        file::replace(&directory.join("sample.svg"), &super::super::headline::headline(&report)).unwrap();
     }
 }

@@ -8,9 +8,10 @@
 //! - measuring (`measure`), the reliability of results (`warning`).
 
 pub mod compare;
+mod escape;
 pub mod figure;
 pub mod file;
-mod headline;
+pub mod headline;
 pub mod html;
 pub mod json;
 pub mod machine;
@@ -23,7 +24,6 @@ pub mod terminal;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use crate::live::online::{Heard, Online};
 use crate::operation::Kind;
 
 /// The report of a whole run.
@@ -79,20 +79,6 @@ pub struct TargetReport {
     pub failures: Vec<String>,
     /// The results by name: `deliveries`, `page`, `memory`, …
     pub cases: BTreeMap<String, Case>,
-}
-
-impl TargetReport {
-    /// Adds the results of readers who were online, if any, and ends their connections.
-    pub fn add_online(&mut self, online: Option<Online>) {
-        match online.map(Online::end) {
-            None => {}
-            Some(Ok(heard)) => {
-                self.failures.extend(heard.wrong());
-                self.cases.insert(Heard::CASE.to_owned(), heard.case());
-            }
-            Some(Err(cause)) => self.failures.push(cause.to_string()),
-        }
-    }
 }
 
 /// One measured case of one design.

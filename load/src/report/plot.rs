@@ -14,8 +14,8 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 
+use super::escape::escaped;
 use super::figure;
-pub use super::headline::headline;
 
 /// `plotters` draws on whole pixels, so the drawing is larger than its displayed size by this factor.
 pub(super) const SCALE: u32 = 4;
@@ -330,8 +330,8 @@ fn in_classes(words: &Words<'_>, (width, height): (u32, u32), svg: &str) -> Stri
          <desc id=\"{id}-desc\">{}</desc>{body}",
         width * SCALE,
         height * SCALE,
-        super::html::escaped(title),
-        super::html::escaped(description),
+        escaped(title),
+        escaped(description),
     )
 }
 

@@ -11,8 +11,7 @@
 //! requests wait for each other, and how unevenly readers are spread over nodes. It is exact to repeat: the same scenario has the same
 //! outcome.
 
-mod log;
-mod requests;
+pub mod costs;
 pub mod resources;
 pub mod run;
 pub mod scenario;

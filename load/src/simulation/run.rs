@@ -4,7 +4,10 @@
 //! - the events of the simulation in the order of time, and what is measured;
 //!
 //! Not responsible for:
-//! - the way of requests (`super::requests`), and of what was accepted (`super::log`).
+//! - the way of requests ([`requests`]), and of what was accepted ([`log`]).
+
+mod log;
+mod requests;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,9 +15,9 @@ use std::collections::BinaryHeap;
 use hdrhistogram::Histogram;
 
 use crate::report::Latency;
-use crate::simulation::log::{Log, NodeState};
-use crate::simulation::requests::Request;
 use crate::simulation::resources::{Cores, Link, Time, micros};
+use crate::simulation::run::log::{Log, NodeState};
+use crate::simulation::run::requests::Request;
 use crate::simulation::scenario::{Clients, Machines, Scenario, owned_shares};
 
 /// What a scenario comes to.
@@ -118,9 +121,9 @@ pub(super) struct Simulation<'s> {
     pub(super) hop: Time,
     /// The threads of each node that answer requests, and as many that deliver.
     pub(super) threads: usize,
-    pub(super) states: Vec<NodeState>,
-    pub(super) log: Log,
-    pub(super) requests: Vec<Request>,
+    states: Vec<NodeState>,
+    log: Log,
+    requests: Vec<Request>,
     pub(super) free: Vec<usize>,
     /// Requests that the clients of a closed loop have not sent yet.
     pub(super) unsent: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidewire::cluster::membership::{PARTITIONS, rank};
 use tidewire::cluster::record::NodeName;
 
-use crate::scale::Costs;
+use crate::simulation::costs::Costs;
 
 /// What is simulated.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::scale::{Costs, MEASURED};
+use crate::simulation::costs::{Costs, MEASURED};
 
 /// Costs that are easy to add up: no group costs, and nothing that is spread.
 const COSTS: Costs = Costs {

@@ -17,14 +17,9 @@ use crate::backup::store::Store;
 use crate::backup::{parts, restore};
 use tracing::warn;
 
-use tidewire::cluster::followed::Followed;
-use tidewire::cluster::journal::JoinError;
-use tidewire::cluster::membership::Counted;
 use tidewire::cluster::view::ClusterView;
-use tidewire::feed::event::Event;
-use tidewire::storage::journal::Sequence;
-use tidewire::storage::log::{LogRecord, SharedLog};
-use tidewire::storage::segment::FoundEvent;
+use tidewire::storage::log::SharedLog;
+use tidewire::storage::sequence::Sequence;
 
 /// The cluster of an engine that is backed up.
 #[derive(Clone)]
@@ -41,20 +36,6 @@ impl ClusterSource {
         let membership = self.view.membership();
         let is_sequencer = membership.sequencer().is_some_and(|sequencer| self.view.is_me(sequencer));
         (is_sequencer && self.view.is_leased()).then_some(membership.epoch().0)
-    }
-}
-
-/// Follows a copied record, and returns its event if it counts. The nodes ignore what a node has written after it was replaced.
-pub(super) fn counted_event(
-    followed: &mut Followed,
-    place: &str,
-    found: &FoundEvent<'_>,
-) -> Result<Option<Event>, BackupError> {
-    let record = LogRecord { sequence: found.sequence, bytes: found.payload.to_vec() };
-    match followed.read(&record) {
-        Ok((_, Counted::Event(event))) => Ok(Some(event)),
-        Ok(_) => Ok(None),
-        Err(cause) => Err(JoinError::Record { place: place.to_owned(), sequence: found.sequence, cause }.into()),
     }
 }
 

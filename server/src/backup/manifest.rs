@@ -1,11 +1,11 @@
 //! The manifest of a backup: which objects belong to it, and which events can be restored from it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backup::BackupError;
 use crate::backup::store::{Listed, Store};
+use crate::backup::{BackupError, OBJECT_BYTES_MAX};
 use tidewire::clock::UnixMicros;
 use tidewire::cluster::followed::Followed;
 
@@ -14,9 +14,6 @@ const FORMAT_OF_ONE_MACHINE: u32 = 1;
 
 /// The format of a cluster, and the latest format that can be read. Its journal consists of records of the cluster's log.
 const MANIFEST_FORMAT: u32 = 2;
-
-/// Maximum bytes of a manifest, and of any object.
-pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum number of backups in one place.
 const BACKUPS_MAX: usize = 4_096;
@@ -156,7 +153,7 @@ impl Manifest {
 
     /// Returns the bytes of all parts, each counted once.
     pub(crate) fn bytes(&self) -> u64 {
-        super::retention::stored_bytes(std::slice::from_ref(self))
+        stored_bytes(std::slice::from_ref(self))
     }
 
     /// Returns the time of the first event that a restore may end at, for a message. A data directory that was empty has none.
@@ -193,7 +190,7 @@ impl Manifest {
             place: store.place(&name),
             what: cause.to_string(),
         };
-        let bytes = match store.get(&name, MANIFEST_BYTES_MAX) {
+        let bytes = match store.get(&name, OBJECT_BYTES_MAX) {
             Err(BackupError::Damaged { place, what }) => return Err(BackupError::DamagedManifest { place, what }),
             read => read?.ok_or_else(|| BackupError::Missing { place: place.clone() })?,
         };
@@ -268,4 +265,13 @@ pub(crate) fn read_readable(store: &Store) -> Result<Found, BackupError> {
 /// Returns the place of the manifest of this name, for messages.
 pub(super) fn place_of(store: &Store, name: &str) -> String {
     store.place(&format!("{FOLDER}/{name}"))
+}
+
+pub(super) fn needed(manifests: &[Manifest]) -> HashMap<&str, u64> {
+    manifests.iter().flat_map(Manifest::parts).map(|part| (&*part.sha256, part.bytes)).collect()
+}
+
+/// Returns the bytes of all parts, each counted once.
+pub(super) fn stored_bytes(manifests: &[Manifest]) -> u64 {
+    needed(manifests).values().sum()
 }

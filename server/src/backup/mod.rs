@@ -39,6 +39,8 @@
 #[cfg(feature = "backup")]
 pub mod cluster;
 #[cfg(feature = "backup")]
+mod counted_event;
+#[cfg(feature = "backup")]
 mod error;
 pub mod figures;
 #[cfg(feature = "backup")]
@@ -69,6 +71,10 @@ use crate::backup::url::BackupUrl;
 
 #[cfg(feature = "backup")]
 pub use error::BackupError;
+
+/// Maximum bytes of an object in a store.
+#[cfg(feature = "backup")]
+const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// The options of backups.
 #[derive(Clone, Debug)]

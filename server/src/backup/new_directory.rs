@@ -18,15 +18,15 @@ use crate::process_memory::{self, STORE_PART, part_of};
 use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress};
-use tidewire::state::tiering::TieringLimits;
+use tidewire::state::unwritten::TieringLimits;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::{Archive, RedbArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::lock::DirectoryLock;
-use tidewire::storage::{identity, segment, snapshot};
+use tidewire::storage::sequence::Sequence;
+use tidewire::storage::{directory_identity, segment, snapshot};
 
 /// The directory below the data directory to which files are written until all of them are complete.
 pub(super) const UNFINISHED: &str = "restore.unfinished";
@@ -70,7 +70,7 @@ impl NewDirectory {
     pub(crate) fn publish(self) -> Result<(), BackupError> {
         let Self { unfinished, files, directory, .. } = &self;
         let written = DiskFiles::open(unfinished).map_err(StorageError::io("use", unfinished.display().to_string()))?;
-        identity::establish(&written, None)?;
+        directory_identity::establish(&written, None)?;
         let mut names = written.list().map_err(BackupError::file("read", unfinished.display().to_string()))?;
         names.sort_unstable_by_key(|name| {
             let is_snapshot = snapshot::parse_name(name).is_some();
@@ -128,7 +128,7 @@ fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
 /// Writes the empty segment with which the journal goes on after `last`.
 pub(crate) fn begin_journal(files: &DiskFiles, last: Sequence) -> Result<(), BackupError> {
     let first = last.next();
-    write_segment(files, first, &segment::header_with(first, identity::find(files)?))
+    write_segment(files, first, &segment::header_with(first, directory_identity::find(files)?))
 }
 
 /// Writes a segment of the journal, which begins with the event `first`.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::backup::BackupError;
 use crate::backup::figures::BackupFigures;
-use crate::backup::manifest::{MANIFEST_BYTES_MAX, Part};
+use crate::backup::manifest::Part;
 use crate::backup::store::{Listed, Store};
+use crate::backup::{BackupError, OBJECT_BYTES_MAX};
 
 /// Bytes of a part of a snapshot or of the journal. At least one is in memory at a time, and up to three with the buffers of the client.
 const PART_BYTES: usize = 16 << 20;
@@ -112,7 +112,7 @@ pub(crate) fn stored(store: &Store) -> Result<HashSet<Part>, BackupError> {
 pub(super) fn read(store: &Store, part: &Part) -> Result<Vec<u8>, BackupError> {
     let place = store.place(&name(part));
     let bytes =
-        store.get(&name(part), MANIFEST_BYTES_MAX)?.ok_or_else(|| BackupError::Missing { place: place.clone() })?;
+        store.get(&name(part), OBJECT_BYTES_MAX)?.ok_or_else(|| BackupError::Missing { place: place.clone() })?;
     let found = describe(&bytes);
     if found == *part {
         return Ok(bytes);

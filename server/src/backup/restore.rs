@@ -13,7 +13,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::backup::BackupError;
-use crate::backup::cluster::counted_event;
+use crate::backup::counted_event::counted_event;
 use crate::backup::manifest::{self, Erased, Found, JournalPiece, Manifest};
 use crate::backup::new_directory::{NewDirectory, UNFINISHED, begin_journal, load, write_segment};
 use crate::backup::parts;
@@ -29,10 +29,10 @@ use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, RedbArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::pieces::{self, Piece};
 use tidewire::storage::journal::reader::segments;
 use tidewire::storage::segment::{self, Segment};
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot;
 
 /// The moment to restore.

@@ -9,13 +9,13 @@
 //!
 //! A manifest is removed before its parts: a backup that is listed is complete.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tracing::warn;
 
 use crate::backup::BackupError;
-use crate::backup::manifest::{Manifest, Part};
+use crate::backup::manifest::{Manifest, Part, needed};
 use crate::backup::parts::{self, FOLDER};
 use crate::backup::store::{Listed, Store};
 use tidewire::clock::UnixMicros;
@@ -39,10 +39,6 @@ pub(super) fn restorable_from(manifests: &[Manifest]) -> i64 {
         oldest = manifest;
     }
     oldest.through_at
-}
-
-fn needed(manifests: &[Manifest]) -> HashMap<&str, u64> {
-    manifests.iter().flat_map(Manifest::parts).map(|part| (&*part.sha256, part.bytes)).collect()
 }
 
 /// Removes the backup `gone`, and the parts that only it needs.
@@ -93,11 +89,6 @@ pub(super) fn sweep(
         }
     }
     Ok(stored)
-}
-
-/// Returns the bytes of all parts, each counted once.
-pub(super) fn stored_bytes(manifests: &[Manifest]) -> u64 {
-    needed(manifests).values().sum()
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::backup::cluster::{ClusterSource, counted_event};
+use crate::backup::cluster::ClusterSource;
+use crate::backup::counted_event::counted_event;
 use crate::backup::figures::BackupFigures;
 use crate::backup::manifest::{self, Erased, JournalPiece, Manifest, Part};
 use crate::backup::parts::{self, Uploads};
@@ -29,10 +30,10 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::frame::unpack;
 use tidewire::storage::identity::Identity;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::pieces::{self, Piece};
 use tidewire::storage::log::{LogError, copied};
 use tidewire::storage::segment::Segment;
+use tidewire::storage::sequence::Sequence;
 
 /// Bytes of journal from which on another backup is begun, if they are also a share of the snapshot and the archive. So all backups together
 /// copy a multiple of what was written, and a restore replays a fraction of what it loads.
@@ -184,7 +185,7 @@ impl Backups {
         self.keep_journal_after(Sequence(last.map_or(0, Manifest::last)));
         self.figures.complete(last.map_or(now, Manifest::copied_at));
         self.note(&known.manifests);
-        self.figures.stored_bytes.store(retention::stored_bytes(&known.manifests), Ordering::Relaxed);
+        self.figures.stored_bytes.store(manifest::stored_bytes(&known.manifests), Ordering::Relaxed);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use object_store::client::{
 };
 use ureq::Agent;
 
-use crate::backup::manifest::MANIFEST_BYTES_MAX;
+use crate::backup::OBJECT_BYTES_MAX;
 
 /// Maximum time of one request, with its body: a part at about a megabit a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -54,7 +54,7 @@ impl HttpService for Client {
         let send = move || {
             let answer = agent.run(ureq::http::Request::from_parts(head, &body[..]))?;
             let (head, mut body) = answer.into_parts();
-            let body = body.with_config().limit(MANIFEST_BYTES_MAX).read_to_vec()?;
+            let body = body.with_config().limit(OBJECT_BYTES_MAX).read_to_vec()?;
             Ok(ureq::http::Response::from_parts(head, body.into()))
         };
         let sent = tokio::task::spawn_blocking(send).await;

@@ -20,7 +20,7 @@ use crate::backup::figures::{BackupFigures, BackupRun};
 use crate::backup::run::Backups;
 use crate::backup::{BackupError, BackupOptions, start};
 use tidewire::engine::Engine;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Maximum time after a failed run until the next one.
 const RETRY: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::reader::segments;
-use tidewire::storage::{archive, identity, snapshot};
+use tidewire::storage::{archive, directory_identity, snapshot};
 
 /// Maximum time for which the start of a server that has its data waits for the store. During an outage of the store it starts without.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Fails if the store has backups of another directory. If the directory is new, it fails also if the store cannot be used or does not answer.
 pub(crate) fn check(to: &BackupUrl, directory: &Path) -> Result<(), BackupError> {
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
-    match identity::find(&files) {
+    match directory_identity::find(&files) {
         Ok(Some(found)) => return check_owner(to, found),
         Ok(None) => {}
         // Recovery reports what is wrong with the files.

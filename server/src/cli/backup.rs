@@ -12,7 +12,7 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
-use tidewire::storage::identity;
+use tidewire::storage::directory_identity;
 
 /// Arguments of `tidewire backup`.
 #[derive(Debug, clap::Args)]
@@ -32,10 +32,13 @@ impl Backup {
     pub(crate) fn run(self) -> Outcome {
         let directory = self.dir.or(self.data_dir).unwrap_or_default();
         // Each data directory has its identity from the start on. Another one would become an empty data directory.
-        if !directory.join(identity::FILE).is_file() {
-            return Err(
-                format!("{} is not a data directory: it has no file {}", directory.display(), identity::FILE).into()
-            );
+        if !directory.join(directory_identity::FILE).is_file() {
+            return Err(format!(
+                "{} is not a data directory: it has no file {}",
+                directory.display(),
+                directory_identity::FILE
+            )
+            .into());
         }
         let storage = StorageConfig { directory, ..StorageConfig::default() };
         let (config, clock) = (EngineConfig::default(), Arc::new(SystemClock));

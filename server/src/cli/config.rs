@@ -24,9 +24,9 @@ use crate::cli::settings::{Bytes, OldPosts, Settings, SettingsError, listen_addr
 use crate::cli::{Outcome, memory, terminal};
 use crate::http::auth;
 use tidewire::storage::archive;
+use tidewire::storage::directory_identity;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
-use tidewire::storage::identity;
 
 /// Subcommands of `tidewire config`.
 #[derive(Debug, Subcommand)]
@@ -196,8 +196,8 @@ fn refusal_of_directory(directory: &Path, is_own: bool) -> Option<String> {
     }
     let files = ReadOnly::directory(directory);
     let found = match is_own {
-        true => identity::refuse_of_cluster(&files).and_then(|()| compare_with_archive(&files)),
-        false => identity::find(&files).map(drop),
+        true => directory_identity::refuse_of_cluster(&files).and_then(|()| compare_with_archive(&files)),
+        false => directory_identity::find(&files).map(drop),
     };
     found.err().and_then(|cause| refused(&terminal::message_of(&cause)))
 }
@@ -245,7 +245,7 @@ fn may_write(_: &Path, _: bool) -> io::Result<()> {
 fn compare_with_archive(files: &ReadOnly) -> Result<(), StorageError> {
     let place = files.place(archive::FILE);
     match archive::identity_without_lock(Path::new(&place))? {
-        Some(of_archive) => identity::compare(files, place, of_archive),
+        Some(of_archive) => directory_identity::compare(files, place, of_archive),
         None => Ok(()),
     }
 }

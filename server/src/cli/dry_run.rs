@@ -9,8 +9,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use crate::cli::import::Part;
-use crate::cli::in_order::{self, Format, Item};
+use crate::cli::in_order::{self, Format, Item, Part};
 use crate::cli::lines::{Lines, ReadError};
 
 /// Maximum number of items that are compared with later ones, of 8 bytes each.

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use crate::cli::client::{ClientError, OUTCOME_UNKNOWN, Refused};
-use crate::cli::import::{StopCause, Stopped};
+use crate::cli::in_order::{StopCause, Stopped};
 
 /// The server did not answer in time, or refused for a temporary reason all the time: try again later.
 const NO_ANSWER: u8 = 3;

@@ -22,8 +22,8 @@ use actix_web::dev::ServerHandle;
 use actix_web::rt::System;
 use serde_json::json;
 
-use crate::cli::client::{Client, ClientError, OUTCOME_UNKNOWN, Refused};
-use crate::cli::in_order::{self, Format, Item as _};
+use crate::cli::client::{Client, OUTCOME_UNKNOWN, Refused};
+use crate::cli::in_order::{self, Format, Item as _, Part, StopCause, Stopped};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::{Form, Report};
 use crate::cli::server_access::{ServerAccess, ServerUrl};
@@ -69,33 +69,6 @@ pub struct Target {
     json: bool,
 }
 
-/// The error of an import that stopped before the end of its file.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}{place}")]
-pub(crate) struct Stopped {
-    /// Why it stopped. The exit code is that of this error.
-    pub(crate) cause: StopCause,
-    /// Where to go on, as the end of a sentence, or an empty text if the whole file can be imported again.
-    pub(crate) place: String,
-}
-
-/// Why an import stopped.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StopCause {
-    /// There was no usable answer.
-    #[error(transparent)]
-    NoAnswer(#[from] ClientError),
-    /// The server refused the key, which it would do with every other line as well, or cannot say whether it has done the request.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl From<StopCause> for Stopped {
-    fn from(cause: StopCause) -> Self {
-        Self { cause, place: String::new() }
-    }
-}
-
 /// The code of a refusal with status 403 that is about one follow, and not about who asks.
 const BLOCKED: &str = "blocked";
 
@@ -108,12 +81,6 @@ pub(crate) fn reason(refused: Refused) -> Result<String, StopCause> {
     }
     Ok(format!("{}: {}", refused.code, refused.detail))
 }
-
-/// What a part of the import has done, and why it ended before the end of the file, if it did.
-pub(crate) type Part<E> = (Report, Option<E>);
-
-/// The results of reading the file and of sending.
-pub(crate) type Sent = (Part<ReadError>, thread::Result<Part<Stopped>>);
 
 /// Runs an import of a file.
 pub(crate) fn run<F: Format>(file: &Path, target: Target, format: F) -> Outcome {

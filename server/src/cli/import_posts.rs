@@ -17,8 +17,8 @@ use serde_json::value::RawValue;
 
 use crate::cli::Outcome;
 use crate::cli::client::{self, ATTEMPTS_MAX, Client, ClientError, OUTCOME_UNKNOWN, Refused, ServerResponse};
-use crate::cli::import::{self, StopCause, Stopped, Target};
-use crate::cli::in_order::{Format, Item, SendBatch, Unusable};
+use crate::cli::import::{self, Target};
+use crate::cli::in_order::{Format, Item, SendBatch, StopCause, Stopped, Unusable};
 use crate::cli::lines::InputLine;
 use crate::cli::report::Report;
 use crate::http;

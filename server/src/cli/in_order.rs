@@ -15,11 +15,43 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::cli::client::Client;
-use crate::cli::import::{Part, Sent, Stopped};
+use crate::cli::client::{Client, ClientError, Refused};
 use crate::cli::lines::{InputLine, Lines, ReadError};
 use crate::cli::progress::Progress;
 use crate::cli::report::Report;
+
+/// The error of an import that stopped before the end of its file.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}{place}")]
+pub(crate) struct Stopped {
+    /// Why it stopped. The exit code is that of this error.
+    pub(crate) cause: StopCause,
+    /// Where to go on, as the end of a sentence, or an empty text if the whole file can be imported again.
+    pub(crate) place: String,
+}
+
+/// Why an import stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StopCause {
+    /// There was no usable answer.
+    #[error(transparent)]
+    NoAnswer(#[from] ClientError),
+    /// The server refused the key, which it would do with every other line as well, or cannot say whether it has done the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl From<StopCause> for Stopped {
+    fn from(cause: StopCause) -> Self {
+        Self { cause, place: String::new() }
+    }
+}
+
+/// What a part of the import has done, and why it ended before the end of the file, if it did.
+pub(crate) type Part<E> = (Report, Option<E>);
+
+/// The results of reading the file and of sending.
+pub(crate) type Sent = (Part<ReadError>, thread::Result<Part<Stopped>>);
 
 /// What a line contains, as it is sent.
 pub(crate) trait Item: Send {

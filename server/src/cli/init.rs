@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use crate::cli::settings::{listen_address, reachable};
 use crate::cli::{Outcome, terminal};
-use crate::http::auth::keys::KeyScope;
+use crate::http::auth::key::KeyScope;
 use crate::http::auth::mint;
 
 /// Only the user of the server may read the access file.

@@ -14,7 +14,7 @@ use crate::bounded::read_text;
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
 use crate::http::auth::access_file::{self, ACCESS_FILE_BYTES_MAX, check_name};
-use crate::http::auth::keys::KeyScope;
+use crate::http::auth::key::KeyScope;
 use crate::http::auth::mint::{self, Scope, Signer, Wanted};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::id::SourceId;

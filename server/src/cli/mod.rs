@@ -49,6 +49,7 @@ pub mod report;
 mod resolver;
 #[cfg(feature = "backup")]
 pub(crate) mod restore;
+mod scheduled_backups;
 mod sent_mark;
 pub mod serve;
 pub mod server_access;

@@ -19,7 +19,7 @@ use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::cli::client::Refused;
 use crate::cli::recovering;
-use crate::cli::serve::{Backups, start_backups};
+use crate::cli::scheduled_backups::{Backups, start_backups};
 use crate::cli::settings::{OldPosts, Settings, SettingsError};
 use crate::cli::tls_connector;
 use crate::http::cluster::{ClusterKey, KEY_HEADER};
@@ -35,9 +35,9 @@ use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
 #[cfg(feature = "cassandra")]
 use tidewire::storage::archive::cassandra::CassandraArchive;
 use tidewire::storage::archive::{Archive, ArchiveError};
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::log::kafka::KafkaLog;
+use tidewire::storage::sequence::Sequence;
 
 /// The period between two checks whether a node has read the log of its cluster, and still follows it.
 const POLL_PERIOD: Duration = Duration::from_millis(20);

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::one_line::on_one_line;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::Kind;
 use tidewire::id::{ExternalId, PostId, SourceId};
 
 /// The fields of a post.

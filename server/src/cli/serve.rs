@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -11,17 +11,13 @@ use actix_web::rt::System;
 use tokio::sync::oneshot;
 use tracing::{Level, enabled, error, info, warn};
 
-#[cfg(feature = "backup")]
-use crate::backup::BackupError;
 use crate::backup::BackupOptions;
-#[cfg(feature = "backup")]
-use crate::backup::cluster::ClusterSource;
-use crate::backup::figures::BackupFigures;
 use crate::backup::url::BackupUrl;
 use crate::build_info::{COMMIT, FEATURES, VERSION};
 use crate::cli::log::Log;
 #[cfg(feature = "cluster")]
 use crate::cli::node::{self, NodeStart};
+use crate::cli::scheduled_backups::{Backups, check_store, reason, start_backups};
 use crate::cli::settings::{LogFormat, LogLevel, OldPosts, Settings, SettingsError};
 use crate::cli::{Outcome, exit, memory, opening, recovering, terminal};
 use crate::http::admission::AdmissionLimits;
@@ -30,10 +26,8 @@ use crate::http::engine_cell::EngineCell;
 use crate::http::serve;
 use crate::http::sockets::open_files;
 use crate::http::state::{HttpState, ReloadLogLevel};
-use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
-use tidewire::engine::{Claimed, Engine, StorageConfig};
-use tidewire::storage::log::SharedLog;
+use tidewire::engine::{Claimed, StorageConfig};
 
 /// Arguments of `tidewire serve`.
 #[derive(Debug, clap::Args)]
@@ -49,9 +43,6 @@ pub struct Serve {
     #[command(flatten)]
     node: crate::cli::cluster::Node,
 }
-
-/// The options of backups, and where their figures go.
-pub(super) type Backups = (BackupOptions, Arc<BackupFigures>);
 
 /// Where the state of the server is stored.
 enum Source {
@@ -289,73 +280,5 @@ fn open(
         return Err(cause.into());
     }
     engine_cell.set_recovered(engine, report);
-    Ok(())
-}
-
-/// The log of a cluster and the view of its node. None on one machine.
-pub(super) type LogAndView = Option<(Arc<dyn SharedLog>, Arc<ClusterView>)>;
-
-/// No backups can be made, so the server does not start.
-#[derive(Debug, thiserror::Error)]
-#[error("the backup store {store} (--backup-to) cannot be used")]
-pub(super) struct StoreUnusable {
-    store: BackupUrl,
-    source: Box<dyn Error + Send + Sync>,
-}
-
-/// Returns why there is no engine, for the log.
-fn reason(cause: &(dyn Error + Send + Sync + 'static)) -> String {
-    match cause.downcast_ref::<StoreUnusable>() {
-        Some(unusable) => unusable.to_string(),
-        None => "the state cannot be recovered".to_owned(),
-    }
-}
-
-/// Starts backups of an engine.
-pub(super) fn start_backups(
-    engine: &Engine,
-    cluster: LogAndView,
-    options: BackupOptions,
-    figures: &Arc<BackupFigures>,
-) -> Result<(), StoreUnusable> {
-    let store = options.to.clone();
-    start_thread(engine, cluster, options, figures).map_err(|source| StoreUnusable { store, source })
-}
-
-/// Fails if the store of the backups cannot be used, or has those of another data directory. Writes nothing to this one.
-#[cfg(feature = "backup")]
-fn check_store(store: &BackupUrl, directory: &Path) -> Result<(), StoreUnusable> {
-    let unusable = |cause: BackupError| StoreUnusable { store: store.clone(), source: cause.into() };
-    crate::backup::start::check(store, directory).map_err(unusable)
-}
-
-/// Never called: without the feature, the settings of backups are refused.
-#[cfg(not(feature = "backup"))]
-fn check_store(_: &BackupUrl, _: &Path) -> Result<(), StoreUnusable> {
-    Ok(())
-}
-
-/// Starts the thread that makes backups.
-#[cfg(feature = "backup")]
-fn start_thread(
-    engine: &Engine,
-    cluster: LogAndView,
-    options: BackupOptions,
-    figures: &Arc<BackupFigures>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let cluster = cluster.map(|(log, view)| ClusterSource { log, view });
-    let thread = crate::backup::schedule::BackupThread::start(engine, cluster, options, figures)?;
-    figures.keep_until_stopped(Box::new(thread));
-    Ok(())
-}
-
-/// Never called: without the feature, the settings of backups are refused.
-#[cfg(not(feature = "backup"))]
-fn start_thread(
-    _: &Engine,
-    _: LogAndView,
-    _: BackupOptions,
-    _: &Arc<BackupFigures>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }

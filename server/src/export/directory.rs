@@ -25,10 +25,11 @@ use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::rebuilt::Rebuilt;
 use tidewire::storage::archive::{self, Archive, ArchiveError, RedbArchive};
+use tidewire::storage::directory_identity;
+use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::identity::{self, Identified};
 use tidewire::storage::lock::DirectoryLock;
 
 /// Maximum bytes of a line that an error shows.
@@ -44,13 +45,14 @@ type Loaded = (AtRest, DirectoryLock);
 /// Fails if the directory is not a data directory, is in use or is damaged, or if the snapshot of a node lacks a part of the state.
 pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     // Each data directory has its identity from the start on. Another one would become an empty data directory.
-    if !directory.join(identity::FILE).is_file() {
-        let why = format!("{} is not a data directory: it has no file {}", directory.display(), identity::FILE);
+    if !directory.join(directory_identity::FILE).is_file() {
+        let why =
+            format!("{} is not a data directory: it has no file {}", directory.display(), directory_identity::FILE);
         return Err(why.into());
     }
     let lock = DirectoryLock::take(directory)?;
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
-    if identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
+    if directory_identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
         let Rebuilt { state, followed } = Rebuilt::from_snapshot(&files, &|| world_beside(None, usize::MAX))?;
         let mut state = AtRest::of(state)?;
         state.sequence = followed.sequence;
@@ -58,7 +60,7 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     }
     let path = directory.join(archive::FILE);
     if let Some(of_archive) = archive::identity_in(&path)? {
-        identity::compare(&files, path.display().to_string(), of_archive)?;
+        directory_identity::compare(&files, path.display().to_string(), of_archive)?;
     }
     // It may be elsewhere. A new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
@@ -133,7 +135,7 @@ fn build(
 ) -> Result<(Counts, Vec<u64>), Box<dyn Error>> {
     let disk = DiskFiles::open(directory).map_err(StorageError::io("create", directory.display().to_string()))?;
     let disk = Arc::new(disk);
-    let identity = identity::establish(&*disk, None)?;
+    let identity = directory_identity::establish(&*disk, None)?;
     let redb = open_archive(directory)?;
     redb.set_identity(identity)?;
     redb.stop_waiting();

@@ -6,8 +6,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use tidewire::clock::UnixMicros;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::Kind;
 use tidewire::feed::rules::Rules;
 use tidewire::id::{ExternalId, ListName, PostId, SourceId};
 

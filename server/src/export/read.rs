@@ -30,7 +30,7 @@ use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::{Archive, ArchiveError};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter};
 
 /// Maximum bytes of a line. A reader with a million mutes needs some 200 MB.

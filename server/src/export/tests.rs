@@ -26,16 +26,16 @@ use tidewire::limits::{ARCHIVE_CACHE_BYTES, AWAITED_ANSWERS_MAX};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::tiering::{decode, encode_record};
 use tidewire::storage::archive::{self, Archive as _, ArchivedRecord, Batch, RedbArchive};
+use tidewire::storage::directory_identity;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::identity;
 use tidewire::storage::journal::{Durability, Journal as _};
 
 /// A data directory with these events, half of them in a snapshot.
 fn directory_of(events: &[Event]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory.path()).unwrap());
-    identity::establish(&*files, None).unwrap();
+    directory_identity::establish(&*files, None).unwrap();
     let mut store = Store::open(files, histories::journal(Durability::Always, 1 << 20)).unwrap().0;
     let (first, second) = events.split_at(events.len() / 2);
     store.write(first).unwrap();

@@ -20,7 +20,7 @@ use tidewire::state::posts::Stored;
 use tidewire::state::records::{EdgesRecord, PreferencesRecord, RecordTraversal, SourceRecord};
 use tidewire::state::world::World;
 use tidewire::storage::archive::ArchiveError;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Number of ids that are read from the archive together.
 const IDS_AT_ONCE: usize = 1_000;

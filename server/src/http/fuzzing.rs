@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use crate::http::auth::access_file;
 use crate::http::auth::caller::Caller;
-use crate::http::auth::keys::{self, KeyScope, Keys, TokenKey};
+use crate::http::auth::key::{self, KeyScope};
+use crate::http::auth::keys::{Keys, TokenKey};
 use crate::http::auth::token_algorithms;
 use crate::http::handlers::{bulk_posts, follows, posts, preferences, users};
 use crate::http::problem::Problem;
@@ -200,7 +201,7 @@ fn known_keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     KEYS.get_or_init(|| {
         let mut keys = Keys::default();
-        keys.add_server(keys::hash(SERVER_KEY), KeyScope::All);
+        keys.add_server(key::hash(SERVER_KEY), KeyScope::All);
         keys.add_token(TokenKey::hs256(&SECRET, None));
         keys.add_token(TokenKey::ed_dsa(&PUBLIC, Some(AUDIENCE)));
         keys

@@ -19,7 +19,6 @@ use crate::http::handlers::{
     all_posts, all_users, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts,
     preferences, readiness, server, user_data, users,
 };
-use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
@@ -212,7 +211,7 @@ where
 /// Registers the paths of the console and of the live client, and `/` and `/console`, which lead to the first page of the console.
 fn console_routes(app: &mut ServiceConfig) {
     let to_console = |request: HttpRequest| async move {
-        OpenPaths::refusal(&request).unwrap_or_else(|| {
+        pipeline::refused_nowhere(&request).unwrap_or_else(|| {
             let mut answer = HttpResponse::Found().insert_header((LOCATION, console::PATH)).finish();
             cors::add_headers(&request, answer.headers_mut());
             answer
@@ -223,7 +222,7 @@ fn console_routes(app: &mut ServiceConfig) {
     }
     for asset in console::ASSETS {
         let get = move |request: HttpRequest| async move {
-            OpenPaths::refusal(&request).unwrap_or_else(|| {
+            pipeline::refused_nowhere(&request).unwrap_or_else(|| {
                 let (response, text) = console::serve(asset);
                 let mut answer = compression::document(&request, response, asset.path, text);
                 cors::add_headers(&request, answer.headers_mut());
@@ -236,7 +235,8 @@ fn console_routes(app: &mut ServiceConfig) {
 
 /// Refuses a path that has no operation.
 fn nothing_here(request: &HttpRequest) -> HttpResponse {
-    OpenPaths::refusal(request).unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
+    pipeline::refused_nowhere(request)
+        .unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
 }
 
 /// Creates the resource of a path with its methods; other methods are refused with the list of those. `HEAD` is served where `GET` is.
@@ -261,7 +261,7 @@ fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) 
 
 /// Answers an unsupported method: a CORS preflight request gets its answer, any other request status 405.
 fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
-    if let Some(refusal) = OpenPaths::refusal(request) {
+    if let Some(refusal) = pipeline::refused_nowhere(request) {
         return refusal;
     }
     let access = request.app_data::<Data<Access>>();

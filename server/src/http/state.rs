@@ -23,7 +23,7 @@ use crate::http::engine_cell::EngineCell;
 use crate::http::history::History;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
-use crate::http::middleware::pipeline::PipelineState;
+use crate::http::middleware::pipeline_state::PipelineState;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
 use crate::http::noted_requests::{NotedRequests, RequestNotes};

@@ -17,7 +17,8 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, RedbArchive};
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
+use tidewire::storage::sequence::Sequence;
 
 use testkit::histories::storage;
 use testkit::world::{above, draft, edge, id, patient, some};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::eventually;
-use tidewire_server::http::auth::keys::KeyScope;
+use tidewire_server::http::auth::key::KeyScope;
 use tidewire_server::http::auth::mint;
 
 use crate::cli::{program, ran};

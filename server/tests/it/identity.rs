@@ -11,10 +11,11 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::{Archive as _, RedbArchive};
+use tidewire::storage::directory_identity;
 use tidewire::storage::files::disk::DiskFiles;
-use tidewire::storage::identity;
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
 use tidewire::storage::segment;
+use tidewire::storage::sequence::Sequence;
 
 use testkit::fixture_files::folder_of;
 use testkit::histories::storage;
@@ -148,7 +149,11 @@ async fn a_directory_of_format_1_that_lost_its_identity_file_takes_it_from_the_a
     let file = place.path().join("identity");
     let line = fs::read(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    assert_eq!(identity::find(&DiskFiles::open(place.path()).unwrap()).unwrap(), None, "only the archive knows it");
+    assert_eq!(
+        directory_identity::find(&DiskFiles::open(place.path()).unwrap()).unwrap(),
+        None,
+        "only the archive knows it"
+    );
     for repair in [false, true] {
         let engine = open_or_repair(place.path(), 1 << 20, repair).unwrap();
         assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 2, "the posts of the fixtures");

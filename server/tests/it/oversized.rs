@@ -13,8 +13,8 @@ use tidewire::clock::UnixMicros;
 use tidewire::storage::archive::RedbArchive;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::files::{AppendFile, Files};
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::segment::{self, End, Segment};
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{self, SnapshotHeader, SnapshotWriter};
 
 use testkit::histories::recover;

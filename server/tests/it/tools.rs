@@ -14,9 +14,10 @@ use tempfile::TempDir;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::state::records::{InboxRecord, SourceRecord};
 use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::journal::Journal as _;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use tidewire::storage::journal::{Journal as _, Sequence};
 use tidewire::storage::segment;
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
 
 use crate::export::{open, populate};

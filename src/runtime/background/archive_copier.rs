@@ -24,7 +24,7 @@ use crate::id::{PostId, SourceId};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::state::world::World;
 use crate::storage::archive::{ArchiveBehindLog, ArchiveError, Due};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use crate::throttle::Throttle;
 use around::write_around;
 

@@ -25,7 +25,7 @@ use crate::state::pruning::fate;
 use crate::state::tiering::{RoundOutcome, Tiering};
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError, Rewrite};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Number of threads that read the archive.
 const ARCHIVE_READERS: usize = 4;

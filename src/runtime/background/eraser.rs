@@ -36,11 +36,11 @@ use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
-use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
+use crate::state::sources::erasures::Erasure;
 use crate::storage::files::Files;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum delay between two attempts.
 const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);

@@ -38,8 +38,8 @@ use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_p
 use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 /// Length of the pause, as a multiple of the work before it. A quarter of one of two cores is what writers can spare; nothing waits for the

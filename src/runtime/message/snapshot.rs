@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::{Taken, UnixMicros};
 use crate::storage::archive::ArchiveView;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The position of the journal, and of the state at that moment.
 #[derive(Clone, Debug)]

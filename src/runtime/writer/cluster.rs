@@ -18,8 +18,9 @@ use crate::runtime::message::{Command, Sleep};
 use crate::runtime::writer::queue::Received;
 use crate::runtime::writer::{Accepted, Scribe, Then};
 use crate::state::tiering::changed_post;
-use crate::storage::journal::{Journal, ReadBack, Sequence, SharedJournal};
+use crate::storage::journal::{Journal, ReadBack, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
+use crate::storage::sequence::Sequence;
 
 /// Maximum time between two looks at what is due.
 const TEND_PERIOD: Duration = Duration::from_millis(50);

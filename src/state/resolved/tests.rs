@@ -12,10 +12,10 @@ use crate::feed::post::{Body, Draft};
 use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::resolved::{Needs, Resolved};
-use crate::state::tiering::TieringLimits;
+use crate::state::unwritten::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 fn ann() -> SourceId {
     SourceId::new("ann").unwrap()

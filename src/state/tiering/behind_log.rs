@@ -17,7 +17,7 @@ use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::world::World;
 use crate::storage::archive::{ArchiveBehindLog, ArchiveError, ArchivedRecord, Batch};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Returns the post that an event changes.
 pub fn changed_post(event: &Event) -> Option<PostId> {

@@ -17,7 +17,7 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::TIERING_WRITES_MAX;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The result of writing a round.
 #[derive(Debug, Default)]

@@ -96,10 +96,10 @@ mod tests {
     use crate::feed::post::{Body, Draft};
     use crate::id::{PostId, SourceId};
     use crate::state::records::{SourceRecord, record};
-    use crate::state::tiering::TieringLimits;
+    use crate::state::unwritten::TieringLimits;
     use crate::storage::archive::faulty::{FaultyArchive, Plan};
     use crate::storage::archive::{ArchiveBehindLog, MemoryArchive};
-    use crate::storage::journal::Sequence;
+    use crate::storage::sequence::Sequence;
 
     fn world() -> (Arc<World>, Writer) {
         let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());

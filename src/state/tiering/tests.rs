@@ -16,11 +16,11 @@ use crate::limits::{HELD_BACK_SOURCES_MAX, TIERING_WRITES_MAX};
 use crate::state::posts::Stored;
 use crate::state::records::RecordTraversal;
 use crate::state::resolved::{Needs, Resolved};
-use crate::state::tiering::TieringLimits;
+use crate::state::unwritten::TieringLimits;
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchiveBehindLog, ArchivedRecord, MemoryArchive};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());

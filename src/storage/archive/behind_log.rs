@@ -60,7 +60,7 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use pending_edits::PendingEdits;
 
 /// Limits of what is remembered of records until the archive has them.

@@ -9,10 +9,12 @@
 //! - copies of the data: Cassandra has replicas and snapshots of its own.
 
 mod cache;
+mod connect;
 mod connection;
 mod datacentre;
 mod datacentre_tests;
 mod erasure_tests;
+mod errors;
 mod fault_tests;
 mod layout;
 mod meta;
@@ -45,9 +47,10 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use cache::Key;
-use connection::{CONNECT_TIME_MAX, Calls, Core, STALLED_AFTER, WRITE_TIME_MAX};
+use connect::{CONNECT_TIME_MAX, WRITE_TIME_MAX, connect};
+use connection::{Calls, Core, STALLED_AFTER};
 use layout::BucketLimits;
 use meta::{StoredIds, StoredSources};
 use read::{Announced, late_key};
@@ -100,10 +103,10 @@ impl CassandraArchive {
         let calls = Calls::new(&options.url)?;
         let (of_task, place) = (options.clone(), options.url.to_string());
         let opened = calls.run("open", CONNECT_TIME_MAX, async move {
-            let connection = connection::connect(&of_task, None).await?;
+            let connection = connect(&of_task, None).await?;
             schema::check(&connection.session, &of_task.url).await?;
             let statements = Statements::prepare(&connection, &of_task).await;
-            let statements = statements.map_err(|cause| connection::prepare_error("open", &place, &cause))?;
+            let statements = statements.map_err(|cause| errors::prepare_error("open", &place, &cause))?;
             let core = Core::new(connection.session, statements, &of_task, buckets);
             match core.format().await? {
                 Some(FORMAT) => {}
@@ -142,7 +145,7 @@ impl CassandraArchive {
         let calls = Calls::new(&options.url)?;
         let (options, replication) = (options.clone(), replication.clone());
         let created = calls.run("create", SCAN_TIME_MAX, async move {
-            let connection = connection::connect(&options, Some(&replication)).await?;
+            let connection = connect(&options, Some(&replication)).await?;
             let coordinator = schema::coordinator(&connection);
             let (session, url) = (&connection.session, &options.url);
             schema::until_known(|| schema::create(session, &coordinator, url, &replication)).await?;
@@ -150,7 +153,7 @@ impl CassandraArchive {
             let (place, connected, of_all) = (url.to_string(), &connection, &options);
             let prepare = async || {
                 let prepared = Statements::prepare(connected, of_all).await;
-                prepared.map_err(|cause| connection::prepare_error("create", &place, &cause))
+                prepared.map_err(|cause| errors::prepare_error("create", &place, &cause))
             };
             let statements = schema::until_known(prepare).await?;
             let core = Core::new(connection.session, statements, &options, BucketLimits::default());

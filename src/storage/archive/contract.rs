@@ -23,7 +23,7 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, MemoryArchive, RedbArchive, Rewrite,
     RouteCount, Wanted,
 };
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use Direction::{Newer, Older};
 use Route::{Pull, Push};
 

@@ -14,7 +14,7 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The faults to inject. Operations of each kind are counted from 1.
 #[derive(Debug, Clone, Default)]

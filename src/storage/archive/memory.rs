@@ -18,7 +18,7 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, EachOutbox, Fate, LargestIds, Rewrite,
 };
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// An archive that is lost when its process ends. Its operations never fail.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ use crate::feed::outbox::{OutboxQuery, Route};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The content that the archive stores under a post id.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@ mod copy;
 #[cfg(test)]
 mod full_disk;
 mod layout;
+mod leftovers;
 mod open;
 mod overlay;
 mod read;
@@ -42,7 +43,7 @@ use crate::storage::archive::{
     Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, LargestIds, Rewrite,
 };
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use sums::{DamagedPage, SummedFile};
 use tables::OpenTables;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The last committed event. It costs its writer one atomic store and one atomic load, and a lock only while a reader waits.
 #[derive(Default)]

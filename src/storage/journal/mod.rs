@@ -18,29 +18,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use serde::{Deserialize, Serialize};
 
 use crate::feed::event::Event;
 use crate::storage::log::{LogError, LogRecord};
-
-/// The number of an event in its journal. Sequences start at 1 and increase without gaps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Sequence(pub u64);
-
-impl Sequence {
-    /// The sequence after this one.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for Sequence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::storage::sequence::Sequence;
 
 /// The reason why events were not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

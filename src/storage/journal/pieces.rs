@@ -12,9 +12,9 @@ use std::convert::Infallible;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::FRAME_HEADER_BYTES;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::segments;
 use crate::storage::segment::{self, End, Segment};
+use crate::storage::sequence::Sequence;
 
 /// Consecutive events of one segment.
 #[derive(Clone, PartialEq, Eq, Debug)]

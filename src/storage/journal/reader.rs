@@ -9,9 +9,9 @@
 
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::Tail;
 use crate::storage::segment::{self, End, FoundEvent, SEGMENT_HEADER_BYTES, Segment, SegmentRead};
+use crate::storage::sequence::Sequence;
 
 /// The part of the journal to read.
 #[derive(Clone, Copy, Debug)]

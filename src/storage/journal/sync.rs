@@ -16,8 +16,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::clock::{Clock, SystemClock};
 use crate::latency::Latency;
 use crate::storage::files::AppendFile;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::committed::CommittedMark;
+use crate::storage::sequence::Sequence;
 
 /// Time between two syncs.
 const PERIOD: Duration = Duration::from_secs(1);

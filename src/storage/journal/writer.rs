@@ -23,8 +23,9 @@ use crate::storage::frame::{self, FrameKind, MARK};
 use crate::storage::journal::committed::CommittedMark;
 use crate::storage::journal::space::{self, LastRefusal, WriteRefusal};
 use crate::storage::journal::sync::SyncState;
-use crate::storage::journal::{Committed, Durability, Journal, JournalError, Sequence};
+use crate::storage::journal::{Committed, Durability, Journal, JournalError};
 use crate::storage::segment;
+use crate::storage::sequence::Sequence;
 
 /// The options of a journal.
 #[derive(Clone, Copy, Debug)]

@@ -14,12 +14,12 @@ use std::time::Duration;
 use testkit::{DEADLINE, eventually};
 
 use crate::storage::files::disk::DiskFiles;
-use crate::storage::journal::Sequence;
 #[cfg(feature = "kafka")]
 use crate::storage::log::kafka::tests::{on_broker, on_mock};
 use crate::storage::log::memory::MemoryLog;
 use crate::storage::log::segment_tests::FilesLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
+use crate::storage::sequence::Sequence;
 
 /// Time for which a read waits that finds nothing.
 const SHORT: Duration = Duration::from_millis(50);

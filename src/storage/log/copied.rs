@@ -15,11 +15,11 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{self, FrameKind};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::pieces::Piece;
 use crate::storage::journal::reader::segments;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, ReadLog, SharedLog};
 use crate::storage::segment::{self, End, Segment};
+use crate::storage::sequence::Sequence;
 
 /// Bytes after which a piece is full. It has at most the bytes of one record more.
 const PIECE_BYTES: usize = 8 << 20;

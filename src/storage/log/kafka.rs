@@ -23,11 +23,11 @@ use std::sync::Arc;
 
 use rdkafka::config::RDKafkaLogLevel;
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::Connection;
 use crate::storage::log::kafka::reader::KafkaReader;
 use crate::storage::log::kafka::writer::KafkaWriter;
 use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, SharedLog};
+use crate::storage::sequence::Sequence;
 
 /// The only partition of the topic.
 const PARTITION: i32 = 0;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
+use crate::storage::sequence::Sequence;
 
 /// Maximum number of records in one answer of a reader.
 const RECORDS_PER_READ_MAX: usize = 1_024;

@@ -20,7 +20,7 @@ pub mod segments;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum bytes of one record. The largest is a bulk of follow edges with the longest ids.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;

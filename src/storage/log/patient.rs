@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, SharedLog};
+use crate::storage::sequence::Sequence;
 
 /// Pause after the log did not answer.
 const PAUSE: Duration = Duration::from_millis(50);

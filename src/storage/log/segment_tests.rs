@@ -17,12 +17,13 @@ use crate::storage::files::faulty::{FaultyFiles, Plan};
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::journal::reader::{self, Reading, segments};
 use crate::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
+use crate::storage::journal::{Durability, Journal, JournalError};
 use crate::storage::log::contract::numbered;
 use crate::storage::log::segments::SegmentLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
 use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment::{self, Segment};
+use crate::storage::sequence::Sequence;
 
 /// Segment files with a writer of any records, for the contract of a shared log.
 pub(super) struct FilesLog {

@@ -21,11 +21,11 @@ use std::time::Duration;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{self, FrameError, FrameKind};
-use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog};
 use crate::storage::retained::{EventFile, EventFiles};
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
+use crate::storage::sequence::Sequence;
 
 /// Maximum number of records in one answer.
 const RECORDS_PER_READ_MAX: usize = 1_024;

@@ -29,7 +29,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, UNFINISHED};
 use crate::storage::frame::pack;
 use crate::storage::identity::{IDENTITY_BYTES, Identity};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 pub use reader::{Block, SnapshotReader};
 pub use received::{Checks, ReceiveError, receive};

@@ -10,7 +10,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{unpack, unpack_next};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{
     self, BLOCK_HEADER_BYTES, EndRecord, HEADER_BYTES, MAGIC, SNAPSHOT_FORMAT, SNAPSHOT_HEADER_BYTES_MAX, Section,
     SnapshotHeader,

@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::storage::error::StorageError;
 use crate::storage::files::{Files, UNFINISHED};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{
     Block, SNAPSHOT_HEADER_BYTES_MAX, SNAPSHOT_SYNC_BYTES, SnapshotReader, name, parse_identity,
 };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, ReadLog, SharedLog};
+use tidewire::storage::sequence::Sequence;
 
 /// The way in which a node is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

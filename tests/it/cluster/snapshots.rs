@@ -14,8 +14,8 @@ use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::identity::Identity;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::{LogRange, ReadLog as _};
+use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::SnapshotReader;
 
 use super::*;
@@ -427,7 +427,7 @@ async fn records_of_another_cluster_in_the_log_decide_nothing() {
     assert!(refused.contains("http://a") && is_empty(&empty), "{refused}");
     let (joined, _) = start(&log, "b", Some(&empty), &Given(own)).unwrap();
     caught_up(&joined, &log).await;
-    assert_eq!(tidewire::storage::identity::find(&empty).unwrap(), Some(Identity::of_cluster(5)));
+    assert_eq!(tidewire::storage::directory_identity::find(&empty).unwrap(), Some(Identity::of_cluster(5)));
     [node, joined].iter().for_each(|node| node.engine.shutdown());
 }
 
@@ -436,7 +436,7 @@ fn a_server_on_one_machine_writes_nothing_into_the_directory_of_a_node() {
     let directory = tempfile::tempdir().unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
     let files = DiskFiles::open(directory.path()).unwrap();
-    tidewire::storage::identity::establish_of_cluster(&files, 5).unwrap();
+    tidewire::storage::directory_identity::establish_of_cluster(&files, 5).unwrap();
     drop(storage.claim().unwrap());
     let before = files.list().unwrap();
     let opened = Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &RecoveryProgress::default());

@@ -15,10 +15,11 @@ use tidewire::id::PostId;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::node::NoPeers;
 use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
-use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::log::LogError;
 use tidewire::storage::log::memory::MemoryLog;
+use tidewire::storage::sequence::Sequence;
 
 use crate::cluster::faulty_log::FaultyLog;
 use crate::cluster::snapshots::{caught_up, new_log, start, write};

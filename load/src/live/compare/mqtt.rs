@@ -8,7 +8,7 @@ use std::io;
 
 use super::posts::{Pieces, Posts, broken};
 use crate::live::frames::{Kind, frame_of};
-use crate::live::socket::Listener;
+use crate::live::listener::Listener;
 use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;

@@ -5,8 +5,9 @@
 
 use super::super::plot::{self, Line, Words};
 use super::super::{Case, Latency, Report, TargetReport, compare, figure};
-use super::{escaped, row_head, wide};
+use super::{row_head, wide};
 use crate::operation::Kind;
+use crate::report::escape::escaped;
 
 pub(super) const LATENCIES: &str = "From when an operation was to be done until it was, in all rounds. Each step to the right \
                                     is a tenth of the operations before it: the further a line stays low, the fewer waited.";

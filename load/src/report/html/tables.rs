@@ -4,7 +4,8 @@
 //! - the tables beside plots (`plots`).
 
 use super::super::{Case, Report, compare, figure};
-use super::{escaped, row_head, wide};
+use super::{row_head, wide};
+use crate::report::escape::escaped;
 
 pub(super) const COMPARED: &str = "Bars begin at nought. Beside each rival: how many times as much Tidewire does, or, where less is better, how many \
      times as much the rival takes.";

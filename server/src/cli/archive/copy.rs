@@ -28,7 +28,7 @@ use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::storage::archive::cassandra::CassandraArchive;
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, ReadOnlyArchive, RedbArchive, Wanted};
 use tidewire::storage::identity::Identity;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Posts that are compared and written together.
 const POSTS_TOGETHER: usize = 1_000;

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::cli::post_line::{self, PostFields, PostLine};
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use tidewire::feed::rules::Rules;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 #[derive(Serialize)]
 struct SequencedEvent<'a> {

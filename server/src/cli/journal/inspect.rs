@@ -12,8 +12,9 @@ use crate::cli::{Outcome, terminal};
 use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::frame::unpack;
-use tidewire::storage::journal::{Sequence, reader};
+use tidewire::storage::journal::reader;
 use tidewire::storage::segment::{End, FoundEvent, Segment, SegmentRead};
+use tidewire::storage::sequence::Sequence;
 
 /// Arguments of `tidewire journal inspect`.
 #[derive(Debug, clap::Args)]

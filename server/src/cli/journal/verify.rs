@@ -11,9 +11,9 @@ use crate::cli::{Outcome, terminal};
 use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::frame::unpack;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{self, JournalRead, Reading};
-use tidewire::storage::{identity, segment, snapshot};
+use tidewire::storage::sequence::Sequence;
+use tidewire::storage::{directory_identity, segment, snapshot};
 
 /// Maximum number of attempts to read a journal while a running server deletes segments.
 const ATTEMPTS_MAX: u32 = 5;
@@ -66,7 +66,7 @@ type VerifiedJournal = (Sequence, usize, JournalRead);
 
 fn verify(path: &Path, files: &ReadOnly) -> Result<VerifiedJournal, Box<dyn std::error::Error>> {
     // List the snapshots first: every event in them is already in the journal by the time the segments are listed.
-    identity::find(files)?;
+    directory_identity::find(files)?;
     let newest = snapshot::snapshots(files)?.into_iter().next();
     let segments = reader::segments(files)?;
     let Some((_, first)) = segments.first() else {

@@ -305,7 +305,7 @@ mod tests {
     use tidewire::state::records::{SourceRecord, record};
     use tidewire::state::world::World;
     use tidewire::storage::files::disk::DiskFiles;
-    use tidewire::storage::journal::Sequence;
+    use tidewire::storage::sequence::Sequence;
     use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
 
     #[test]

@@ -15,8 +15,9 @@ use serde::Deserialize;
 use tracing::warn;
 
 use crate::bounded::read_text;
-use crate::http::auth::keys::{KeyHash, KeyScope, Keys, TokenKey, hash};
-use crate::http::auth::{mint, pem};
+use crate::http::auth::key::{KeyHash, KeyScope, hash, unhex};
+use crate::http::auth::keys::{Keys, TokenKey};
+use crate::http::auth::pem;
 use tidewire::limits::{ACCESS_KEYS_MAX, KEYS_TRIED_MAX};
 
 /// Minimum bytes of a secret that signs tokens: the length of the signature.
@@ -184,7 +185,7 @@ fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> 
 }
 
 fn hash_of(text: &str) -> Result<KeyHash, String> {
-    let known = mint::unhex(text).ok_or_else(|| {
+    let known = unhex(text).ok_or_else(|| {
         "sha256 is not the 64 hexadecimal digits of a hash; `tidewire key NAME` makes a key and its entry".to_owned()
     })?;
     if known == hash("") {

@@ -8,7 +8,7 @@ use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::http::auth::denial::Denial;
-use crate::http::auth::keys::{KeyId, KeyScope};
+use crate::http::auth::key::{KeyId, KeyScope};
 use crate::http::client::{Client, network};
 use crate::http::operation::{Needs, Right};
 use crate::http::problem::Problem;

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::http::auth::keys::KeyScope;
+use crate::http::auth::key::KeyScope;
 use tidewire::clock::UnixMicros;
 use tidewire::runtime::counters::Counter;
 

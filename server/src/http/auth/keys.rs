@@ -13,71 +13,18 @@ use std::time::Instant;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use serde::{Deserialize, Deserializer, Serialize};
-use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
-use crate::http::auth::caller::{Caller, User};
+use crate::http::auth::caller::Caller;
+use crate::http::auth::claims::{Claims, VerifiedClaims};
 use crate::http::auth::denial::Denial;
+use crate::http::auth::key::{KeyHash, KeyId, KeyScope, hash};
 use crate::http::auth::key_use::{KeyFigures, KeyUse};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::token_algorithms;
 use crate::http::auth::verified::{VerifiedToken, VerifiedTokens};
 use tidewire::clock::UnixMicros;
-use tidewire::id::SourceId;
 use tidewire::limits::CREDENTIAL_BYTES_MAX;
-
-/// The SHA-256 hash of a server key.
-pub type KeyHash = [u8; 32];
-
-/// A short hash that identifies a key without revealing it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct KeyId(u64);
-
-impl KeyId {
-    fn of(kind: &[u8], material: &[u8]) -> Self {
-        let [a, b, c, d, e, f, g, h, ..] = hash_of_parts(&[kind, material]);
-        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
-    }
-
-    fn of_kid(kid: &str) -> Self {
-        Self::of(b"kid", kid.as_bytes())
-    }
-}
-
-/// Returns the hash under which a server key is stored.
-pub fn hash(key: &str) -> KeyHash {
-    hash_of_parts(&[key.as_bytes()])
-}
-
-fn hash_of_parts(parts: &[&[u8]]) -> KeyHash {
-    let mut hasher = Sha256::new();
-    parts.iter().for_each(|part| hasher.update(part));
-    hasher.finalize().into()
-}
-
-/// The permissions of a server key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyScope {
-    /// Permits every operation
-    #[default]
-    All,
-    /// Permits reading everything, and moving consumers of changes
-    Read,
-    /// Permits reading metrics only
-    Metrics,
-}
-
-impl fmt::Display for KeyScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::All => "all",
-            Self::Read => "read",
-            Self::Metrics => "metrics",
-        })
-    }
-}
 
 /// All keys of the server, with a cache of verified tokens.
 #[derive(Default)]
@@ -167,24 +114,6 @@ impl TokenKey {
     pub fn id(&self) -> KeyId {
         self.id
     }
-}
-
-/// The claims of a token that the server uses.
-#[derive(Deserialize)]
-struct Claims {
-    sub: String,
-    exp: f64,
-    #[serde(default, deserialize_with = "present")]
-    iat: Option<f64>,
-    #[serde(default, deserialize_with = "present")]
-    nbf: Option<f64>,
-    #[serde(default, deserialize_with = "present")]
-    scope: Option<String>,
-}
-
-/// A claim of `null` is an error, not a missing claim.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
 }
 
 impl Keys {
@@ -346,51 +275,4 @@ impl Keys {
         }
         Err(Denial::Unknown("the token is signed by no key that is known here"))
     }
-}
-
-/// The claims of a token with a valid signature, before the times are checked.
-#[derive(Clone, Debug)]
-pub(super) struct VerifiedClaims {
-    user: User,
-    /// The time from which the token is valid (`nbf`).
-    from: Option<UnixMicros>,
-}
-
-impl VerifiedClaims {
-    fn new(claims: &Claims, key: KeyId) -> Result<Self, Denial> {
-        let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
-        let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
-        let may_write = match claims.scope.as_deref() {
-            None | Some("write") => true,
-            Some("read") => false,
-            Some(_) => return Err(Denial::Unknown("the token's \"scope\" is neither \"read\" nor \"write\"")),
-        };
-        let (issued_at, until) = (claims.iat.map(instant), instant(claims.exp));
-        let user = User { id, may_write, issued_at, until, key };
-        Ok(Self { user, from: claims.nbf.map(instant) })
-    }
-
-    /// Returns the user of the token if the token is valid at `now`.
-    fn at(self, now: UnixMicros) -> Result<User, Denial> {
-        if now >= self.user.until {
-            return Err(Denial::Expired);
-        }
-        if self.from.is_some_and(|from| now < from) {
-            return Err(Denial::Early);
-        }
-        Ok(self.user)
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(user: &str) -> Self {
-        let id = SourceId::new(user).expect("tests name users");
-        let user = User { id, may_write: true, issued_at: None, until: UnixMicros(0), key: KeyId::default() };
-        Self { user, from: None }
-    }
-}
-
-/// Converts a time in a token, in seconds with an optional fraction. Times out of range become the smallest or the largest time.
-fn instant(seconds: f64) -> UnixMicros {
-    #[expect(clippy::cast_possible_truncation, reason = "saturates")]
-    UnixMicros((seconds * 1e6) as i64)
 }

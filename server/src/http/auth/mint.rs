@@ -8,7 +8,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
 
 use crate::http::auth::access_file::secret_of;
-use crate::http::auth::keys::{self, KeyHash, KeyScope, Keys, TokenKey};
+use crate::http::auth::key::{KeyScope, hash};
+use crate::http::auth::keys::{Keys, TokenKey};
 use crate::http::auth::{caller::Caller, pem, token_algorithms};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
@@ -123,22 +124,10 @@ pub fn server_key() -> Result<String, String> {
 
 /// Returns the entry of the access file for a server key.
 pub fn server_key_entry(name: &str, key: &str, scope: KeyScope) -> String {
-    let hash: String = keys::hash(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = hash(key).iter().map(|byte| format!("{byte:02x}")).collect();
     let entry = format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{hash}\"");
     // The default scope is omitted, so that server versions without scopes accept the entry.
     if scope == KeyScope::All { entry } else { format!("{entry}\nscope = \"{scope}\"") }
-}
-
-/// Parses the hash that [`server_key_entry`] wrote.
-pub(super) fn unhex(text: &str) -> Option<KeyHash> {
-    let mut hash = KeyHash::default();
-    if text.len() != 2 * hash.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (nth, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * nth..2 * nth + 2], 16).ok()?;
-    }
-    Some(hash)
 }
 
 /// Checks that tokens can be created and verified. An incorrectly built cryptography library fails only at its first use.

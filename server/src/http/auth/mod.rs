@@ -15,11 +15,13 @@
 pub mod access_file;
 pub mod browser;
 pub(in crate::http) mod caller;
+mod claims;
 pub mod cors;
 mod credentials;
 mod denial;
 mod denial_limits;
 mod host;
+pub mod key;
 mod key_use;
 pub mod keys;
 pub mod mint;
@@ -56,8 +58,9 @@ use crate::http::auth::access_file::AccessFileError;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denial_limits::DenialLimits;
+use crate::http::auth::key::{KeyHash, KeyId, KeyScope};
 pub(in crate::http) use crate::http::auth::key_use::KeyFigures;
-use crate::http::auth::keys::{KeyHash, KeyId, KeyScope, Keys};
+use crate::http::auth::keys::Keys;
 use crate::http::auth::rate::{Counted, Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
@@ -203,7 +206,7 @@ impl Access {
     /// Does nothing if the server has no keys.
     #[must_use]
     pub fn with_own_key(self, key: &str) -> Self {
-        let access = Self { own_key: Some(keys::hash(key)), ..self };
+        let access = Self { own_key: Some(key::hash(key)), ..self };
         if let Some(known) = &access.keys {
             let known = std::mem::take(&mut *known.write());
             access.replace(Arc::into_inner(known).unwrap_or_default());

@@ -10,7 +10,7 @@ use actix_web::rt::time::{Sleep, sleep};
 use crate::http::auth::Access;
 use crate::http::auth::caller::{Caller, User};
 use crate::http::auth::denial::Denial;
-use crate::http::auth::keys::KeyId;
+use crate::http::auth::key::KeyId;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::Engine;
 use tidewire::live::sessions::Session;

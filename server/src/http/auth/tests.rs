@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::access_file;
 use super::caller::User;
 use super::cors::Origins;
-use super::keys::{KeyScope, TokenKey};
+use super::key::{self, KeyScope};
+use super::keys::TokenKey;
 use super::mint::{Scope, Signer, Wanted};
 use super::*;
 use crate::http::operation::Right;
@@ -36,8 +37,8 @@ MCowBQYDK2VwAyEAlvyqMXbdC9Bi5HSrRMkYQiBMBRowyyeMT+nzpbBT2Ck=
 
 fn keys() -> Keys {
     let mut keys = Keys::default();
-    keys.add_server(keys::hash("the first"), KeyScope::All);
-    keys.add_server(keys::hash("the second"), KeyScope::Metrics);
+    keys.add_server(key::hash("the first"), KeyScope::All);
+    keys.add_server(key::hash("the second"), KeyScope::Metrics);
     keys.add_token(TokenKey::hs256(&[9; 32], None));
     keys.add_token(TokenKey::hs256(&SECRET, None));
     keys.add_token(TokenKey::ed_dsa(&pem::ed25519_public(PUBLIC).unwrap(), None));

@@ -12,8 +12,9 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
+use crate::http::auth::claims::VerifiedClaims;
 use crate::http::auth::denial::Denial;
-use crate::http::auth::keys::{KeyHash, KeyId, VerifiedClaims};
+use crate::http::auth::key::{KeyHash, KeyId};
 
 /// Maximum number of verified tokens that are cached, so that their signature is not computed for each request: some 150 bytes each, twice
 /// that with the longest ids.
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_those_in_use_stay() {
         let verified = VerifiedTokens::default();
-        let token = |nth: usize| crate::http::auth::keys::hash(&nth.to_string());
+        let token = |nth: usize| crate::http::auth::key::hash(&nth.to_string());
         for nth in 0..3 * VERIFIED_TOKENS_MAX {
             let claims = Ok(VerifiedClaims::of("ann"));
             verified.put(token(nth), VerifiedToken { claims, key: KeyId::default(), unknown_kid: None });

@@ -20,7 +20,7 @@ use crate::http::auth::SessionExpiry;
 use crate::http::changes::place::Place;
 use crate::http::changes::reading::{Format, Piece, Reading};
 use crate::http::changes::streams::{Ended, Slot};
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::engine::Engine;
 
 /// A read on a thread that may block.

@@ -14,7 +14,7 @@ use crate::http::request::{self, Parameters, RequestBody, path};
 use tidewire::engine::{ChangeConsumer, ChangeConsumerError, Engine};
 use tidewire::error::Error;
 use tidewire::id::ConsumerName;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Handles `GET /v1/changes/consumers`.
 pub(in crate::http) async fn list(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {

@@ -16,7 +16,7 @@ use tidewire::engine::{Candidate, Engine, Missed, PublishedPost};
 use tidewire::feed::event::Event;
 use tidewire::id::SourceId;
 use tidewire::state::explain::ExplainUnavailable;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The readers whom this server knows to sleep.
 pub(super) struct Readers {

@@ -40,7 +40,7 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{LAST_EVENT_ID, Parameters, accepts_events, invalid_parameter, last_event_id};
 use crate::http::sockets::answering::Endless;
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 #[cfg(feature = "cluster")]
 use tidewire::cluster::placement::Place as Owner;
 use tidewire::engine::{Changes, ChangesError, Engine};
@@ -48,8 +48,8 @@ use tidewire::error::Error;
 use tidewire::id::ConsumerName;
 use tidewire::id::SourceId;
 use tidewire::limits::{CHANGES_DEFAULT, CHANGES_MAX};
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
+use tidewire::storage::sequence::Sequence;
 
 pub(in crate::http) use crate::http::changes::types::NAMES;
 

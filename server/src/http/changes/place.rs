@@ -5,7 +5,7 @@ use std::fmt;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, invalid_parameter, whole_number};
 use tidewire::id::SourceId;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The parameter that names a reader within a post.
 const AFTER_READER: &str = "after_reader";

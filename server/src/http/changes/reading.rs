@@ -23,8 +23,8 @@ use tidewire::engine::{Changes, ChangesError, StoredEvent};
 use tidewire::feed::event::Event;
 use tidewire::id::SourceId;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::LogError;
+use tidewire::storage::sequence::Sequence;
 
 /// Maximum time of one read: an engine that stops does not wake a reader that waits, so the stream looks in between.
 const READ_MAX: Duration = Duration::from_millis(500);

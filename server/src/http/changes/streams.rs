@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire::limits::CHANGE_STREAMS_MAX;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The value of a place that no stream has.
 const FREE: u64 = u64::MAX;

@@ -13,7 +13,7 @@ use tidewire::feed::cursor;
 use tidewire::feed::event::{Event, NewEdge, OldEdge};
 use tidewire::feed::post::{EarlierRepost, Post};
 use tidewire::id::ExternalId;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The type of the message that says how far the stream is.
 pub(super) const REACHED: &str = "reached";

@@ -75,7 +75,7 @@ pub(super) fn next(
 mod tests {
     use super::*;
     use tidewire::cluster::record::NodeName;
-    use tidewire::storage::journal::Sequence;
+    use tidewire::storage::sequence::Sequence;
 
     struct Table {
         owner: Place,

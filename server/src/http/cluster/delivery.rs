@@ -22,7 +22,7 @@ use crate::http::cluster::peers::{Outgoing, Peers};
 use crate::http::cluster::{APPLIED_LOOKS, Cluster, relay};
 use tidewire::cluster::record::NodeName;
 use tidewire::engine::Engine;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Maximum time that a publisher waits for the deliveries of other nodes. The post is stored, so the answer comes all the same after it.
 const DELIVERED_WAIT_MAX: Duration = Duration::from_secs(5);

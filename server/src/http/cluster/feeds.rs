@@ -20,7 +20,7 @@ use crate::http::auth::Caller;
 use crate::http::cluster::inside::{AFTER, Hop};
 use crate::http::cluster::metrics::Outcome;
 use crate::http::cluster::outgoing::name_of;
-use crate::http::cluster::pass::{Looks, STALE, has_moved, problem_of};
+use crate::http::cluster::peer_answers::{Looks, PartsStale, STALE, has_moved, problem_of};
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::cluster::relay;
 use crate::http::page_json;
@@ -57,11 +57,6 @@ pub(in crate::http) struct Elsewhere {
     /// The bytes of these entries, which wait until those of all owners are there.
     pub(in crate::http) reserved: Vec<Option<Reservation>>,
 }
-
-/// The longest time in seconds for which an owner of other readers has not heard from the log, if one says so. It is an extension of the
-/// request.
-#[derive(Clone, Copy, Default)]
-pub(in crate::http) struct PartsStale(pub(super) Option<u64>);
 
 /// The answer of one owner.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::http::auth::Caller;
 use crate::http::cluster::{Cluster, KEY_HEADER};
 use crate::http::problem::Problem;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The header with the role for which a node gets a request.
 pub(super) const HOP: HeaderName = HeaderName::from_static("tidewire-hop");

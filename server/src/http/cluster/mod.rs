@@ -26,6 +26,7 @@ mod key;
 mod metrics;
 mod outgoing;
 mod pass;
+mod peer_answers;
 mod peers;
 mod relay;
 mod websocket;
@@ -56,12 +57,12 @@ use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::state::digest::Digest;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 pub(in crate::http) use crate::http::cluster::feeds::{Elsewhere, FeedsRequest};
 pub(in crate::http) use crate::http::cluster::inside::Hop;
 pub use crate::http::cluster::key::{ClusterKey, KEY_HEADER, KeyError};
-pub(in crate::http) use crate::http::cluster::pass::Admitted;
+pub(in crate::http) use crate::http::cluster::outgoing::Admitted;
 pub(in crate::http) use crate::http::cluster::peers::Peers;
 
 /// Maximum time that a request waits until this node has applied a sequence.

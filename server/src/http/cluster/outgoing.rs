@@ -1,6 +1,7 @@
 //! The request to another node: what it gets of the one that is passed on.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use actix_web::HttpMessage as _;
 use actix_web::dev::ServiceRequest;
@@ -9,12 +10,12 @@ use actix_web::http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 
-use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
+use crate::http::admission::turn::Turn;
+use crate::http::auth::{Access, Caller, PROTOCOL, offers_protocol};
 use crate::http::cluster::inside::{self, Hop};
-use crate::http::cluster::pass::Admitted;
 use crate::http::cluster::peers::{Outgoing, Peers};
 use crate::http::offered_upgrade::is_websocket;
-use crate::http::operation::{HandledBy, WorkKind};
+use crate::http::operation::{HandledBy, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 
@@ -33,6 +34,18 @@ const REQUEST_HEADERS: [HeaderName; 9] = [
 
 /// The headers of a WebSocket handshake, apart from the protocols.
 const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE];
+
+/// A request that the pipeline has admitted.
+pub(in crate::http) struct Admitted<'a> {
+    pub(in crate::http) operation: &'static Operation,
+    pub(in crate::http) caller: Option<Caller>,
+    /// The role for which another node has sent it, or `None` if a client has.
+    pub(in crate::http) hop: Option<Hop>,
+    /// The interval of heartbeats on live connections.
+    pub(in crate::http) heartbeat: Duration,
+    pub(in crate::http) turn: &'a Turn,
+    pub(in crate::http) access: &'a Access,
+}
 
 impl Peers {
     /// Creates the request to the other node.

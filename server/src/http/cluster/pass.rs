@@ -4,25 +4,24 @@ use std::time::{Duration, Instant};
 
 use actix_http::ws;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
-use actix_web::rt::time::sleep;
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{Error, HttpMessage as _, HttpResponse};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tidewire::error::Error::NotSequencer;
 use tidewire::id::SourceId;
 use tidewire::limits::{LIVE_UNAUTHENTICATED_TIME, RESPONSE_PIECE_BYTES};
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 use crate::http::admission::turn::{Pass, Turn};
-use crate::http::auth::{Access, Caller, UnauthenticatedSlot};
+use crate::http::auth::{Caller, UnauthenticatedSlot};
 use crate::http::caching;
 use crate::http::cluster::decision::{Next, next, next_named};
-use crate::http::cluster::feeds::PartsStale;
 use crate::http::cluster::inside::{self, Hop};
 use crate::http::cluster::metrics::{LiveSlot, Outcome};
 use crate::http::cluster::moved;
+use crate::http::cluster::outgoing::Admitted;
+use crate::http::cluster::peer_answers::{Looks, OUTCOME_UNKNOWN, PartsStale, STALE, has_moved, problem_of};
 use crate::http::cluster::peers::{Failure, Peers};
 use crate::http::cluster::relay;
 use crate::http::cluster::websocket;
@@ -38,35 +37,14 @@ const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
 /// The header with the sequence that the owner has applied, if it is behind the write that it answers.
 const APPLIED: HeaderName = HeaderName::from_static("tidewire-applied");
 
-/// The header with the seconds for which the log was silent.
-pub(super) const STALE: HeaderName = HeaderName::from_static("tidewire-stale-seconds");
-
 /// The time for which the log must be silent until answers say so, if two beats are not longer: so long it is in a healthy cluster.
 const STALE_MIN: Duration = Duration::from_secs(2);
-
-/// Maximum time that a request waits for the node that takes over a role.
-const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum records between the one that a node has applied and one that a request waits for: more than a node applies in the second for which the request waits.
 const AFTER_AHEAD_MAX: u64 = 1_000_000;
 
-/// Intervals between two looks at who has a role: the first one, and the longest.
-const MOVE_LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
-
 /// A live connection may be silent for this many heartbeats.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
-
-/// A request that the pipeline has admitted.
-pub(in crate::http) struct Admitted<'a> {
-    pub(in crate::http) operation: &'static Operation,
-    pub(in crate::http) caller: Option<Caller>,
-    /// The role for which another node has sent it, or `None` if a client has.
-    pub(in crate::http) hop: Option<Hop>,
-    /// The interval of heartbeats on live connections.
-    pub(in crate::http) heartbeat: Duration,
-    pub(in crate::http) turn: &'a Turn,
-    pub(in crate::http) access: &'a Access,
-}
 
 impl Peers {
     /// Answers a request: `handle` does it if this node has to, and another node otherwise.
@@ -340,32 +318,6 @@ fn is_of_another_sequencer(response: &ServiceResponse) -> bool {
     problem.is_some_and(|problem| problem.code() == NotSequencer.code())
 }
 
-/// Returns true if another node has refused a request because it does not have the role for it.
-pub(super) fn has_moved(response: &http1::Response<Incoming>) -> bool {
-    response.headers().contains_key(inside::MOVED.as_str())
-}
-
-/// Looks at who has a role, again and again for a limited time: during a planned move nobody has it for some milliseconds.
-#[derive(Default)]
-pub(super) struct Looks {
-    began: Option<Instant>,
-    interval: Duration,
-}
-
-impl Looks {
-    /// Waits with a permit until it is time to look again. Returns false if it has taken too long, or others need the permit.
-    pub(super) async fn again(&mut self, turn: &Turn) -> bool {
-        let began = *self.began.get_or_insert_with(Instant::now);
-        if began.elapsed() >= MOVE_WAIT_MAX || turn.resume().is_err() || !turn.may_keep_permit() {
-            return false;
-        }
-        let [first, longest] = MOVE_LOOKS;
-        self.interval = longest.min(self.interval * 2).max(first);
-        sleep(self.interval).await;
-        true
-    }
-}
-
 /// Returns the time for which the owner may send nothing on a live connection.
 fn silence_max(admitted: &Admitted<'_>) -> Duration {
     // There are no heartbeats before the client has authenticated.
@@ -374,22 +326,6 @@ fn silence_max(admitted: &Admitted<'_>) -> Duration {
         _ => Duration::ZERO,
     };
     until_known + admitted.heartbeat * HEARTBEATS_MISSED_MAX
-}
-
-/// The code of the problem when the answer to a write was lost.
-const OUTCOME_UNKNOWN: &str = "outcome_unknown";
-
-/// Returns the problem of a request that has no answer.
-pub(super) fn problem_of(failure: &Failure, is_read: bool, to: Hop) -> Problem {
-    match failure {
-        Failure::Refused(problem) => problem.clone(),
-        Failure::Lost(_) if !is_read => {
-            let detail = "the connection to the node that takes the write broke, so it may be done or not: sending it again is \
-                          safe, a new post only with the same id";
-            Problem::unavailable(OUTCOME_UNKNOWN, detail).retry_soon()
-        }
-        Failure::NotSent(_) | Failure::Lost(_) => to.unavailable(),
-    }
 }
 
 /// Returns the name of the node that a request is for, if it names one.
@@ -422,23 +358,4 @@ fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Call
         }
         _ => None,
     }
-}
-
-/// The headers of a response that belong to one connection, or that this server sets itself.
-const OWN_RESPONSE_HEADERS: [&str; 6] =
-    ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "x-content-type-options"];
-
-/// Copies the head of a response.
-pub(super) fn copy_head(from: &http1::response::Parts, headers: &mut HeaderMap) {
-    for (name, value) in from.headers.iter().filter(|(name, _)| !OWN_RESPONSE_HEADERS.contains(&name.as_str())) {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
-            headers.append(name, value);
-        }
-    }
-}
-
-/// Returns the status of a response.
-pub(super) fn status_of(from: &http1::response::Parts) -> StatusCode {
-    StatusCode::from_u16(from.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY)
 }

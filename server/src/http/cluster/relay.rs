@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::rt::time::{Instant, Sleep, sleep};
 use actix_web::web::Bytes;
 use http_body_util::{BodyExt as _, Limited};
@@ -18,7 +19,6 @@ use tokio::time::timeout;
 
 use crate::http::auth::UnauthenticatedSlot;
 use crate::http::cluster::metrics::LiveSlot;
-use crate::http::cluster::pass::{copy_head, status_of};
 use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 
 /// Maximum bytes of an answer that does not say its length. Answers of other nodes say it.
@@ -188,4 +188,23 @@ impl MessageBody for Relayed {
             return Poll::Ready(if this.size == BodySize::Stream { None } else { Some(Err(broken)) });
         }
     }
+}
+
+/// The headers of a response that belong to one connection, or that this server sets itself.
+const OWN_RESPONSE_HEADERS: [&str; 6] =
+    ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "x-content-type-options"];
+
+/// Copies the head of a response.
+pub(super) fn copy_head(from: &http1::response::Parts, headers: &mut HeaderMap) {
+    for (name, value) in from.headers.iter().filter(|(name, _)| !OWN_RESPONSE_HEADERS.contains(&name.as_str())) {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            headers.append(name, value);
+        }
+    }
+}
+
+/// Returns the status of a response.
+pub(super) fn status_of(from: &http1::response::Parts) -> StatusCode {
+    StatusCode::from_u16(from.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY)
 }

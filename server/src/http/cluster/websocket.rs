@@ -20,8 +20,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::cluster::pass::copy_head;
-use crate::http::cluster::relay::{Life, Silence};
+use crate::http::cluster::relay::{Life, Silence, copy_head};
 
 /// What a client is told that gives way to another one which has not authenticated either.
 const NO_ROOM: &str = "no room: come back";

@@ -45,7 +45,7 @@ use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
 use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::storage::disk_use::StoredBytes;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The media type of OpenMetrics text.
 pub(in crate::http) const OPENMETRICS: &str = "application/openmetrics-text";

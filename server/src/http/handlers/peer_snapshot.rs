@@ -19,12 +19,12 @@ use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::{EngineCell, recovering};
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::cluster::placement::Readiness;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::runtime::message::SnapshotTaken;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Bytes of the file that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;

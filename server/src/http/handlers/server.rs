@@ -35,10 +35,10 @@ use tidewire::runtime::message::SnapshotTaken;
 use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::state::verify::Verdict;
 use tidewire::storage::disk_use::StoredBytes;
-#[cfg(feature = "cluster")]
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{Lost, Torn};
 use tidewire::storage::journal::writer::JournalFigures;
+#[cfg(feature = "cluster")]
+use tidewire::storage::sequence::Sequence;
 
 /// Handles `POST /v1/snapshots`.
 pub(in crate::http) async fn snapshot(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {

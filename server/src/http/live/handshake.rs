@@ -27,7 +27,7 @@ use crate::http::live::wire::{Close, Received, WebSocket};
 use crate::http::operation::{Needs, Right, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::Object;
-use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
+use crate::http::sockets::connection_slots::connection_state::{ConnectionState, UnderWay};
 use tidewire::engine::{Engine, Unauthenticated, Watcher};
 use tidewire::error::Error;
 use tidewire::feed::stream::StreamPosition;

@@ -41,7 +41,7 @@ use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
 use crate::http::request::{LAST_EVENT_ID, Parameters, last_event_id, user};
 use crate::http::sockets::answering::{Endless, Open};
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::stream::{Epoch, StreamPosition};

@@ -16,7 +16,7 @@ use actix_web::web::Data;
 
 #[cfg(feature = "cluster")]
 use crate::http::cluster::Peers;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// The log of the cluster that a server takes part in, if it does.
 pub(super) struct ShownLog {

@@ -8,7 +8,7 @@ use tidewire::engine::Unread;
 use tidewire::feed::cursor;
 use tidewire::feed::stream::{Epoch, StreamPosition};
 use tidewire::live::event::{EventKind, LiveEntry, LiveEvent};
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// Returns the `type` of a message.
 pub(super) fn kind(event: &LiveEvent) -> &'static str {

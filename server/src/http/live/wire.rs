@@ -16,7 +16,7 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::LiveEvent;
 use tidewire::live::subscriber_queue::Closing;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// A wire format of a live connection.
 pub(super) trait Wire: Unpin {

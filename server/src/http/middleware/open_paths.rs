@@ -8,16 +8,11 @@
 
 use std::net::SocketAddr;
 
-use actix_web::web::Data;
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
-
 use crate::http::auth::Denial;
 use crate::http::auth::rate::Rates;
 use crate::http::client::Client;
-use crate::http::middleware::pipeline::{self, PipelineState};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
-use crate::http::sockets::answering::Open;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
 /// The rate limits of addresses on paths without credentials.
@@ -42,13 +37,6 @@ impl OpenPaths {
         let Some(address) = self.proxies.counted(peer) else { return Ok(()) };
         let counted = self.rates.enter_from(Some(SocketAddr::from((address, 0))));
         counted.map_err(|seconds| Denial::TooOften(seconds).into())
-    }
-
-    /// Counts a request that matches no operation. Returns the response if it is refused.
-    pub(in crate::http) fn refusal(request: &HttpRequest) -> Option<HttpResponse> {
-        request.extensions_mut().insert(Open);
-        let state = request.app_data::<Data<PipelineState>>()?;
-        state.open_paths.enter(request.peer_addr()).err().map(|problem| pipeline::nowhere(request, &problem))
     }
 
     /// Removes addresses that have sent no requests for a long time.

@@ -9,7 +9,6 @@
 //! - the permission an operation needs (`http::operation`), handling the operation.
 
 use std::future::{Ready, ready};
-use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,27 +26,20 @@ use crate::http::admission::turn::Turn;
 use crate::http::admission::{Admission, Reservation};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::rate::Counted;
-use crate::http::auth::{Access, Caller, cors};
+use crate::http::auth::{Caller, cors};
 use crate::http::caching;
 use crate::http::client::Client;
 #[cfg(feature = "cluster")]
-use crate::http::cluster::{self, Hop, Peers};
+use crate::http::cluster::{self, Hop};
 use crate::http::compression;
-use crate::http::engine_cell::EngineCell;
-use crate::http::middleware::open_paths::OpenPaths;
-use crate::http::middleware::pace::Pace;
-#[cfg(feature = "otel")]
-use crate::http::middleware::spans::Spans;
+use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::middleware::{body, response_guard, starting};
-use crate::http::noted_requests::{NotedRequests, RefusedRequest, SlowRequest};
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
-use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::answering::Open;
-use crate::http::sockets::connection_state::ConnectionState;
-use tidewire::clock::{Clock as _, SystemClock};
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// The header with the id by which a request can be found in logs.
@@ -55,62 +47,6 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maximum bytes of a request id that a client may set.
 const REQUEST_ID_BYTES_MAX: usize = 128;
-
-/// The shared state that the steps of the pipeline use.
-pub(in crate::http) struct PipelineState {
-    pub(in crate::http) engine_cell: EngineCell,
-    pub(in crate::http) access: Arc<Access>,
-    pub(in crate::http) open_paths: Arc<OpenPaths>,
-    pub(in crate::http) admission: Arc<Admission>,
-    pub(in crate::http) pace: Pace,
-    pub(in crate::http) recovery_wait_max: Duration,
-    pub(in crate::http) requests: Arc<RequestMetrics>,
-    /// The duration above which a request is logged as slow.
-    pub(in crate::http) slow: Duration,
-    /// The last of these, and the last refused ones.
-    pub(in crate::http) noted: Arc<NotedRequests>,
-    /// The size in bytes from which responses are compressed.
-    pub(in crate::http) compress_from: Option<NonZeroUsize>,
-    /// The other nodes, if this server is part of a cluster.
-    #[cfg(feature = "cluster")]
-    pub(in crate::http) peers: Option<Peers>,
-    #[cfg(feature = "otel")]
-    pub(in crate::http) spans: Option<Spans>,
-}
-
-impl PipelineState {
-    /// Returns true if a request took long for what it asks. One that waits for events, or for the recovery, is not slow.
-    fn is_slow(&self, operation: &Operation, took: Duration) -> bool {
-        took >= self.slow && !operation.lasts
-    }
-
-    /// Keeps a slow request for operators, with the status and the id of its response.
-    fn note_slow(&self, pipeline: Pipeline, took: Duration, answer: Option<(u16, Box<str>)>) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.noted.slow.add(SlowRequest { at: SystemClock.now(), operation: pipeline.operation, answer, took_ms });
-    }
-
-    /// Counts a refused request, and keeps it for operators, unless anybody may send it: the probes of a balancer would leave no place for others.
-    fn note_refused(
-        &self,
-        operation: Option<&'static Operation>,
-        code: &'static str,
-        status: StatusCode,
-        id: &HeaderValue,
-    ) {
-        self.requests.count_refusal(code);
-        if operation.is_some_and(|operation| operation.needs == Needs::Nothing) {
-            return;
-        }
-        self.noted.refused.add(RefusedRequest {
-            at: SystemClock.now(),
-            operation,
-            code,
-            status: status.as_u16(),
-            request_id: id.to_str().unwrap_or_default().into(),
-        });
-    }
-}
 
 /// The pipeline in front of the handler of an operation.
 #[derive(Clone, Copy)]
@@ -213,7 +149,7 @@ impl Pipeline {
             }
             refused.into_iter().for_each(|code| state.note_refused(Some(operation), code, status, &id));
             if is_slow {
-                state.note_slow(self, took, Some((status.as_u16(), id.to_str().unwrap_or_default().into())));
+                state.note_slow(operation, took, Some((status.as_u16(), id.to_str().unwrap_or_default().into())));
             }
             response.headers_mut().insert(REQUEST_ID, id);
         }
@@ -262,6 +198,13 @@ async fn handle_here_or_elsewhere(
     handle(request, caller).await
 }
 
+/// Counts a request that matches no operation. Returns the response if it is refused.
+pub(in crate::http) fn refused_nowhere(request: &HttpRequest) -> Option<HttpResponse> {
+    request.extensions_mut().insert(Open);
+    let state = request.app_data::<Data<PipelineState>>()?;
+    state.open_paths.enter(request.peer_addr()).err().map(|problem| nowhere(request, &problem))
+}
+
 /// Refuses a request that matches no operation.
 pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> HttpResponse {
     let began = Instant::now();
@@ -295,7 +238,7 @@ impl Drop for RequestInProgress {
         if self.state.is_slow(operation, took) {
             let took_ms = took.as_millis() as u64;
             warn!(operation = operation.name, took_ms, "a client disconnected before the response");
-            self.state.note_slow(self.pipeline, took, None);
+            self.state.note_slow(self.pipeline.operation, took, None);
         }
     }
 }

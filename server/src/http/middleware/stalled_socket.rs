@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::middleware::pace::Pace;
 use crate::http::sockets::connection_slots::ConnectionSlot;
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 
 /// A socket that fails with a timeout when its client does not read.
 pub(in crate::http) struct StalledSocketTimeout<T = TcpStream> {

@@ -12,7 +12,7 @@ use actix_web::dev::ServiceRequest;
 use actix_web::rt::time::timeout;
 
 use crate::http::engine_cell::{EngineCell, RECOVERING, recovering};
-use crate::http::middleware::pipeline::PipelineState;
+use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::operation::Operation;
 use crate::http::problem::Problem;
 use crate::http::request::accepts_events;

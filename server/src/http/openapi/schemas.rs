@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::http::post_json::Fields;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::Kind;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
 use tidewire::limits::{

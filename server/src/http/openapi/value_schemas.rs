@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::openapi::schemas::{ID, Named, PUBLISHED_AT, count, feed_cursor, object};
-use tidewire::feed::post::Kind;
+use tidewire::feed::kind::Kind;
 use tidewire::limits::{EXTERNAL_ID_BYTES_MAX, NAME_BYTES_MAX, SOURCE_ID_BYTES_MAX, USER_ID_BYTES_MAX};
 
 /// Returns these schemas by name.

@@ -28,7 +28,7 @@ use futures_core::Stream;
 use crate::http::caching;
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::problem::Problem;
-use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
+use crate::http::sockets::connection_slots::connection_state::{ConnectionState, UnderWay};
 use crate::http::sockets::framing::HIDDEN_UPGRADE;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 

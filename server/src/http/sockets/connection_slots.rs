@@ -9,6 +9,7 @@
 //!
 //! A connection is idle while it has no request in progress. WebSockets and event streams are requests that remain in progress.
 
+pub mod connection_state;
 mod order;
 
 use std::collections::HashMap;
@@ -22,8 +23,8 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::http::proxies::Proxies;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use crate::http::sockets::connection_slots::order::Order;
-use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::open_files;
 use tidewire::clock::{Clock, SystemClock};
 use tidewire::runtime::counters::{Counter, Gauge};

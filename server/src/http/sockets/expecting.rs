@@ -2,7 +2,7 @@
 //!
 //! By default, the dispatcher asks for every body before the application has seen the request. It calls a service before that and, if the
 //! service fails, sends the service's error as the response. So here the application answers the whole request as such an "error", and
-//! asks for the body itself if it needs it ([`super::connection_state::ConnectionState::ask_for_body`]).
+//! asks for the body itself if it needs it ([`super::connection_slots::connection_state::ConnectionState::ask_for_body`]).
 
 use std::fmt;
 use std::rc::Rc;

@@ -11,7 +11,6 @@
 
 pub(super) mod answering;
 pub mod connection_slots;
-pub mod connection_state;
 pub(super) mod expecting;
 mod framing;
 pub mod open_files;

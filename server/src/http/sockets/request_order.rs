@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use actix_web::web::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use crate::http::sockets::framing::Framing;
 use tidewire::limits::UNREAD_BYTES_MAX;
 

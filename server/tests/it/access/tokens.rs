@@ -8,7 +8,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire_server::http::auth::Access;
-use tidewire_server::http::auth::keys::{KeyScope, Keys, TokenKey, hash};
+use tidewire_server::http::auth::key::{KeyScope, hash};
+use tidewire_server::http::auth::keys::{Keys, TokenKey};
 use tidewire_server::http::auth::token_algorithms;
 
 pub const SERVER_KEY: &str = "tidewire_a-key-of-the-server";

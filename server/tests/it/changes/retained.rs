@@ -18,9 +18,10 @@ use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
-use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::log::LogError;
+use tidewire::storage::sequence::Sequence;
 
 use super::{lines, published};
 use crate::server::{Answer, Server};

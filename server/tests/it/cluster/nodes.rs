@@ -12,7 +12,7 @@ use tidewire::cluster::record::{Epoch, NodeName};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};

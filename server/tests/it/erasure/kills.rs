@@ -13,8 +13,9 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
 use tidewire::storage::log::LogError;
+use tidewire::storage::sequence::Sequence;
 
 use crate::erasure::{MARKER, Town, ZOE, run, small};
 use testkit::histories::{open_before, storage};

@@ -18,7 +18,7 @@ use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::Files as _;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 use crate::erasure::{Town, ZOE, run, small};
 use crate::server::{Answer, Server};

@@ -1,9 +1,9 @@
 //! Nodes with data directories: they start from snapshots, their own and each other's, while the log loses its beginning.
 
 use testkit::eventually;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::log::ReadLog as _;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
+use tidewire::storage::sequence::Sequence;
 
 use std::path::Path;
 use std::process::Child;

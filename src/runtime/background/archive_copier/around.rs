@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::SourceId;
 use crate::storage::archive::{Archive, ArchiveError, Batch};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Writes a batch without the entries of sources that are `held_back`, or whose outboxes turn out to be damaged. Adds to `left_out` the sources of
 /// which entries were left out.

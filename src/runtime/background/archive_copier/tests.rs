@@ -10,7 +10,7 @@ use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
 use crate::feed::position::at;
 use crate::feed::post::{Body, Draft};
-use crate::state::tiering::TieringLimits;
+use crate::state::unwritten::TieringLimits;
 use crate::state::world::Writer;
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};

@@ -15,15 +15,15 @@ use crate::id::{PostId, SourceId};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::eraser::Eraser;
 use crate::runtime::background::snapshotter::snapshot_failed;
-use crate::state::erasures::Erasure;
 use crate::state::posts::Stored;
+use crate::state::sources::erasures::Erasure;
 use crate::storage::archive::ArchivedRecord;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{pack, unpack};
-use crate::storage::journal::Sequence;
 use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment::Segment;
+use crate::storage::sequence::Sequence;
 
 impl Eraser {
     /// Writes the segments that end before `from` as retained ones, without what they say of these users, whose posts no longer exist. Those of

@@ -9,10 +9,10 @@ use crate::runtime::background::snapshotter::Snapshotter;
 use crate::storage::archive;
 use crate::storage::error::StorageError;
 use crate::storage::files::UNFINISHED;
-use crate::storage::journal::Sequence;
 use crate::storage::journal::space::WriteRefusal;
 use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment;
+use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, SnapshotReader};
 
 impl Snapshotter {

@@ -16,7 +16,7 @@ use super::ArchiveBehindLog;
 use crate::id::SourceId;
 use crate::limits::HELD_BACK_SOURCES_MAX;
 use crate::storage::archive::{ArchiveError, Batch};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 impl ArchiveBehindLog {
     /// The last record that this node has applied.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::clock::UnixMicros;
 use crate::feed::post::{Body, Post};
 use crate::id::PostId;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Bytes that count for an edit besides its body.
 const EDIT_BYTES: usize = 128;

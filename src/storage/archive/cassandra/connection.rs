@@ -1,26 +1,21 @@
 //! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
 //!
 //! Responsible for:
-//! - connecting, with a password and TLS where they are set;
-//! - a deadline on every call, and an end to all calls when the archive is closed;
-//! - telling errors that pass from those that last.
+//! - a deadline on every call, and an end to all calls when the archive is closed.
 //!
 //! Not responsible for:
-//! - creating and checking the tables (`schema`), and what is read and written.
+//! - connecting (`connect`), creating and checking the tables (`schema`), and what is read and written.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
-use scylla::client::session_builder::SessionBuilder;
-use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
-use scylla::policies::retry::DefaultRetryPolicy;
-use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::ExecutionError;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
@@ -32,20 +27,13 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, watch};
 
 use super::cache::Cache;
-use super::datacentre;
+use super::connect::WRITE_TIME_MAX;
+use super::errors::{error, failed, unavailable};
 use super::layout::BucketLimits;
-use super::options::{CassandraOptions, CassandraUrl, Replication};
+use super::options::{CassandraOptions, CassandraUrl};
+use super::rows::typed;
 use super::schema::Statements;
 use crate::storage::archive::ArchiveError;
-
-/// Time after which a read asks one more node, as the first may hang. A node that is only busy answers sooner, so this adds little load.
-const ASK_ANOTHER_AFTER: Duration = Duration::from_millis(100);
-
-/// Further nodes that a read asks.
-const OTHERS_ASKED_MAX: usize = 2;
-
-/// Time after which a statement that writes, or a page of a scan, has failed.
-pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Time after which a batch has failed if no statement has succeeded in it. However slow the nodes are, a batch ends as long as they answer.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
@@ -53,17 +41,11 @@ pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Time between two looks whether statements have succeeded.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
-/// Time for connecting, and for creating or checking tables.
-pub(super) const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
-
 /// Statements that write, at the same time.
 const WRITES_IN_FLIGHT_MAX: usize = 32;
 
 /// Statements that read, at the same time.
 const READS_IN_FLIGHT_MAX: usize = 128;
-
-/// A silent connection is asked for a sign of life after this time, and given up after as much again.
-const KEEPALIVE: Duration = Duration::from_secs(2);
 
 /// Threads that run the driver.
 const THREADS: usize = 2;
@@ -188,90 +170,6 @@ impl Calls {
     }
 }
 
-/// A session, and the datacentre to which all its statements go, if the nodes have one.
-pub(super) struct Connection {
-    pub(super) session: Session,
-    pub(super) datacentre: Option<String>,
-}
-
-/// Connects to the nodes of a keyspace, or of one to be created with this replication.
-pub(super) async fn connect(
-    options: &CassandraOptions,
-    replication: Option<&Replication>,
-) -> Result<Connection, ArchiveError> {
-    let place = options.url.to_string();
-    let profile = |datacentre: Option<&str>| {
-        ExecutionProfile::builder()
-            .consistency(Consistency::LocalQuorum)
-            .request_timeout(Some(WRITE_TIME_MAX))
-            .retry_policy(Arc::new(DefaultRetryPolicy::new()))
-            .load_balancing_policy(datacentre::policy(datacentre))
-            .build()
-    };
-    let mut handle = profile(options.datacentre.as_deref()).into_handle();
-    let mut builder = SessionBuilder::new()
-        .known_nodes(&options.url.contacts)
-        .default_execution_profile_handle(handle.clone())
-        .connection_timeout(WRITE_TIME_MAX)
-        .keepalive_interval(KEEPALIVE)
-        .keepalive_timeout(KEEPALIVE)
-        // What is needed to ask a node that has the row. The keyspaces of others may be large.
-        .keyspaces_to_fetch([&options.url.keyspace])
-        .fetch_full_schema_metadata(false);
-    if let Some(login) = &options.login {
-        builder = builder.user(&login.user, &login.password);
-    }
-    if let Some(tls) = &options.tls {
-        builder = with_tls(builder, tls).map_err(|cause| failed("open", &place, cause))?;
-    }
-    let session = builder.build().await.map_err(|cause| unavailable("connect to", &place, with_causes(&cause)))?;
-    let datacentre = datacentre::choose(&session, options, replication)?;
-    // Only the nodes know the datacentre of a keyspace that is in a single one.
-    handle.map_to_another_profile(profile(datacentre.as_deref()));
-    Ok(Connection { session, datacentre })
-}
-
-/// Returns how reads are run: if a node hangs, others are asked within the time that a page has.
-pub(super) fn of_reads(datacentre: Option<&str>) -> ExecutionProfileHandle {
-    let asks_another =
-        SimpleSpeculativeExecutionPolicy { max_retry_count: OTHERS_ASKED_MAX, retry_interval: ASK_ANOTHER_AFTER };
-    ExecutionProfile::builder()
-        .retry_policy(Arc::new(DefaultRetryPolicy::new()))
-        .speculative_execution_policy(Some(Arc::new(asks_another)))
-        .load_balancing_policy(datacentre::policy(datacentre))
-        .build()
-        .into_handle()
-}
-
-#[cfg(feature = "cassandra-ssl")]
-fn with_tls(builder: SessionBuilder, tls: &super::options::TlsOptions) -> Result<SessionBuilder, std::io::Error> {
-    use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
-    use openssl::x509::X509;
-    use openssl::x509::store::X509StoreBuilder;
-    use openssl::x509::verify::X509VerifyFlags;
-    use scylla::client::session::OpenSsl010Config;
-
-    let named = |cause: std::io::Error| std::io::Error::other(format!("{}: {cause}", tls.authorities.display()));
-    let pem = std::fs::read(&tls.authorities).map_err(named)?;
-    let certificates = X509::stack_from_pem(&pem).map_err(|cause| named(cause.into()))?;
-    if certificates.is_empty() {
-        return Err(named(std::io::Error::other("it has no certificate")));
-    }
-    let mut trusted = X509StoreBuilder::new()?;
-    // A certificate of the file is trusted also if it is no authority, or its own is not in the file.
-    trusted.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
-    certificates.into_iter().try_for_each(|certificate| trusted.add_cert(certificate))?;
-    let mut connector = SslConnector::builder(SslMethod::tls_client())?;
-    connector.set_verify(SslVerifyMode::PEER);
-    connector.set_cert_store(trusted.build());
-    Ok(builder.tls_context(Some(OpenSsl010Config::new(connector))))
-}
-
-#[cfg(not(feature = "cassandra-ssl"))]
-fn with_tls(_: SessionBuilder, _: &super::options::TlsOptions) -> Result<SessionBuilder, std::io::Error> {
-    Err(std::io::Error::other("this program was built without TLS to Cassandra (the feature cassandra-ssl)"))
-}
-
 impl Core {
     pub(super) fn new(
         session: Session,
@@ -376,75 +274,41 @@ impl Core {
         self.counters.errors.fetch_add(1, Ordering::Relaxed);
         ArchiveError::Damaged { place: self.place.clone(), what: what.to_string() }
     }
-}
 
-/// Returns the error for a statement that failed.
-pub(super) fn error(action: &'static str, place: &str, cause: &ExecutionError) -> ArchiveError {
-    let lasts = match cause {
-        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => lasts(error),
-        ExecutionError::LastAttemptError(
-            RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_),
-        )
-        | ExecutionError::BadQuery(_) => true,
-        ExecutionError::PrepareError(cause) => return prepare_error(action, place, cause),
-        _ => false,
-    };
-    if lasts {
-        return failed(action, place, cause.clone());
+    /// Returns the rows of an answer.
+    pub(super) fn rows<T: for<'a> DeserializeRow<'a, 'a>>(&self, found: QueryResult) -> Result<Vec<T>, ArchiveError> {
+        typed(found).map_err(|cause| self.damaged(cause))
     }
-    unavailable(action, place, with_causes(cause))
-}
 
-/// Returns the error for a statement that could not be prepared.
-pub(super) fn prepare_error(action: &'static str, place: &str, cause: &PrepareError) -> ArchiveError {
-    match cause {
-        PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(error, _) } if lasts(error) => {
-            failed(action, place, cause.clone())
+    /// Returns the first row of an answer, if it has rows.
+    pub(super) fn first_row<T: for<'a> DeserializeRow<'a, 'a>>(
+        &self,
+        found: QueryResult,
+    ) -> Result<Option<T>, ArchiveError> {
+        Ok(self.rows(found)?.into_iter().next())
+    }
+
+    /// Reads all rows that a statement finds, and passes them to `each` page by page.
+    pub(super) async fn each_page<T: for<'a> DeserializeRow<'a, 'a>>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        mut each: impl FnMut(Vec<T>) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        let mut paging = Some(PagingState::start());
+        while let Some(at) = paging {
+            let (page, next) = self.read_page(statement, &values, at).await?;
+            each(self.rows(page)?)?;
+            paging = next;
         }
-        _ => unavailable(action, place, with_causes(cause)),
+        Ok(())
     }
-}
-
-/// Returns the error for an operation that may succeed later. The action is a verb that is followed by "it", the archive.
-pub(super) fn unavailable(action: &'static str, place: &str, why: impl std::fmt::Display) -> ArchiveError {
-    ArchiveError::Unavailable { place: place.to_owned(), why: format!("failed to {action} it: {why}") }
-}
-
-fn failed(action: &'static str, place: &str, cause: impl std::error::Error + Send + Sync + 'static) -> ArchiveError {
-    ArchiveError::Failed { action, place: place.to_owned(), source: Box::new(cause) }
-}
-
-/// Returns true if the same statement will fail again: the tables are not as they were, or the user may not use them.
-fn lasts(error: &DbError) -> bool {
-    matches!(
-        error,
-        DbError::SyntaxError
-            | DbError::Invalid
-            | DbError::AlreadyExists { .. }
-            | DbError::FunctionFailure { .. }
-            | DbError::AuthenticationError
-            | DbError::Unauthorized
-            | DbError::ConfigError
-            | DbError::ProtocolError
-    )
-}
-
-/// Returns the text of an error with those causes that say more.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text += &format!(": {more}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use scylla::client::session::Session;
 use scylla::cluster::metadata::Strategy;
 use scylla::policies::load_balancing::{DefaultPolicy, LoadBalancingPolicy};
 
-use super::connection::{unavailable, with_causes};
+use super::errors::{unavailable, with_causes};
 use super::options::{CassandraOptions, CassandraUrl, Replication};
 use crate::storage::archive::ArchiveError;
 

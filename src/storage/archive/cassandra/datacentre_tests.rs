@@ -12,7 +12,7 @@ use crate::feed::position::at;
 use crate::id::PostId;
 use crate::storage::archive::contract::{all, placed, post, posts};
 use crate::storage::archive::{Archive, ArchiveError};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use testkit::cassandra::Nodes;
 
 /// Time for the nodes to hear of each other, and for what one datacentre has written to reach the other.

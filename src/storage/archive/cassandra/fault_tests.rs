@@ -11,7 +11,7 @@ use crate::feed::position::{Direction, Span, at};
 use crate::id::PostId;
 use crate::storage::archive::contract::{all, next_batch, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Wanted};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use testkit::cassandra::Nodes;
 use testkit::test_servers::Servers;
 

@@ -17,7 +17,7 @@ use super::write::write_time;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, LargestIds};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 const FORMAT: &str = "format";
 const IDENTITY: &str = "identity";

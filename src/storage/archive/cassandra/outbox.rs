@@ -21,7 +21,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::connection::Core;
 use super::layout::{Bucket, BucketId, EMPTY, Layout};
 use super::read::{index, position, route_to_row, row};
-use super::write::{OutboxState, Replaced};
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::id::SourceId;
@@ -32,6 +31,21 @@ const ROWS_TOGETHER: usize = 64;
 
 /// A row of a bucket: its position, the time of its writing, and the seconds that it has to live or 0.
 type Row = (Position, i64, i32);
+
+/// Both routes of an outbox.
+pub(super) type OutboxState = [RouteState; 2];
+
+/// A bucket that no layout has any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Replaced {
+    pub(super) at: Instant,
+    pub(super) source: SourceId,
+    pub(super) route: Route,
+    pub(super) bucket: BucketId,
+    /// The latest time of writing in the bucket when it was replaced. The deletion has this time: if the source is erased and its name used again
+    /// meanwhile, the bucket may be in use again, and what is written to it then is later.
+    pub(super) time: i64,
+}
 
 /// A route of an outbox.
 #[derive(Clone, Debug, Default)]

@@ -20,7 +20,7 @@ use super::write::{put_post, write_time};
 use crate::feed::outbox::{ArchivedCounts, Route};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Fate};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Outboxes that are read side by side.
 const SIDE_BY_SIDE: usize = 16;

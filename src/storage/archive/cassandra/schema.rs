@@ -22,7 +22,8 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{Consistency, SerialConsistency};
 
-use super::connection::{CONNECT_TIME_MAX, Connection, WRITE_TIME_MAX, error, of_reads};
+use super::connect::{CONNECT_TIME_MAX, Connection, WRITE_TIME_MAX, of_reads};
+use super::errors::error;
 use super::options::{CassandraOptions, CassandraUrl, Replication};
 use super::rows;
 use crate::storage::archive::ArchiveError;

@@ -15,7 +15,7 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::contract::{CACHE_BYTES, all, next_batch, placed, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, Fate, Rewrite};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use Route::{Pull, Push};
 
 use testkit::cassandra::Nodes;

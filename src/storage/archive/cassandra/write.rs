@@ -19,14 +19,14 @@ use rustc_hash::FxHashMap;
 
 use super::cache::Key;
 use super::connection::Core;
-use super::layout::{BucketId, id_to_row};
-use super::outbox::RouteState;
+use super::layout::id_to_row;
+use super::outbox::{OutboxState, Replaced, RouteState};
 use super::read::{index, route_to_row, row};
 use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Sources and posts that are written side by side. Their statements wait for each other as well.
 const SIDE_BY_SIDE: usize = 64;
@@ -43,9 +43,6 @@ const TTL_MARGIN_SECONDS: i32 = 3_600;
 /// The time of writing before that of the first copy of another archive. Copies have ascending times, and all of them are before the first event.
 const BEFORE_COPIES: i64 = -(1 << 40);
 
-/// Both routes of an outbox.
-pub(super) type OutboxState = [RouteState; 2];
-
 /// What the one thread that writes knows.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -59,18 +56,6 @@ pub(super) struct Writer {
     copy_time: i64,
     /// True after a batch that failed or was given up: then it is not certain what is stored.
     is_uncertain: bool,
-}
-
-/// A bucket that no layout has any more.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Replaced {
-    pub(super) at: Instant,
-    pub(super) source: SourceId,
-    pub(super) route: Route,
-    pub(super) bucket: BucketId,
-    /// The latest time of writing in the bucket when it was replaced. The deletion has this time: if the source is erased and its name used again
-    /// meanwhile, the bucket may be in use again, and what is written to it then is later.
-    pub(super) time: i64,
 }
 
 /// The changes of one outbox.

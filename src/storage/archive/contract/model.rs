@@ -13,7 +13,7 @@ use crate::storage::archive::faulty::FaultyArchive;
 use crate::storage::archive::{
     Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, MemoryArchive, RedbArchive,
 };
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 use Direction::{Newer, Older};
 use Route::{Pull, Push};
 

@@ -201,7 +201,7 @@ mod tests {
     use crate::storage::archive::redb::open;
     use crate::storage::archive::redb::sums::SummedFile;
     use crate::storage::archive::{Archive, Batch, RedbArchive};
-    use crate::storage::journal::Sequence;
+    use crate::storage::sequence::Sequence;
     use redb::backends::InMemoryBackend;
     use std::path::Path;
     use std::sync::atomic::{AtomicI64, AtomicU64};

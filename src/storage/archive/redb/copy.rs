@@ -21,7 +21,7 @@ use redb::{
 use super::{RedbArchive, cannot, guarded, layout};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ARCHIVE_CHUNK_BYTES, ARCHIVE_CHUNK_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::storage::archive::{Archive, ArchiveError, ArchiveView};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 const POSTS: u8 = 1;
 const OUTBOXES: u8 = 2;

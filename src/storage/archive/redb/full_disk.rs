@@ -17,7 +17,7 @@ use crate::feed::outbox::Part;
 use crate::id::PostId;
 use crate::storage::archive::contract::{all, source};
 use crate::storage::archive::{Archive, ArchiveError, Fate, Rewrite};
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, ArchiveError> {
     let (path, sums_path) = (Path::new("archive"), Path::new("sums"));

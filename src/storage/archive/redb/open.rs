@@ -18,8 +18,9 @@ use redb::{
 };
 
 use super::buffered_file::BufferedFile;
+use super::leftovers::remove_leftovers;
 use super::sums::SummedFile;
-use super::{cannot, guarded, layout, rewrite};
+use super::{cannot, guarded, layout};
 use crate::id::PostId;
 use crate::storage::archive::{ArchiveError, LARGEST_IDS_MAX, LargestIds};
 use crate::storage::files::guard;
@@ -44,7 +45,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
     let mut database = open(file.clone(), path, cache_bytes)?;
     if !is_new {
         // This is after the open, when it is certain that no other process has the archive and may be rewriting it.
-        rewrite::remove_leftovers(path).map_err(|error| failed(error.into()))?;
+        remove_leftovers(path).map_err(|error| failed(error.into()))?;
     }
     if is_blank(&database).map_err(failed)? {
         initialise(&database).map_err(failed)?;

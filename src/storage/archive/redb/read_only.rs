@@ -25,7 +25,7 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedCounts, ArchivedRecord};
 use crate::storage::files::guard;
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// Maximum memory for pages while only the identity is read.
 const IDENTITY_CACHE_BYTES: usize = 1 << 20;

@@ -12,8 +12,6 @@
 //! - erasing the disk blocks of the first file.
 
 use std::collections::HashSet;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -26,6 +24,7 @@ use redb::{
 
 use super::buffered_file::BufferedFile;
 use super::layout::{self, OutboxKey};
+use super::leftovers::{leftover, leftover_sums, remove, remove_leftovers};
 use super::sums::SummedFile;
 use super::{RedbArchive, cannot, guarded, open};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS};
@@ -33,31 +32,6 @@ use crate::storage::archive::{ArchiveError, Fate, Rewrite};
 
 /// Bytes of rows after which the copy of an archive that is being rewritten is passed to the operating system.
 const REWRITE_CHUNK_BYTES: usize = 8 << 20;
-
-/// Path of the file to which the archive is rewritten.
-fn leftover(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".unfinished");
-    name.into()
-}
-
-/// Path of the file to which its checksums are written.
-fn leftover_sums(path: &Path) -> PathBuf {
-    path.with_extension("sums.unfinished")
-}
-
-/// Removes the files of a rewrite that a process did not finish.
-pub(super) fn remove_leftovers(path: &Path) -> io::Result<()> {
-    remove(&leftover(path))?;
-    remove(&leftover_sums(path))
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
 
 impl RedbArchive {
     pub(super) fn rewrite_file(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
@@ -223,6 +197,8 @@ mod tests {
 
     use testkit::OnDrop;
 
+    use std::path::Path;
+
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
@@ -230,7 +206,7 @@ mod tests {
     use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
     use crate::storage::archive::{Archive, ArchivedRecord, Batch};
     use crate::storage::identity::Identity;
-    use crate::storage::journal::Sequence;
+    use crate::storage::sequence::Sequence;
 
     fn contains(file: &Path, text: &str) -> bool {
         std::fs::read(file).unwrap().windows(text.len()).any(|part| part == text.as_bytes())

@@ -14,7 +14,7 @@ use crate::id::PostId;
 use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
 use crate::storage::identity::Identity;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 const POSTS: u64 = 60;
 const IDENTITY: Identity = Identity([5; 16]);

@@ -303,7 +303,7 @@ mod tests {
     use crate::storage::archive::contract::{all, placed, post, posts};
     use crate::storage::archive::redb::open;
     use crate::storage::archive::{Archive, Batch, RedbArchive};
-    use crate::storage::journal::Sequence;
+    use crate::storage::sequence::Sequence;
     use parking_lot::Mutex;
 
     /// A file in memory that records the synced state separately.

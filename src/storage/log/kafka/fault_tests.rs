@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::Connection;
 use crate::storage::log::kafka::tests::{alone, options};
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions};
 use crate::storage::log::{LogError, LogRecord, ReadLog, SharedLog};
+use crate::storage::sequence::Sequence;
 use testkit::kafka::Brokers;
 use testkit::test_servers::Servers;
 

@@ -12,10 +12,10 @@ use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::options::{Connection, refused, unavailable};
 use crate::storage::log::kafka::{PARTITION, requests};
 use crate::storage::log::{LogError, LogRange, LogReader, LogRecord};
+use crate::storage::sequence::Sequence;
 
 /// Maximum number of records in one answer.
 const RECORDS_PER_READ_MAX: usize = 1_024;

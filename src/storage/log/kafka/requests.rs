@@ -13,12 +13,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::kafka::PARTITION;
 use crate::storage::log::kafka::options::{Connection, refused, unavailable};
 use crate::storage::log::kafka::reported::Reported;
 use crate::storage::log::kafka::topic::TopicSettings;
 use crate::storage::log::{LogError, LogRange};
+use crate::storage::sequence::Sequence;
 
 /// Time between two looks for a new topic, which not all brokers know at once.
 const POLL: Duration = Duration::from_millis(20);

@@ -13,7 +13,6 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-use crate::storage::journal::Sequence;
 use crate::storage::log::contract::{append, numbered, read};
 use crate::storage::log::kafka::options::Connection;
 use crate::storage::log::kafka::reader::{Fingerprint, KafkaReader, SILENCE_MAX};
@@ -21,6 +20,7 @@ use crate::storage::log::kafka::requests::wait_for;
 use crate::storage::log::kafka::writer::KafkaWriter;
 use crate::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
 use crate::storage::log::{LogError, LogReader, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
+use crate::storage::sequence::Sequence;
 
 use testkit::kafka::Brokers;
 

@@ -9,7 +9,7 @@ use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
 use tidewire::storage::identity::Identity;
-use tidewire::storage::journal::Sequence;
+use tidewire::storage::sequence::Sequence;
 
 /// How the store answers one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -33,7 +33,7 @@ fn keys_that_anybody_could_use_are_refused_by_file_and_entry() {
     let mut entries = Vec::new();
     for point in SMALL_ORDER {
         for sign in [0, 0x80] {
-            let mut public = mint::unhex(point).unwrap();
+            let mut public = key::unhex(point).unwrap();
             public[31] |= sign;
             entries.push(token_key(&format!("algorithm = \"EdDSA\"\npublic-key = \"{}\"", STANDARD.encode(public))));
         }

@@ -5,13 +5,13 @@
 //! - the number of connections, and how many of them are about to close.
 //!
 //! Not responsible for:
-//! - tracking which connections are idle, and since when ([`crate::http::sockets::connection_state`]).
+//! - tracking which connections are idle, and since when ([`crate::http::sockets::connection_slots::connection_state`]).
 
 use std::sync::Arc;
 
 use slab::Slab;
 
-use crate::http::sockets::connection_state::ConnectionState;
+use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
 
 /// A set of connections with an order of the idle ones.

@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 use super::*;
-use crate::http::sockets::connection_state::UnderWay;
+use crate::http::sockets::connection_slots::connection_state::UnderWay;
 use tidewire::clock::{ManualClock, UnixMicros};
 use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
 

@@ -2,8 +2,8 @@
 #![cfg(test)]
 
 use super::*;
+use crate::http::sockets::connection_slots::connection_state::UnderWay;
 use crate::http::sockets::connection_slots::{ConnectionLimits, ConnectionSlot, Connections};
-use crate::http::sockets::connection_state::UnderWay;
 use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 const READ_BYTES: usize = 32 * 1024;

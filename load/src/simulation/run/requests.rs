@@ -7,8 +7,8 @@
 //! Not responsible for:
 //! - what happens between the judgement of a publish and its application on every node ([`super::log`]).
 
-use crate::simulation::log::Record;
 use crate::simulation::resources::{Time, micros};
+use crate::simulation::run::log::Record;
 use crate::simulation::run::{Event, Simulation};
 
 /// Bytes of a request to publish, and of its answer.

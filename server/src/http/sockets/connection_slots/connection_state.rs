@@ -19,7 +19,7 @@ pub(in crate::http) struct ConnectionState {
     /// True if it does not count against that limit, since it is of another node of the cluster.
     is_of_node: AtomicBool,
     /// The keys of the connection in the table.
-    pub(super) seat: Seat,
+    pub(in crate::http::sockets) seat: Seat,
     connections: Arc<Connections>,
     /// The number of unanswered requests, including WebSockets and event streams. Belongs to the table.
     under_way: AtomicUsize,
@@ -48,7 +48,11 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl ConnectionState {
-    pub(super) fn new(connections: Arc<Connections>, address: Option<IpAddr>, seat: Seat) -> Arc<Self> {
+    pub(in crate::http::sockets) fn new(
+        connections: Arc<Connections>,
+        address: Option<IpAddr>,
+        seat: Seat,
+    ) -> Arc<Self> {
         let idle_since_ms = AtomicU64::new(millis(connections.now()));
         Arc::new(Self {
             address,
@@ -87,22 +91,22 @@ impl ConnectionState {
     }
 
     /// Notes that the client has closed its sending side.
-    pub(super) fn note_half_closed(&self) {
+    pub(in crate::http::sockets) fn note_half_closed(&self) {
         self.is_half_closed.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the client has closed its sending side.
-    pub(super) fn is_half_closed(&self) -> bool {
+    pub(in crate::http::sockets) fn is_half_closed(&self) -> bool {
         self.is_half_closed.load(Ordering::Relaxed)
     }
 
     /// Counts one more request in progress. Returns true if it is the only one.
-    pub(super) fn begins(&self) -> bool {
+    pub(in crate::http::sockets) fn begins(&self) -> bool {
         self.under_way.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Counts one request fewer. Returns true if the connection is idle from now on.
-    pub(super) fn ends(&self) -> bool {
+    pub(in crate::http::sockets) fn ends(&self) -> bool {
         let is_idle = self.under_way.fetch_sub(1, Ordering::Relaxed) == 1 && !self.is_leaving();
         if is_idle {
             self.idle_from_now();
@@ -111,7 +115,7 @@ impl ConnectionState {
     }
 
     /// Restarts the idle time.
-    pub(super) fn idle_from_now(&self) {
+    pub(in crate::http::sockets) fn idle_from_now(&self) {
         self.idle_since_ms.store(millis(self.connections.now()), Ordering::Relaxed);
     }
 
@@ -131,50 +135,50 @@ impl ConnectionState {
     }
 
     /// Returns the address whose limit the connection counts against, if any.
-    pub(super) fn counted_address(&self) -> Option<IpAddr> {
+    pub(in crate::http::sockets) fn counted_address(&self) -> Option<IpAddr> {
         self.address.filter(|_| !self.is_of_node.load(Ordering::Relaxed))
     }
 
     /// Sets the mark of [`Self::mark_of_node`]. Call only under the table's lock.
     #[cfg(feature = "cluster")]
-    pub(super) fn set_of_node(&self) {
+    pub(in crate::http::sockets) fn set_of_node(&self) {
         self.is_of_node.store(true, Ordering::Relaxed);
     }
 
     /// Sets the mark of [`Self::mark_authenticated`]. Call only under the table's lock.
-    pub(super) fn set_authenticated(&self) {
+    pub(in crate::http::sockets) fn set_authenticated(&self) {
         self.is_authenticated.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the connection is marked as authenticated.
-    pub(super) fn is_authenticated(&self) -> bool {
+    pub(in crate::http::sockets) fn is_authenticated(&self) -> bool {
         self.is_authenticated.load(Ordering::Relaxed)
     }
 
     /// Returns the number of answered requests.
-    pub(super) fn answered(&self) -> usize {
+    pub(in crate::http::sockets) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// Returns the start of the idle time on the monotonic clock, or `None` if the connection is not idle or was chosen to end.
-    pub(super) fn idle_since(&self) -> Option<Duration> {
+    pub(in crate::http::sockets) fn idle_since(&self) -> Option<Duration> {
         let is_idle = self.under_way.load(Ordering::Relaxed) == 0 && !self.is_leaving();
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
         is_idle.then_some(since)
     }
 
     /// Marks the connection as chosen to end. Call only under the table's lock.
-    pub(super) fn leave(&self) {
+    pub(in crate::http::sockets) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the connection was chosen to end.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(in crate::http::sockets) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Ends the connection: its socket fails from now on.
-    pub(super) fn end(&self) {
+    pub(in crate::http::sockets) fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
         self.wake();
     }
@@ -193,7 +197,7 @@ impl ConnectionState {
     }
 
     /// Sets the number of buffered bytes, and whether the socket must be woken when a request is answered.
-    pub(super) fn set_buffered(&self, bytes: usize, is_waiting: bool) {
+    pub(in crate::http::sockets) fn set_buffered(&self, bytes: usize, is_waiting: bool) {
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
         let before = self.buffered_bytes.swap(bytes, Ordering::Relaxed);
         if before != bytes {
@@ -202,7 +206,7 @@ impl ConnectionState {
     }
 
     /// Returns true if more bytes may be buffered, by the limits of this connection and of all connections.
-    pub(super) fn may_buffer(&self) -> bool {
+    pub(in crate::http::sockets) fn may_buffer(&self) -> bool {
         self.buffered_bytes.load(Ordering::Relaxed) < PIPELINED_BYTES_MAX
             && self.connections.buffered_bytes() < PIPELINED_BYTES_IN_ALL_MAX
     }
@@ -213,7 +217,7 @@ impl ConnectionState {
     }
 
     /// Returns true once if `100 Continue` must be sent.
-    pub(super) fn takes_ask(&self) -> bool {
+    pub(in crate::http::sockets) fn takes_ask(&self) -> bool {
         self.wants_body.load(Ordering::Relaxed) && self.wants_body.swap(false, Ordering::Relaxed)
     }
 
@@ -233,12 +237,12 @@ pub(in crate::http) struct UnderWay {
 
 impl UnderWay {
     /// Returns true if the client has closed its sending side.
-    pub(super) fn is_half_closed(&self) -> bool {
+    pub(in crate::http::sockets) fn is_half_closed(&self) -> bool {
         self.connection.is_half_closed()
     }
 
     /// Allows the connection to be closed as idle, although the client has not received all of the response.
-    pub(super) fn give_way(&mut self) {
+    pub(in crate::http::sockets) fn give_way(&mut self) {
         if std::mem::take(&mut self.keeps) {
             self.connection.connections.end(&self.connection);
         }

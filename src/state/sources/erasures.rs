@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::state::sources::Source;
-use crate::storage::journal::Sequence;
+use crate::storage::sequence::Sequence;
 
 /// The erasure of one user.
 #[derive(Debug)]
@@ -65,11 +65,11 @@ impl Erasures {
     }
 
     /// Returns true if any user is known to have been erased. True before any reader can see a user as erased.
-    pub(super) fn were_any(&self) -> bool {
+    pub(in crate::state) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Acquire)
     }
 
-    pub(super) fn note_any(&self) {
+    pub(in crate::state) fn note_any(&self) {
         self.were_any.store(true, Ordering::Release);
     }
 
@@ -130,14 +130,14 @@ impl Erasures {
         self.snapshots.try_lock()
     }
 
-    pub(super) fn source_of(&self, user: &SourceId) -> Option<Arc<Source>> {
+    pub(in crate::state) fn source_of(&self, user: &SourceId) -> Option<Arc<Source>> {
         if !self.any() {
             return None;
         }
         self.under_way.read().by_user.get(user).map(|erasure| Arc::clone(&erasure.source))
     }
 
-    pub(super) fn begin(&self, at: UnixMicros, source: Arc<Source>, user: Option<SourceId>) {
+    pub(in crate::state) fn begin(&self, at: UnixMicros, source: Arc<Source>, user: Option<SourceId>) {
         let mut under_way = self.under_way.write();
         if under_way.by_instant.contains_key(&at) {
             return;
@@ -151,13 +151,13 @@ impl Erasures {
         under_way.by_instant.insert(at, erasure);
     }
 
-    pub(super) fn scrub(&self, at: UnixMicros) {
+    pub(in crate::state) fn scrub(&self, at: UnixMicros) {
         if let Some(erasure) = self.at(at) {
             erasure.is_scrubbed.store(true, Ordering::Release);
         }
     }
 
-    pub(super) fn end(&self, at: UnixMicros) {
+    pub(in crate::state) fn end(&self, at: UnixMicros) {
         let mut under_way = self.under_way.write();
         if let Some(ended) = under_way.by_instant.remove(&at) {
             ended.user.iter().for_each(|user| drop(under_way.by_user.remove(user)));
