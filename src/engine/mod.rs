@@ -357,7 +357,7 @@ impl Engine {
         let build = move |world: &World, clock: ReadClock<'_>| {
             pulled_page(&viewer, settled, Finder::Archive(world), request, clock)
         };
-        shared.read_cold(reply, page, build);
+        shared.core.read_cold(reply, page, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.with_names(page))
     }
 

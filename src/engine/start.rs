@@ -28,13 +28,13 @@ use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
 use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
 use crate::runtime::change_consumers::ChangeConsumers;
+use crate::runtime::core::Core;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
-use crate::runtime::message::RegisterCouriers;
+use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor, RegisterCouriers};
 use crate::runtime::monotonic_clock::MonotonicClock;
 use crate::runtime::reader::activator::Activator;
-use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
+use crate::runtime::reader::user::inbox_store::InboxStore;
 use crate::runtime::writer::{Scribe, queue};
 use crate::state::unwritten::TieringLimits;
 use crate::state::world::{World, Writer};
@@ -374,7 +374,7 @@ pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQue
     let follows_shared_log = journal.shared().is_some();
     let archive = world.archive().cloned();
     let archive_readers = ArchiveReaders::start(&world).expect(THREADS);
-    let shared = Arc::new(Shared::new(config, world, Arc::clone(&clock), archive_readers, change_consumers));
+    let shared = Arc::new(Shared::new(Core::new(config, world, Arc::clone(&clock), archive_readers, change_consumers)));
     let (system, system_thread) = start_system();
     // The actors are started on a separate thread, since starting sets that thread's actor system, and the caller may
     // have another one.

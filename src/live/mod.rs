@@ -5,7 +5,7 @@
 //!   ([`watchers`]), and the connections that a user's token authenticated ([`sessions`]).
 //!
 //! Not responsible for:
-//! - deciding which events to send (`feed::stream`, `runtime::reader::watch`), sockets and the wire format
+//! - deciding which events to send (`feed::stream`, `runtime::reader::user::watch`), sockets and the wire format
 //!   (`http::live` of the server).
 
 pub mod event;

@@ -6,7 +6,7 @@
 //! - counting the live connections, and closing all of them.
 //!
 //! Not responsible for:
-//! - the events that a watched reader receives (`runtime::reader::watch`).
+//! - the events that a watched reader receives (`runtime::reader::user::watch`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};

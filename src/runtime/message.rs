@@ -6,7 +6,7 @@
 //! | [`crate::runtime::background::archiver::Task`] | scribe | archiver | yes |
 //! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
 //! | [`OrdersPending`] | scribe | fan-out supervisor | yes: it only asks the supervisor to read its queue |
-//! | [`RegisterCouriers`] | engine | fan-out supervisor | no, once at start |
+//! | [`crate::runtime::fanout::RegisterCouriers`] | engine | fan-out supervisor | no, once at start |
 //! | [`Deliver`] | fan-out supervisor | courier | yes: the same post delivered twice is stored once |
 //! | [`SlicesDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
 //! | [`CollectStatistics`] | engine | courier | yes |
@@ -26,7 +26,7 @@ mod snapshot;
 
 use std::sync::Arc;
 
-use actix::{Addr, Message};
+use actix::Message;
 use tokio::sync::oneshot;
 
 use crate::clock::UnixMicros;
@@ -43,9 +43,8 @@ use crate::feed::slice_queue::JobSize;
 use crate::feed::stream::{Invalidation, StreamPosition};
 use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
-use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::records::RecordId;
-use crate::runtime::reader::read_scheduler::{ReadPermit, Waking};
+use crate::runtime::reader::read_permit::{ReadPermit, Waking};
 use crate::state::feed_view::{Entry, PostLookup};
 use crate::state::reader::PageRequest;
 use crate::state::records::InboxRecord;
@@ -326,11 +325,6 @@ pub struct FanoutOrder {
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct OrdersPending;
-
-/// Gives the supervisor the addresses of the couriers, in the order of their shards.
-#[derive(Message, Debug)]
-#[rtype(result = "()")]
-pub struct RegisterCouriers(pub Vec<Addr<Courier>>);
 
 /// Deliver a post to inboxes, or only an invalidation to watched readers.
 #[derive(Message, Debug)]

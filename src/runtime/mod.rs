@@ -17,6 +17,7 @@ pub mod abort_on_exit;
 pub mod background;
 pub(crate) mod change_consumers;
 pub(crate) mod change_readers;
+pub mod core;
 pub mod counters;
 pub mod fanout;
 pub mod message;

@@ -6,7 +6,7 @@
 //! - knowing which followed sources have posts that must be pulled.
 //!
 //! Not responsible for:
-//! - where the inbox is stored and what else writes to it (`runtime::reader::inbox_store`).
+//! - where the inbox is stored and what else writes to it (`runtime::reader::user::inbox_store`).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

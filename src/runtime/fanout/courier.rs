@@ -22,7 +22,7 @@ use crate::runtime::fanout::FanoutSupervisor;
 use crate::runtime::message::{
     CollectStatistics, CopyInboxes, Deliver, DeliveredSlice, InvalidationsPending, SlicesDelivered,
 };
-use crate::runtime::reader::inbox_store::InboxStore;
+use crate::runtime::reader::user::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
 
 /// Interval between two samples of a shard's inboxes.

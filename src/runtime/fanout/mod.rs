@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use actix::{Actor, Addr, Context, Handler};
+use actix::{Actor, Addr, Context, Handler, Message};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use roaring::RoaringBitmap;
 
@@ -35,9 +35,7 @@ use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
 use crate::runtime::fanout::open_fanouts::OpenFanout;
 use crate::runtime::fanout::records::Progress;
-use crate::runtime::message::{
-    Deliver, DeliveredSlice, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SlicesDelivered,
-};
+use crate::runtime::message::{Deliver, DeliveredSlice, FanoutOrder, OrdersPending, Published, Reply, SlicesDelivered};
 use crate::runtime::shared::Shared;
 
 /// Number of recipients in flight at which a shard gets no further slice of jobs of one size: two full slices, so that it never waits for
@@ -96,6 +94,11 @@ impl QueuedOrder {
         }
     }
 }
+
+/// Gives the supervisor the addresses of the couriers, in the order of their shards.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct RegisterCouriers(pub Vec<Addr<Courier>>);
 
 /// The actor that divides orders into slices for the couriers.
 pub struct FanoutSupervisor {

@@ -21,8 +21,8 @@ use crate::id::SourceSlot;
 use crate::limits::{CLOCK_STEP_MAX, USER_MAILBOX_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{InvalidationsPending, Restore, Sleep, Wake, WakingRequest};
-use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::user::UserActor;
+use crate::runtime::reader::user::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
 use crate::state::sources::Source;
 
@@ -109,10 +109,11 @@ impl Activator {
 
     fn start(&mut self, reader: Arc<Source>, inbox: Option<Inbox>) -> Addr<UserActor> {
         let slot = reader.slot;
-        let (inbox_store, shared) = (Rc::clone(&self.inbox_store), Arc::clone(&self.shared));
+        let inbox_store = Rc::clone(&self.inbox_store);
+        let (core, directory) = (Arc::clone(&self.shared.core), Arc::clone(&self.shared.directory));
         let user = UserActor::create(|ctx| {
             ctx.set_mailbox_capacity(USER_MAILBOX_MAX);
-            UserActor::new(reader, inbox, inbox_store, shared)
+            UserActor::new(reader, inbox, inbox_store, core, directory)
         });
         self.shared.directory.list(slot, user.clone());
         self.join_round(slot);

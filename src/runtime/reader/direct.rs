@@ -9,7 +9,6 @@
 //! - the contents of a page (`state::reader`).
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use tracing::error;
@@ -27,51 +26,20 @@ use crate::state::sources::Source;
 /// Number of due deliveries up to which direct reads have no budget: about a millisecond's work for one courier.
 const FREE_BELOW_DELIVERIES: usize = 16_384;
 
-/// While more deliveries are due, direct reads may take one part in this many of the time of each shard's thread.
-const TIME_SHARE: u64 = 8;
-
-/// Maximum time that direct reads can save up, in nanoseconds.
-const SAVED_NS_MAX: i64 = 2_000_000;
-
-/// The time that direct reads may take while couriers are busy.
-#[derive(Debug, Default)]
-pub(crate) struct DirectReads {
-    /// The time left, in nanoseconds. Below zero if reads took longer than expected.
-    left_ns: AtomicI64,
-    /// When it was last added to, in nanoseconds since the start of the engine.
-    added_at_ns: AtomicU64,
-}
-
-impl DirectReads {
-    /// Returns true if another read may begin at `now_ns`, while couriers are busy.
-    fn may_begin(&self, now_ns: u64, shards: usize) -> bool {
-        let before = self.added_at_ns.fetch_max(now_ns, Ordering::Relaxed);
-        let added = now_ns.saturating_sub(before).saturating_mul(shards as u64) / TIME_SHARE;
-        let added = i64::try_from(added).unwrap_or(i64::MAX);
-        let left = self.left_ns.load(Ordering::Relaxed);
-        let left = left.saturating_add(added).min(SAVED_NS_MAX) - left;
-        self.left_ns.fetch_add(left, Ordering::Relaxed) + left > 0
-    }
-
-    fn took(&self, ns: u64) {
-        self.left_ns.fetch_sub(i64::try_from(ns).unwrap_or(i64::MAX), Ordering::Relaxed);
-    }
-}
-
 /// Builds a page on this thread, without waiting for any other. Returns none if the reader's actor has to build it.
 pub(crate) fn read(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<Entry>> {
     let is_busy = shared.open_fanouts.deliveries() >= FREE_BELOW_DELIVERIES;
     let began = is_busy.then(Instant::now);
     if let Some(began) = began {
         let now_ns = u64::try_from(began.duration_since(shared.started).as_nanos()).unwrap_or(u64::MAX);
-        if !shared.direct_reads.may_begin(now_ns, shared.inboxes.len()) {
+        if !shared.direct_budget.may_begin(now_ns, shared.inboxes.len()) {
             return None;
         }
     }
     // After a panic the actor builds the page. If that crashes as well, and again and again, the reader is quarantined.
     let built = panic::catch_unwind(AssertUnwindSafe(|| build(shared, source, request)));
     if let Some(began) = began {
-        shared.direct_reads.took(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        shared.direct_budget.took(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     built.unwrap_or_else(|_| {
         error!(reader = %source.id, "a direct read crashed; the reader's actor builds the page");
@@ -131,7 +99,7 @@ mod tests {
     use actix::{Handler, Message};
     use std::num::{NonZeroU64, NonZeroUsize};
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
     use testkit::eventually_async;
 
@@ -365,29 +333,5 @@ mod tests {
             assert!(pages < 1_000, "the other task did not run");
         }
         engine.shutdown();
-    }
-
-    #[test]
-    fn busy_couriers_leave_direct_reads_a_share_of_the_time() {
-        let reads = DirectReads::default();
-        let mut now_ns = 1_000_000_000;
-        while reads.may_begin(now_ns, 1) {
-            reads.took(10_000);
-        }
-        let mut begun = 0;
-        for _ in 0..1_000 {
-            now_ns += 100_000;
-            while reads.may_begin(now_ns, 1) {
-                reads.took(10_000);
-                begun += 1;
-            }
-        }
-        // An eighth of 100 ms, in reads of 10 us.
-        assert!((1_200..=1_300).contains(&begun), "{begun}");
-        reads.took(100_000_000);
-        assert!(
-            !reads.may_begin(now_ns + 100_000, 1) && reads.may_begin(now_ns + 1_000_000_000, 1),
-            "debt is paid by time"
-        );
     }
 }

@@ -6,7 +6,7 @@
 //! - marking watched readers.
 //!
 //! Not responsible for:
-//! - when an inbox is opened and closed (`runtime::reader::inbox_store`), what a page shows (`state::reader`).
+//! - when an inbox is opened and closed (`runtime::reader::user::inbox_store`), what a page shows (`state::reader`).
 //!
 //! Only the shard's thread waits for a lock, and only for copies of some positions. A reading thread tries for about a microsecond; then the
 //! reader's actor builds the page. What reading threads change is hygiene: they drop positions that are too old or deleted for good. A slab

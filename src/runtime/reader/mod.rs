@@ -2,11 +2,10 @@
 
 pub mod activator;
 pub(crate) mod direct;
-pub mod directory;
+pub(crate) mod direct_budget;
 pub(super) mod fair_queue;
-pub mod inbox_store;
 pub mod inboxes;
 mod lock;
+pub mod read_permit;
 pub mod read_scheduler;
 pub mod user;
-pub(super) mod watch;

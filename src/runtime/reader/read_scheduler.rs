@@ -8,7 +8,6 @@
 //! Not responsible for:
 //! - waking readers (`runtime::reader::activator`), the contents of a page (`runtime::reader::user`).
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -25,6 +24,7 @@ use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{Reply, Wake, WakingRequest};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::fair_queue::FairQueue;
+use crate::runtime::reader::read_permit::{Permits, ReadPermit, Waking};
 use crate::runtime::shared::Shared;
 use crate::state::feed_view::Entry;
 use crate::state::reader::PageRequest;
@@ -54,13 +54,6 @@ struct Read {
     request: PageRequest,
     reply: Reply<Page<Entry>>,
 }
-
-/// A read permit. Dropping it releases the permit, however the read ended.
-pub struct ReadPermit(Arc<ReadScheduler>);
-
-/// A request on its way to the activator. It counts as waiting until this is dropped.
-#[derive(Debug)]
-pub struct Waking(Arc<AtomicUsize>);
 
 impl ReadScheduler {
     /// Creates the read scheduler of the shard with this activator.
@@ -98,7 +91,7 @@ impl ReadScheduler {
     pub fn read(self: &Arc<Self>, reader: &Arc<Source>, request: PageRequest, reply: Reply<Page<Entry>>) {
         let read = Read { reader: Arc::clone(reader), request, reply };
         if self.reads.lock().try_acquire() {
-            return self.begin((read, ReadPermit(Arc::clone(self))));
+            return self.begin((read, ReadPermit::new(Arc::clone(self) as _)));
         }
         let flow_key = reader.flow_key(&self.shared.world.sources);
         let queued = self.reads.lock().enqueue(flow_key, read);
@@ -140,7 +133,7 @@ impl ReadScheduler {
     fn next_read(self: &Arc<Self>) -> Option<(Read, ReadPermit)> {
         loop {
             let read = self.reads.lock().grant_next()?;
-            let permit = ReadPermit(Arc::clone(self));
+            let permit = ReadPermit::new(Arc::clone(self) as _);
             if !read.reply.is_closed() {
                 return Some((read, permit));
             }
@@ -176,31 +169,12 @@ impl Drop for CloseOnDrop {
     }
 }
 
-impl Waking {
-    fn begin(waking: &Arc<AtomicUsize>) -> Self {
-        waking.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(waking))
-    }
-}
-
-impl Drop for Waking {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for ReadPermit {
-    fn drop(&mut self) {
-        let is_wanted = self.0.reads.lock().release();
+impl Permits for ReadScheduler {
+    fn release(&self) {
+        let is_wanted = self.reads.lock().release();
         if is_wanted {
-            self.0.released.notify_one();
+            self.released.notify_one();
         }
-    }
-}
-
-impl fmt::Debug for ReadPermit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("ReadPermit")
     }
 }
 
@@ -246,7 +220,7 @@ mod tests {
         let take = |_| {
             // A permit is released a moment after its page was answered.
             eventually("a permit is free", || read_scheduler.reads.lock().try_acquire());
-            ReadPermit(Arc::clone(read_scheduler))
+            ReadPermit::new(Arc::clone(read_scheduler) as _)
         };
         (0..READS_TOGETHER_MAX).map(take).collect()
     }

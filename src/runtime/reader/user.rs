@@ -1,8 +1,11 @@
 //! The user actor: the actor of one active reader, which owns its inbox.
 
+pub mod directory;
+pub mod inbox_store;
 mod live;
 #[cfg(test)]
 mod model;
+mod watch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,10 +20,11 @@ use tracing::error;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Reach};
 use crate::feed::stream::Invalidation;
+use crate::runtime::core::Core;
 use crate::runtime::message::{Reply, Sleep, WakingRequest};
-use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
-use crate::runtime::reader::watch::Watch;
-use crate::runtime::shared::Shared;
+use crate::runtime::reader::user::directory::Directory;
+use crate::runtime::reader::user::inbox_store::{InboxHandle, InboxStore};
+use crate::runtime::reader::user::watch::Watch;
 use crate::state::feed_view::Entry;
 use crate::state::reader::{ColdRead, PageRequest, PageStart, Reader};
 use crate::state::sources::Source;
@@ -32,7 +36,8 @@ const VERIFY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The actor of one active reader.
 pub struct UserActor {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
+    directory: Arc<Directory>,
     reader: Reader,
     /// None after the actor was put to sleep.
     inbox_handle: Option<InboxHandle>,
@@ -57,15 +62,17 @@ impl UserActor {
         source: Arc<Source>,
         restored: Option<Inbox>,
         inbox_store: Rc<RefCell<InboxStore>>,
-        shared: Arc<Shared>,
+        core: Arc<Core>,
+        directory: Arc<Directory>,
     ) -> Self {
-        let local = shared.world.sharding.local(source.slot);
-        let inbox_handle = InboxHandle::open(inbox_store, local, shared.config.inbox_posts);
-        shared.directory.enter(source.slot);
+        let local = core.world.sharding.local(source.slot);
+        let inbox_handle = InboxHandle::open(inbox_store, local, core.config.inbox_posts);
+        directory.enter(source.slot);
         let is_restored = restored.is_some();
         restored.into_iter().for_each(|restored| inbox_handle.with(|inbox| *inbox = restored));
         Self {
-            shared,
+            core,
+            directory,
             reader: Reader::new(source),
             inbox_handle: Some(inbox_handle),
             is_restored,
@@ -80,27 +87,27 @@ impl UserActor {
         let began = Instant::now();
         // The inbox has the posts that were delivered since it was opened. Meanwhile there is an empty one, of which no page is built.
         let mut inbox = inbox_handle.take();
-        self.reader.rebuild(&mut inbox, &self.shared.world);
+        self.reader.rebuild(&mut inbox, &self.core.world);
         inbox_handle.with(|empty| *empty = inbox);
-        self.shared.counters.wake_latency.record(began.elapsed());
+        self.core.counters.wake_latency.record(began.elapsed());
     }
 
     fn page(&mut self, request: PageRequest) -> Option<Built> {
-        let shared = &self.shared;
-        let now = shared.clock.now();
+        let core = &self.core;
+        let now = core.clock.now();
         if !request.range.is_count() {
             self.reader.source().seen(now);
             self.reader.source().note_page();
         }
-        let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
+        let (reader, oldest) = (&mut self.reader, core.config.oldest_in_inbox(now));
         let inbox_handle = self.inbox_handle.as_ref()?;
-        let start = PageStart::of(reader.source(), &shared.world);
+        let start = PageStart::of(reader.source(), &core.world);
         // A copy, so that no direct read finds the stripe locked while this page is built.
         let inbox = inbox_handle.with(|inbox| {
-            start.synchronize(inbox, &shared.world, oldest);
+            start.synchronize(inbox, &core.world, oldest);
             inbox.clone()
         });
-        let page = reader.page(&start, &inbox, &shared.world, request, shared.read_clock(now));
+        let page = reader.page(&start, &inbox, &core.world, request, core.read_clock(now));
         // Not only if it changed here: others than pages refresh it, too, and a list that a direct read crashed on is replaced.
         inbox_handle.set_pulled(reader.pulled());
         inbox_handle.remove(&page.gone);
@@ -108,21 +115,21 @@ impl UserActor {
             watch.page_built(request.range, &page, start.viewer());
         }
         if page.needs_archive || page.reach != Reach::Full {
-            return Some(Built::Cold(reader.cold_read(start, inbox, &shared.world), page));
+            return Some(Built::Cold(reader.cold_read(start, inbox, &core.world), page));
         }
-        shared.count_page(&page);
+        core.count_page(&page);
         Some(Built::Page(page))
     }
 
     /// Builds a page on a thread that may wait for a disk, so that no other reader is delayed.
     fn read_cold(&self, read: ColdRead, begun: Page<Entry>, request: PageRequest, reply: Reply<Page<Entry>>) {
-        self.shared.read_cold(reply, begun, move |world, clock| read.page(world, request, clock));
+        self.core.read_cold(reply, begun, move |world, clock| read.page(world, request, clock));
     }
 
     fn verify(&mut self) -> Option<Verdict> {
-        let (shared, reader) = (&self.shared, &mut self.reader);
+        let (core, reader) = (&self.core, &mut self.reader);
         let inbox_handle = self.inbox_handle.as_ref()?;
-        Some(inbox_handle.with(|inbox| verify(reader, inbox, &shared.world, || shared.open_fanouts.positions())))
+        Some(inbox_handle.with(|inbox| verify(reader, inbox, &core.world, || core.open_fanouts.positions())))
     }
 
     fn answer_verify(&mut self, rebuild: bool, reply: Reply<Verdict>, ctx: &mut Context<Self>) {
@@ -144,8 +151,8 @@ impl UserActor {
 
     fn conclude(&mut self, verdict: Verdict, rebuild: bool, reply: Reply<Verdict>) {
         if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| rebuild) {
-            let mut inbox = Inbox::new(self.shared.config.inbox_posts);
-            self.reader.rebuild(&mut inbox, &self.shared.world);
+            let mut inbox = Inbox::new(self.core.config.inbox_posts);
+            self.reader.rebuild(&mut inbox, &self.core.world);
             inbox_handle.with(|old| *old = inbox);
             // No other part reports the changes that the rebuild made.
             self.invalidation(Invalidation::Everything);
@@ -157,13 +164,13 @@ impl UserActor {
     fn leave(&mut self) {
         let slot = self.reader.source().slot;
         match self.watch.take() {
-            Some(watch) => watch.end(&self.shared, slot),
+            Some(watch) => watch.end(&self.core, slot),
             // The actor panicked while the watch was starting.
-            None if self.shared.watchers.is_watched(slot) => self.shared.watchers.leave(slot, &[]),
+            None if self.core.watchers.is_watched(slot) => self.core.watchers.leave(slot, &[]),
             None => {}
         }
         if self.inbox_handle.take().is_some() {
-            self.shared.directory.leave(slot);
+            self.directory.leave(slot);
         }
     }
 }
@@ -173,7 +180,7 @@ impl Actor for UserActor {
 
     fn started(&mut self, _: &mut Self::Context) {
         self.fill();
-        self.shared.counters.wakes.add(1);
+        self.core.counters.wakes.add(1);
     }
 }
 
@@ -204,10 +211,10 @@ impl Handler<Sleep> for UserActor {
     fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
         // A user who is being erased loses its live connections.
         if self.has_live_connections() && !self.reader.source().is_erased() {
-            return self.shared.watchers.note_kept_awake(self.reader.source().slot);
+            return self.core.watchers.note_kept_awake(self.reader.source().slot);
         }
         self.leave();
-        self.shared.counters.sleeps.add(1);
+        self.core.counters.sleeps.add(1);
         ctx.stop();
     }
 }
@@ -218,8 +225,8 @@ impl Drop for UserActor {
         if thread::panicking() {
             let source = self.reader.source();
             error!(reader = %source.id, "a user actor crashed; its next read rebuilds it");
-            self.shared.directory.crashed(source.slot, self.shared.clock.now());
-            self.shared.counters.user_crashes.add(1);
+            self.directory.crashed(source.slot, self.core.clock.now());
+            self.core.counters.user_crashes.add(1);
         }
         self.leave();
     }

@@ -7,7 +7,7 @@
 //! - the number of unread entries, for clients that want it ([`unread`]).
 //!
 //! Not responsible for:
-//! - which events are delivered, and closing slow clients (`runtime::reader::watch`, `live::subscriber_queue`).
+//! - which events are delivered, and closing slow clients (`runtime::reader::user::watch`, `live::subscriber_queue`).
 
 mod connection;
 mod frame_checks;

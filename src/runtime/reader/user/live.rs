@@ -12,7 +12,7 @@ use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::message::{Detach, Fetched, InvalidationsPending, Reply};
 use crate::runtime::reader::user::UserActor;
-use crate::runtime::reader::watch::{PendingLookup, Watch, WatchContext};
+use crate::runtime::reader::user::watch::{PendingLookup, Watch, WatchContext};
 use crate::state::reader::PageStart;
 use crate::state::world::World;
 
@@ -24,15 +24,15 @@ impl UserActor {
         reply: Reply<()>,
         ctx: &mut Context<Self>,
     ) {
-        let now = self.shared.clock.now();
+        let now = self.core.clock.now();
         let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
         let source = self.reader.source();
         if source.is_erased() {
             return drop(reply.send(Err(Error::BeingErased { id: source.id.clone() })));
         }
-        let mut context = WatchContext { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        let mut context = WatchContext { core: &self.core, reader: &mut self.reader, inbox_handle, now };
         let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut context, ctx.address())));
-        self.shared.world.sources.at(context.slot()).seen(now);
+        self.core.world.sources.at(context.slot()).seen(now);
         let is_in = watch.attach(&mut context, subscriber, resume);
         let (reader, limit) = (&self.reader.source().id, LIVE_CONNECTIONS_PER_READER_MAX);
         let too_many = || Error::TooMany { reader: reader.clone(), what: "live connections", limit };
@@ -48,9 +48,9 @@ impl UserActor {
 
     /// Calls `work` with the watch and its context, if the reader is watched.
     fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut WatchContext<'_>) -> T) -> Option<T> {
-        let now = self.shared.clock.now();
+        let now = self.core.clock.now();
         let (watch, inbox_handle) = (self.watch.as_mut()?, self.inbox_handle.as_ref()?);
-        let mut context = WatchContext { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        let mut context = WatchContext { core: &self.core, reader: &mut self.reader, inbox_handle, now };
         Some(work(watch, &mut context))
     }
 
@@ -61,20 +61,20 @@ impl UserActor {
 
     /// Looks up the posts that an invalidation concerns, on a thread that may wait for a disk.
     fn fetch(&mut self, PendingLookup { invalidation, sought, asked }: PendingLookup) {
-        let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
+        let (core, slot) = (Arc::clone(&self.core), self.reader.source().slot);
         let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
-        let start = PageStart::of(self.reader.source(), &shared.world);
+        let start = PageStart::of(self.reader.source(), &core.world);
         let inbox = inbox_handle.with(|inbox| inbox.clone());
-        let read = self.reader.cold_read(start, inbox, &shared.world);
-        let answer = Arc::clone(&shared);
+        let read = self.reader.cold_read(start, inbox, &core.world);
+        let (answer, directory) = (Arc::clone(&core), Arc::clone(&self.directory));
         let job = move |world: &World| {
             // A panic loses only this lookup; the thread continues.
             let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, sought))).unwrap_or_default();
-            if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { invalidation, asked, found }) {
+            if let Err(SendError::Full(_)) = directory.send(slot, Fetched { invalidation, asked, found }) {
                 answer.watchers.note_mailbox_full(slot);
             }
         };
-        if !shared.archive_readers.ask(job) {
+        if !core.archive_readers.ask(job) {
             let refused = Fetched { invalidation, asked, found: None };
             self.with_watch(|watch, context| watch.fetched(context, refused));
         }
@@ -89,9 +89,9 @@ impl UserActor {
             // Whoever watched has seen what was published until then, however long ago the connection began.
             source.seen(since);
         }
-        let end = ctx.run_later(self.shared.config.live_linger, move |actor, _| {
+        let end = ctx.run_later(self.core.config.live_linger, move |actor, _| {
             let Some(watch) = actor.watch.take_if(|watch| watch.unattended_since() == Some(since)) else { return };
-            watch.end(&actor.shared, actor.reader.source().slot);
+            watch.end(&actor.core, actor.reader.source().slot);
             if let Some(inbox_handle) = &actor.inbox_handle {
                 inbox_handle.unwatch();
             }

@@ -28,6 +28,7 @@ use crate::runtime::background::archiver::ArchiveReaders;
 use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::lock::modelled::in_model;
+use crate::runtime::shared::Shared;
 use crate::state::world::{World, Writer};
 
 const SECOND: i64 = 1_000_000;
@@ -96,7 +97,7 @@ impl Model {
             ..EngineConfig::default()
         };
         let clock = Arc::new(ManualClock::new(position(0).published_at));
-        let shared = Shared::new(
+        let core = Core::new(
             Arc::new(config),
             world,
             Arc::clone(&clock) as Arc<dyn Clock>,
@@ -105,9 +106,9 @@ impl Model {
         );
         let edges = vec![NewEdge::new(id("ann"), id("bob"))];
         writer.apply(&Event::Followed { edges, since: position(0).published_at });
-        let reader = shared.world.sources.get(&id("ann")).unwrap();
+        let reader = core.world.sources.get(&id("ann")).unwrap();
         let model = Arc::new(Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared::new(core)),
             clock,
             reader,
             slices: Mutex::default(),
@@ -172,8 +173,8 @@ impl Model {
 
     fn disturb(&self, actor: Option<UserActor>, inbox_store: &Rc<RefCell<InboxStore>>) -> Option<UserActor> {
         let Some(mut actor) = actor else {
-            let (source, shared) = (Arc::clone(&self.reader), Arc::clone(&self.shared));
-            let mut actor = UserActor::new(source, None, Rc::clone(inbox_store), shared);
+            let (core, directory) = (Arc::clone(&self.shared.core), Arc::clone(&self.shared.directory));
+            let mut actor = UserActor::new(Arc::clone(&self.reader), None, Rc::clone(inbox_store), core, directory);
             // As between the start of an actor and its first message.
             for _ in 0..thread_rng().gen_range(0..3) {
                 self.deliver_next(inbox_store);

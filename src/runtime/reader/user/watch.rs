@@ -25,10 +25,10 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{EventKind, LiveEvent};
 use crate::live::subscriber_queue::{Pushed, SubscriberGuard, SubscriberQueue};
+use crate::runtime::core::Core;
 use crate::runtime::message::Fetched;
-use crate::runtime::reader::inbox_store::InboxHandle;
 use crate::runtime::reader::user::UserActor;
-use crate::runtime::shared::Shared;
+use crate::runtime::reader::user::inbox_store::InboxHandle;
 use crate::state::feed_view::{Entry, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::reader::{Archived, LookupTarget, Reader};
@@ -36,7 +36,7 @@ use crate::state::viewer::Viewer;
 
 /// The data that a watch reads.
 pub(super) struct WatchContext<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) core: &'a Core,
     pub(super) reader: &'a mut Reader,
     pub(super) inbox_handle: &'a InboxHandle,
     pub(super) now: UnixMicros,
@@ -92,13 +92,13 @@ impl Watch {
     pub(super) fn begin(context: &mut WatchContext<'_>, user: Addr<UserActor>) -> Self {
         // The watch is registered before the feed is read, so that later changes cause invalidations.
         context.inbox_handle.watch(user);
-        context.shared.watchers.enter(context.slot());
+        context.core.watchers.enter(context.slot());
         let kept = context.kept();
-        context.shared.watchers.replace_kept(context.slot(), &[], &kept);
+        context.core.watchers.replace_kept(context.slot(), &[], &kept);
         let (entries, floor, viewer) = context.newest();
         let decided = Decided::by(&viewer);
         let epoch = Epoch(fastrand::u64(..));
-        let stream = FeedStream::new(context.shared.config.live, epoch, entry_fingerprints(&entries), floor);
+        let stream = FeedStream::new(context.core.config.live, epoch, entry_fingerprints(&entries), floor);
         Self {
             stream,
             lookups: Lookups::new(epoch),
@@ -177,7 +177,7 @@ impl Watch {
                 self.send_change(context, Change::Marker, None);
                 return None;
             }
-            Invalidation::Published(position) => match context.shared.world.posts.stored(position.id) {
+            Invalidation::Published(position) => match context.core.world.posts.stored(position.id) {
                 Some(Stored::Live(post)) => post.repost_of.unwrap_or(post.id()),
                 // The deletion has its own invalidation.
                 Some(Stored::Deleted) => return None,
@@ -267,7 +267,7 @@ impl Watch {
         let Some(kind) = context.kind(change, entry) else { return };
         let last = self.stream.record(change);
         let event = LiveEvent { place: StreamPosition { last, ..self.stream.place() }, kind };
-        let (counters, now) = (&context.shared.counters, Instant::now());
+        let (counters, now) = (&context.core.counters, Instant::now());
         self.subscribers.retain(|SubscriberGuard(subscriber)| {
             let pushed = subscriber.push(event.clone(), now);
             counters.live_messages.add(u64::from(pushed == Pushed::Queued));
@@ -322,13 +322,13 @@ impl Watch {
     }
 
     /// Ends the watch. No more invalidations are collected.
-    pub(super) fn end(&self, shared: &Shared, reader: SourceSlot) {
-        shared.watchers.leave(reader, &self.kept);
+    pub(super) fn end(&self, core: &Core, reader: SourceSlot) {
+        core.watchers.leave(reader, &self.kept);
     }
 
     fn note_kept(&mut self, context: &WatchContext<'_>) {
         let kept = context.kept();
-        context.shared.watchers.replace_kept(context.slot(), &self.kept, &kept);
+        context.core.watchers.replace_kept(context.slot(), &self.kept, &kept);
         self.kept = kept;
     }
 }
@@ -347,13 +347,13 @@ impl WatchContext<'_> {
     }
 
     fn newest(&mut self) -> (Vec<(Position, Entry)>, Position, Viewer) {
-        let (shared, reader, now) = (self.shared, &mut *self.reader, self.now);
-        let (oldest, deadline) = (shared.config.oldest_in_inbox(now), shared.read_clock(now).deadline);
-        let entries = shared.config.live.window_entries;
-        let is_late = || shared.clock.now() > deadline;
+        let (core, reader, now) = (self.core, &mut *self.reader, self.now);
+        let (oldest, deadline) = (core.config.oldest_in_inbox(now), core.read_clock(now).deadline);
+        let entries = core.config.live.window_entries;
+        let is_late = || core.clock.now() > deadline;
         let budget = Budget::new(Allowance::ON_SHARD, &is_late);
-        let newest = self.inbox_handle.with(|inbox| reader.newest(inbox, &shared.world, entries, oldest, &budget));
-        shared.counters.live_work.add(budget.work().units());
+        let newest = self.inbox_handle.with(|inbox| reader.newest(inbox, &core.world, entries, oldest, &budget));
+        core.counters.live_work.add(budget.work().units());
         newest
     }
 
@@ -362,11 +362,11 @@ impl WatchContext<'_> {
         post: PostId,
         fetched: Option<&[PostLookup]>,
     ) -> Result<Option<(Position, Entry)>, Archived> {
-        let (shared, reader) = (self.shared, &*self.reader);
+        let (core, reader) = (self.core, &*self.reader);
         let budget = Budget::untimed(Allowance::UNLIMITED);
-        let entry = self.inbox_handle.with(|inbox| reader.entry_of(inbox, &shared.world, post, fetched, &budget));
-        shared.counters.live_looks.add(1);
-        shared.counters.live_work.add(budget.work().units());
+        let entry = self.inbox_handle.with(|inbox| reader.entry_of(inbox, &core.world, post, fetched, &budget));
+        core.counters.live_looks.add(1);
+        core.counters.live_work.add(budget.work().units());
         entry
     }
 
