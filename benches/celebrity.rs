@@ -17,7 +17,7 @@ use tidewire::engine::{Engine, Shared};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::outbox::{OutboxQuery, Part, ReadGap};
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::SourceId;
 use tidewire::state::read_clock::ReadClock;
 use tidewire::state::reader::{PageStart, Reader};
@@ -129,7 +129,7 @@ fn locked_pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> u
 }
 
 const NEWEST_20: OutboxQuery =
-    OutboxQuery { part: Part::Pulled, span: Span::ALL, direction: Direction::Older, max: 20 };
+    OutboxQuery { part: Part::Pulled, span: PositionRange::ALL, direction: Direction::Older, max: 20 };
 
 fn pull_all(
     shared: &Shared,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use common::{resident_bytes, size, some};
 use tidewire::clock::UnixMicros;
 use tidewire::feed::inbox::Inbox;
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::PostId;
 
 #[global_allocator]
@@ -35,7 +35,7 @@ impl Container for Inbox {
     }
 
     fn newest(&self, max: usize, into: &mut Vec<Position>) {
-        self.copy(Span::ALL, Direction::Older, max, into);
+        self.copy(PositionRange::ALL, Direction::Older, max, into);
     }
 }
 

@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use testkit::cassandra::Nodes;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::outbox::{OutboxQuery, Part, Route};
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, READ_TIME_MAX, Replication};
 use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, RedbArchive, Wanted};
@@ -126,7 +126,7 @@ fn pages(name: &str, archive: &dyn Archive, size: &Size, entries: usize) {
     for _ in 0..if common::measuring() { 2_000 } else { 20 } {
         let sources: Vec<SourceId> = (0..MERGED).map(|_| source(random.usize(..size.sources))).collect();
         let below = position(random.usize(..size.posts));
-        let span = Span { above: Position::MIN, below };
+        let span = PositionRange { above: Position::MIN, below };
         let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: entries };
         let began = Instant::now();
         archive.prefetch(&mut sources.iter().map(|source| Wanted::Outbox(source, ask)));

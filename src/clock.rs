@@ -4,7 +4,7 @@
 //! - representing instants in microseconds, parsing and writing them as RFC 3339, and the source of "now" ([`Clock`]).
 //!
 //! Not responsible for:
-//! - keeping ids and positions increasing when the clock steps back (`runtime::monotonic_clock`).
+//! - keeping ids and positions increasing when the clock steps back (`runtime::hybrid_logical_clock`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,23 +21,23 @@ use time::format_description::well_known::Rfc3339;
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
-/// A logical instant that was assigned to an event, and its lead over the displayed clock (see `runtime::monotonic_clock`).
+/// A logical instant that was assigned to an event, and its lead over the displayed clock (see `runtime::hybrid_logical_clock`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct Timestamp {
     /// The logical instant: unique, and later than all instants assigned before it.
     pub instant: UnixMicros,
     /// Microseconds by which the instant is ahead of the displayed time; negative if it is behind. 0 unless the clock has jumped.
     pub lead_us: i64,
 }
 
-impl From<UnixMicros> for Taken {
+impl From<UnixMicros> for Timestamp {
     /// Makes a logical instant that is equal to its displayed time.
     fn from(instant: UnixMicros) -> Self {
         Self { instant, lead_us: 0 }
     }
 }
 
-impl Taken {
+impl Timestamp {
     /// Lower than every assigned instant: none was assigned yet.
     pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), lead_us: 0 };
 

@@ -5,7 +5,7 @@
 //! - distinguishing users, tags, topics and the replies to posts.
 //!
 //! Not responsible for:
-//! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
+//! - allocating slots (`state::sources`), minting post ids (`runtime::hybrid_logical_clock`).
 
 mod external;
 mod name;

@@ -134,7 +134,7 @@ pub use feed::outbox::Route;
 pub use feed::page::{Page, Range, Reach};
 pub use feed::position::Position;
 pub use feed::post::{Body, Draft, Post};
-pub use feed::resume::{Resume, Settled};
+pub use feed::resume::{DeliveryWatermark, Resume};
 pub use feed::rules::{Replies, Rules, RulesPatch};
 pub use feed::stream::{Epoch, StreamLimits, StreamPosition};
 pub use id::{
@@ -143,7 +143,7 @@ pub use id::{
 pub use live::event::{EventKind, LiveEntry, LiveEvent};
 pub use live::subscriber_queue::Closing;
 pub use recovery::{RecoveryProgress, RecoveryReport};
-pub use runtime::message::{Followed, InboxTotals, Published, SnapshotTaken};
+pub use runtime::message::{FollowResult, InboxTotals, Published, SnapshotTaken};
 pub use state::explain::{Bar, Concern, Explanation, Reason};
 pub use state::feed_view::Entry;
 pub use state::reader::PageRequest;

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 pub struct ClusterFigures {
     /// Time from appending a group of events, as the sequencer, until the last of them was read back.
     pub commit_latency: Latency,
-    /// Time from appending a beat until it was read back. Each beat waits behind the records before it, so this is how far the node is behind.
+    /// Time from appending a heartbeat until it was read back. Each heartbeat waits behind the records before it, so this is how far the node is behind.
     pub beat_latency: Latency,
     fenced: AtomicU64,
     moved: AtomicU64,

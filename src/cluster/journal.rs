@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - appending events as records of the current epoch, and telling of the records that were read back which of them count;
-//! - beats, claims and changes of the members, when they are due;
+//! - heartbeats, claims and changes of the members, when they are due;
 //! - showing other threads where requests must be handled ([`ClusterView`]).
 //!
 //! Not responsible for:
@@ -20,19 +20,19 @@ use tracing::{info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Clock;
-use crate::cluster::followed::{Followed, first_read};
+use crate::cluster::failure_detector::{Action, FailureDetector};
 pub use crate::cluster::join_error::JoinError;
-use crate::cluster::membership::{Counted, Membership, ReadError};
+use crate::cluster::log_checkpoint::{LogCheckpoint, first_read};
+use crate::cluster::membership::{Membership, ReadError, RecordOutcome};
 use crate::cluster::placement::Placement as _;
-use crate::cluster::presence::{Duty, Presence};
 use crate::cluster::record::{
-    ClusterId, Content, Epoch, Header, NodeName, NodeRun, decode_header, encode, encode_packed,
+    ClusterId, Content, Epoch, Header, Incarnation, NodeName, decode_header, encode, encode_packed,
 };
 use crate::cluster::view::ClusterView;
 use crate::feed::event::Event;
 use crate::storage::frame::pack;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::journal::{Committed, Journal, JournalError, ReadBack, SharedJournal};
+use crate::storage::journal::{Committed, Journal, JournalError, LogOutcome, SharedJournal};
 use crate::storage::log::{LogError, LogReader, LogRecord, LogWriter, SharedLog};
 use crate::storage::sequence::Sequence;
 use crate::throttle::Throttle;
@@ -67,13 +67,13 @@ type Records = Result<Vec<LogRecord>, LogError>;
 
 /// The journal of a node in a cluster.
 pub struct ClusterJournal {
-    me: NodeRun,
+    me: Incarnation,
     session: Duration,
     clock: Arc<dyn Clock>,
     writer: Box<dyn LogWriter>,
     incoming: Receiver<Records>,
     membership: Membership,
-    presence: Presence,
+    failure_detector: FailureDetector,
     /// The contents of events that are accepted and not sent yet.
     pending: Vec<Vec<u8>>,
     pending_bytes: usize,
@@ -124,7 +124,7 @@ pub fn found_with_archive(log: &dyn SharedLog, partitions: u32, cluster: Cluster
 
 /// Returns the first record of a log, with this content.
 pub fn first_record(cluster: ClusterId, content: &Content) -> LogRecord {
-    let by = NodeRun { node: "init".parse().expect("a valid name"), run: 0 };
+    let by = Incarnation { node: "init".parse().expect("a valid name"), run: 0 };
     let header = Header { cluster, by, epoch: Epoch(0), nth: 0 };
     LogRecord { sequence: Sequence(1), bytes: encode(&header, content) }
 }
@@ -166,13 +166,13 @@ impl ClusterJournal {
     /// Fails if the log cannot be used, or does not have the records after that one.
     pub fn open(
         log: &dyn SharedLog,
-        followed: Followed,
+        followed: LogCheckpoint,
         options: NodeOptions,
         view: Arc<ClusterView>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LogError> {
         let ready_at = log.range()?.last;
-        let Followed { membership, sequence: applied, last_event, fingerprint } = followed;
+        let LogCheckpoint { membership, sequence: applied, last_event, fingerprint } = followed;
         view.begin(last_event);
         let (reader, writer) = (log.reader(applied)?, log.writer()?);
         let (batches, incoming) = crossbeam_channel::bounded(BATCHES_AHEAD);
@@ -180,7 +180,7 @@ impl ClusterJournal {
         reading.map_err(|cause| LogError::Unavailable(format!("no thread to read it: {cause}")))?;
         let (me, now) = (view.run().clone(), clock.monotonic());
         let mut journal = Self {
-            presence: Presence::new(me.clone(), options.address, options.session, now),
+            failure_detector: FailureDetector::new(me.clone(), options.address, options.session, now),
             me,
             session: options.session,
             clock,
@@ -224,13 +224,13 @@ impl ClusterJournal {
         Ok(())
     }
 
-    fn fulfil(&mut self, duty: Duty) -> Result<(), LogError> {
-        match duty {
-            Duty::Beat(nth, content) => {
+    fn fulfil(&mut self, action: Action) -> Result<(), LogError> {
+        match action {
+            Action::Heartbeat(nth, content) => {
                 self.writer.append(encode(&self.header(self.membership.epoch(), nth), &content))
             }
-            Duty::Claim => self.claim(),
-            Duty::AsSequencer(content) => {
+            Action::Claim => self.claim(),
+            Action::AsSequencer(content) => {
                 let mut bytes = Vec::new();
                 pack(&content, &mut bytes);
                 self.append_as_sequencer(&bytes)
@@ -255,38 +255,38 @@ impl ClusterJournal {
         }
     }
 
-    fn read_record(&mut self, record: &LogRecord, each: &mut dyn FnMut(Sequence, ReadBack)) -> Result<(), ReadError> {
+    fn read_record(&mut self, record: &LogRecord, each: &mut dyn FnMut(Sequence, LogOutcome)) -> Result<(), ReadError> {
         let (header, content) = decode_header(&record.bytes)?;
         let expected = self.membership.next_nth();
         let counted = self.membership.read(record.sequence, &header, content)?;
         let is_mine = header.by == self.me;
-        if matches!(counted, Counted::Event(_)) {
+        if matches!(counted, RecordOutcome::Event(_)) {
             self.view.begin(record.sequence);
         }
         // A record before this one was lost on its way, so no more of this epoch count.
-        self.must_reclaim |= counted == Counted::Nothing
+        self.must_reclaim |= counted == RecordOutcome::Nothing
             && is_mine
             && self.is_sequencer()
             && header.epoch == self.epoch
             && header.nth > expected;
         (self.applied, self.fingerprint) = (record.sequence, xxh3_64(&record.bytes));
         self.figures.written_bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
-        let (now, heard_before) = (self.clock.monotonic(), self.presence.heard_at());
-        self.presence.note(now, &header, &counted, &self.membership);
-        if let Some(sent) = self.presence.heard_at().filter(|sent| Some(*sent) != heard_before) {
+        let (now, heard_before) = (self.clock.monotonic(), self.failure_detector.heard_at());
+        self.failure_detector.note(now, &header, &counted, &self.membership);
+        if let Some(sent) = self.failure_detector.heard_at().filter(|sent| Some(*sent) != heard_before) {
             self.view.figures.beat_latency.record(now.saturating_sub(sent));
         }
         match counted {
-            Counted::Event(_) if is_mine && self.unread > 0 => {
+            RecordOutcome::Event(_) if is_mine && self.unread > 0 => {
                 (self.unread, self.unread_since) = (self.unread - 1, now);
                 if let Some(sent) = self.groups.front().filter(|(last, _)| *last == header.nth).map(|(_, sent)| *sent) {
                     self.groups.pop_front();
                     self.view.figures.commit_latency.record(now.saturating_sub(sent));
                 }
-                each(record.sequence, ReadBack::Own);
+                each(record.sequence, LogOutcome::Local);
             }
-            Counted::Event(event) => each(record.sequence, ReadBack::Other(event)),
-            Counted::Claimed => {
+            RecordOutcome::Event(event) => each(record.sequence, LogOutcome::Remote(event)),
+            RecordOutcome::Claimed => {
                 info!("epoch {}: {} is the sequencer", header.epoch.0, header.by.node);
                 // Events of an earlier epoch that stand behind this record do not count.
                 self.unread = 0;
@@ -294,22 +294,22 @@ impl ClusterJournal {
                 self.pending.clear();
                 self.pending_bytes = 0;
                 (self.must_reclaim, self.reclaimed_at) = (false, None);
-                each(record.sequence, ReadBack::Void);
+                each(record.sequence, LogOutcome::Fenced);
                 if is_mine {
                     (self.epoch, self.next_nth) = (header.epoch, 1);
-                    each(record.sequence, ReadBack::Promoted);
+                    each(record.sequence, LogOutcome::Promoted);
                 }
             }
-            Counted::Nothing => self.view.figures.note_fenced(),
-            Counted::Members | Counted::Beat { .. } | Counted::Left => {}
+            RecordOutcome::Nothing => self.view.figures.note_fenced(),
+            RecordOutcome::Members | RecordOutcome::Heartbeat { .. } | RecordOutcome::Left => {}
         }
         Ok(())
     }
 
-    fn fail(&mut self, cause: String, each: &mut dyn FnMut(Sequence, ReadBack)) {
+    fn fail(&mut self, cause: String, each: &mut dyn FnMut(Sequence, LogOutcome)) {
         self.failed = true;
         self.view.fail();
-        each(self.applied, ReadBack::Failed(cause));
+        each(self.applied, LogOutcome::Failed(cause));
     }
 
     fn is_sequencer(&self) -> bool {
@@ -317,8 +317,13 @@ impl ClusterJournal {
     }
 
     fn show(&self) {
-        let has_company = self.presence.has_company(self.clock.monotonic());
-        self.view.show(&self.membership, self.applied, (&self.presence, has_company), self.applied >= self.ready_at);
+        let has_company = self.failure_detector.has_company(self.clock.monotonic());
+        self.view.show(
+            &self.membership,
+            self.applied,
+            (&self.failure_detector, has_company),
+            self.applied >= self.ready_at,
+        );
     }
 }
 
@@ -393,7 +398,7 @@ impl SharedJournal for ClusterJournal {
         &self.incoming
     }
 
-    fn read(&mut self, records: Records, each: &mut dyn FnMut(Sequence, ReadBack)) {
+    fn read(&mut self, records: Records, each: &mut dyn FnMut(Sequence, LogOutcome)) {
         if self.failed {
             return;
         }
@@ -416,7 +421,7 @@ impl SharedJournal for ClusterJournal {
             }
             Err(cause) => self.log_unavailable(&cause),
         }
-        if self.presence.must_give_up_name(self.clock.monotonic(), &self.membership) {
+        if self.failure_detector.must_give_up_name(self.clock.monotonic(), &self.membership) {
             self.fail(format!("another process takes part in the cluster as node {}", self.me.node), each);
         }
     }
@@ -424,14 +429,14 @@ impl SharedJournal for ClusterJournal {
     fn followed(&self) -> Vec<u8> {
         let (membership, sequence, fingerprint) = (self.membership.clone(), self.applied, self.fingerprint);
         let mut record = Vec::new();
-        pack(&Followed { membership, sequence, last_event: self.view.last_event(), fingerprint }, &mut record);
+        pack(&LogCheckpoint { membership, sequence, last_event: self.view.last_event(), fingerprint }, &mut record);
         record
     }
 
     fn note_applied(&mut self) {
         self.figures.committed.publish(self.applied);
         if self.applied >= self.ready_at {
-            self.presence.set_ready();
+            self.failure_detector.set_ready();
         }
         if !self.failed {
             self.show();
@@ -439,39 +444,39 @@ impl SharedJournal for ClusterJournal {
     }
 
     fn tend(&mut self) {
-        if self.failed || self.presence.has_left() {
+        if self.failed || self.failure_detector.has_left() {
             return;
         }
         let now = self.clock.monotonic();
         self.must_reclaim |= self.unread > 0 && now.saturating_sub(self.unread_since) > self.session / 2;
-        let mut duties = self.presence.duties(now, &self.membership, self.applied);
+        let mut actions = self.failure_detector.actions(now, &self.membership, self.applied);
         let waits = self.reclaimed_at.is_some_and(|at| now.saturating_sub(at) <= self.session / 2);
         if self.is_sequencer() && self.must_reclaim && !waits {
             self.reclaimed_at = Some(now);
-            duties.push(Duty::Claim);
+            actions.push(Action::Claim);
         }
-        for duty in duties {
-            if let Err(cause) = self.fulfil(duty) {
+        for action in actions {
+            if let Err(cause) = self.fulfil(action) {
                 self.note_failed_append(&cause);
             }
         }
     }
 
     fn outruns_members(&self) -> bool {
-        self.presence.outruns_members(&self.membership)
+        self.failure_detector.outruns_members(&self.membership)
     }
 
     fn may_judge(&self) -> bool {
-        let is_leased = self.presence.lease_until().is_some_and(|until| self.clock.monotonic() < until);
-        !self.failed && !self.presence.has_left() && self.is_sequencer() && is_leased && !self.must_reclaim
+        let is_leased = self.failure_detector.lease_until().is_some_and(|until| self.clock.monotonic() < until);
+        !self.failed && !self.failure_detector.has_left() && self.is_sequencer() && is_leased && !self.must_reclaim
     }
 
     fn leave(&mut self) -> Result<(), LogError> {
-        if self.presence.has_left() {
+        if self.failure_detector.has_left() {
             return Ok(());
         }
         self.writer.append(encode(&self.header(self.membership.epoch(), 0), &Content::Leave))?;
-        self.presence.leave();
+        self.failure_detector.leave();
         // Otherwise the others would wait for a session until they take over.
         self.writer.flush(LEAVE_WAIT);
         Ok(())

@@ -5,7 +5,7 @@
 //! - the owner of each partition of the readers.
 //!
 //! Not responsible for:
-//! - time (`cluster::presence`): a member stays one until the sequencer removes it.
+//! - time (`cluster::failure_detector`): a member stays one until the sequencer removes it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cluster::record::{
-    Beat, ClusterId, Content, Epoch, Header, Member, NodeName, NodeRun, RecordError, decode_content,
+    ClusterId, Content, Epoch, Header, Heartbeat, Incarnation, Member, NodeName, RecordError, decode_content,
 };
 use crate::feed::event::Event;
 use crate::id::SourceId;
@@ -31,18 +31,18 @@ pub struct Membership {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_archive: bool,
     epoch: Epoch,
-    sequencer: Option<NodeRun>,
+    sequencer: Option<Incarnation>,
     /// The number that the next record of the sequencer must have.
     next_nth: u64,
-    seats: BTreeMap<NodeName, Seat>,
+    seats: BTreeMap<NodeName, MemberState>,
 }
 
 /// A member, and what the log shows of its life.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Seat {
+struct MemberState {
     member: Member,
-    /// Its last beat that said that it is ready. Another one gives no lease, so it does not keep the member.
+    /// Its last heartbeat that said that it is ready. Another one gives no lease, so it does not keep the member.
     last_beat: Sequence,
     has_left: bool,
 }
@@ -50,7 +50,7 @@ struct Seat {
 /// The effect of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
-pub enum Counted {
+pub enum RecordOutcome {
     /// It is an event, to be applied.
     Event(Event),
     /// Its writer is the sequencer from here on. Records of earlier epochs that follow do not count.
@@ -58,7 +58,7 @@ pub enum Counted {
     /// The members changed.
     Members,
     /// Its writer lives, at this address.
-    Beat {
+    Heartbeat {
         /// The address at which other nodes reach it.
         address: String,
         /// True if the node has read the log.
@@ -119,58 +119,58 @@ impl Membership {
     ///
     /// # Errors
     /// Fails if the log cannot be followed any further. Nothing has changed then.
-    pub fn read(&mut self, sequence: Sequence, header: &Header, content: &[u8]) -> Result<Counted, ReadError> {
+    pub fn read(&mut self, sequence: Sequence, header: &Header, content: &[u8]) -> Result<RecordOutcome, ReadError> {
         if header.cluster != self.cluster {
             // A node of a cluster that had a topic of this name before, for example. It must not harm this one.
-            return Ok(Counted::Nothing);
+            return Ok(RecordOutcome::Nothing);
         }
         let is_sequencers = self.sequencer.as_ref() == Some(&header.by) && header.epoch == self.epoch;
         let is_next = is_sequencers && header.nth == self.next_nth;
         let decoded = match decode_content(content) {
             // What an old sequencer writes has no effect, so it need not be understood.
-            Err(_) if !is_next && header.epoch < self.epoch => return Ok(Counted::Nothing),
+            Err(_) if !is_next && header.epoch < self.epoch => return Ok(RecordOutcome::Nothing),
             decoded => decoded?,
         };
         Ok(match decoded {
             Content::Claim if header.epoch == self.epoch.next() => {
                 (self.epoch, self.sequencer, self.next_nth) = (header.epoch, Some(header.by.clone()), 1);
-                Counted::Claimed
+                RecordOutcome::Claimed
             }
             Content::Event(event) if is_next => {
                 self.next_nth += 1;
-                Counted::Event(event)
+                RecordOutcome::Event(event)
             }
             Content::Members { members, as_of } if is_next => {
                 self.next_nth += 1;
-                if self.seat(members, as_of, sequence) { Counted::Members } else { Counted::Nothing }
+                if self.seat(members, as_of, sequence) { RecordOutcome::Members } else { RecordOutcome::Nothing }
             }
-            Content::Beat(Beat { address, is_ready, behind_ms }) => {
+            Content::Heartbeat(Heartbeat { address, is_ready, behind_ms }) => {
                 if is_ready {
                     self.seat_of(&header.by).into_iter().for_each(|seat| seat.last_beat = sequence);
                 }
-                Counted::Beat { address, is_ready, behind_ms }
+                RecordOutcome::Heartbeat { address, is_ready, behind_ms }
             }
             Content::Leave => {
                 self.seat_of(&header.by).into_iter().for_each(|seat| seat.has_left = true);
-                Counted::Left
+                RecordOutcome::Left
             }
             Content::Claim
             | Content::Event(_)
             | Content::Members { .. }
             | Content::Founded { .. }
-            | Content::FoundedFrom { .. } => Counted::Nothing,
+            | Content::FoundedFrom { .. } => RecordOutcome::Nothing,
         })
     }
 
-    fn seat_of(&mut self, run: &NodeRun) -> Option<&mut Seat> {
+    fn seat_of(&mut self, run: &Incarnation) -> Option<&mut MemberState> {
         self.seats.get_mut(&run.node).filter(|seat| seat.member.run == *run)
     }
 
-    /// Replaces the members, unless one of those to be removed has written a beat after `as_of` with which it is ready. Otherwise a sequencer that was paused
+    /// Replaces the members, unless one of those to be removed has written a heartbeat after `as_of` with which it is ready. Otherwise a sequencer that was paused
     /// would remove members because of its own silence.
     fn seat(&mut self, members: Vec<Member>, as_of: Sequence, now: Sequence) -> bool {
-        let lives = |seat: &&Seat| seat.last_beat > as_of && !seat.has_left;
-        let stays = |seat: &Seat| members.iter().any(|member| member.run == seat.member.run);
+        let lives = |seat: &&MemberState| seat.last_beat > as_of && !seat.has_left;
+        let stays = |seat: &MemberState| members.iter().any(|member| member.run == seat.member.run);
         if self.seats.values().filter(lives).any(|seat| !stays(seat)) {
             return false;
         }
@@ -178,7 +178,7 @@ impl Membership {
         for member in members {
             let known = before.remove(&member.run.node).filter(|seat| seat.member.run == member.run);
             let (last_beat, has_left) = known.map_or((now, false), |seat| (seat.last_beat, seat.has_left));
-            self.seats.insert(member.run.node.clone(), Seat { member, last_beat, has_left });
+            self.seats.insert(member.run.node.clone(), MemberState { member, last_beat, has_left });
         }
         true
     }
@@ -194,7 +194,7 @@ impl Membership {
     }
 
     /// Returns the process that judges commands in this epoch.
-    pub fn sequencer(&self) -> Option<&NodeRun> {
+    pub fn sequencer(&self) -> Option<&Incarnation> {
         self.sequencer.as_ref()
     }
 
@@ -214,10 +214,11 @@ impl Membership {
         self.seats.values().map(|seat| &seat.member)
     }
 
-    /// Returns true if another state has the same sequencer and the same members: beats and events change neither.
+    /// Returns true if another state has the same sequencer and the same members: heartbeats and events change neither.
     pub fn places_like(&self, other: &Self) -> bool {
-        let same_seat =
-            |(seat, of_other): (&Seat, &Seat)| seat.member == of_other.member && seat.has_left == of_other.has_left;
+        let same_seat = |(seat, of_other): (&MemberState, &MemberState)| {
+            seat.member == of_other.member && seat.has_left == of_other.has_left
+        };
         self.cluster == other.cluster
             && self.epoch == other.epoch
             && self.sequencer == other.sequencer
@@ -232,12 +233,12 @@ impl Membership {
     }
 
     /// Returns true if this process is a member and has written that it leaves.
-    pub fn is_leaving(&self, run: &NodeRun) -> bool {
+    pub fn is_leaving(&self, run: &Incarnation) -> bool {
         self.seats.get(&run.node).is_some_and(|seat| seat.member.run == *run && seat.has_left)
     }
 
     /// Returns true if this process is a member.
-    pub fn is_member(&self, run: &NodeRun) -> bool {
+    pub fn is_member(&self, run: &Incarnation) -> bool {
         self.seats.get(&run.node).is_some_and(|seat| seat.member.run == *run)
     }
 
@@ -276,11 +277,11 @@ mod tests {
 
     const CLUSTER: ClusterId = ClusterId(7);
 
-    fn run(node: &str, run: u64) -> NodeRun {
-        NodeRun { node: node.parse().unwrap(), run }
+    fn run(node: &str, run: u64) -> Incarnation {
+        Incarnation { node: node.parse().unwrap(), run }
     }
 
-    fn header(by: &NodeRun, epoch: u64, nth: u64) -> Header {
+    fn header(by: &Incarnation, epoch: u64, nth: u64) -> Header {
         Header { cluster: CLUSTER, by: by.clone(), epoch: Epoch(epoch), nth }
     }
 
@@ -288,11 +289,16 @@ mod tests {
         Content::Event(Event::Deleted { id: PostId(id), repost_of: None, post: None })
     }
 
-    fn read(membership: &mut Membership, header: &Header, content: &Content) -> Result<Counted, ReadError> {
+    fn read(membership: &mut Membership, header: &Header, content: &Content) -> Result<RecordOutcome, ReadError> {
         read_at(membership, 9, header, content)
     }
 
-    fn read_at(membership: &mut Membership, at: u64, header: &Header, content: &Content) -> Result<Counted, ReadError> {
+    fn read_at(
+        membership: &mut Membership,
+        at: u64,
+        header: &Header,
+        content: &Content,
+    ) -> Result<RecordOutcome, ReadError> {
         let bytes = encode(header, content);
         let (header, content) = decode_header(&bytes).unwrap();
         membership.read(Sequence(at), &header, content)
@@ -328,7 +334,7 @@ mod tests {
             (&b, 3, 1, event(12), true),
         ] {
             let counted = read(&mut membership, &header(by, epoch, nth), &content).unwrap();
-            assert_eq!(counted != Counted::Nothing, counts, "{content:?} by {by:?} in {epoch}, {nth}");
+            assert_eq!(counted != RecordOutcome::Nothing, counts, "{content:?} by {by:?} in {epoch}, {nth}");
         }
     }
 
@@ -337,11 +343,15 @@ mod tests {
         let a = run("a", 1);
         let mut membership = new(4);
         let foreign = Header { cluster: ClusterId(8), ..header(&a, 0, 0) };
-        assert_eq!(read(&mut membership, &foreign, &Content::Claim), Ok(Counted::Nothing));
+        assert_eq!(read(&mut membership, &foreign, &Content::Claim), Ok(RecordOutcome::Nothing));
         read(&mut membership, &header(&a, 1, 0), &Content::Claim).unwrap();
         read(&mut membership, &header(&a, 2, 0), &Content::Claim).unwrap();
         let before = membership.clone();
-        assert_eq!(membership.read(Sequence(9), &header(&a, 1, 1), b"\xc1"), Ok(Counted::Nothing), "of an old epoch");
+        assert_eq!(
+            membership.read(Sequence(9), &header(&a, 1, 1), b"\xc1"),
+            Ok(RecordOutcome::Nothing),
+            "of an old epoch"
+        );
         assert!(matches!(membership.read(Sequence(9), &header(&a, 2, 1), b"\xc1"), Err(ReadError::Record(_))));
         assert_eq!(membership, before);
         let bytes = encode(&header(&a, 1, 0), &Content::Claim);
@@ -374,28 +384,28 @@ mod tests {
     #[test]
     fn a_member_with_a_newer_beat_than_the_sequencer_has_read_is_not_removed() {
         let (a, b) = (run("a", 1), run("b", 1));
-        let member = |run: &NodeRun| Member { run: run.clone(), address: String::new() };
-        let members = |list: &[&NodeRun], as_of| Content::Members {
+        let member = |run: &Incarnation| Member { run: run.clone(), address: String::new() };
+        let members = |list: &[&Incarnation], as_of| Content::Members {
             members: list.iter().map(|run| member(run)).collect(),
             as_of: Sequence(as_of),
         };
-        let beat = |is_ready| Content::Beat(Beat { address: String::new(), is_ready, behind_ms: 0 });
-        let counted_beat = |is_ready| Counted::Beat { address: String::new(), is_ready, behind_ms: 0 };
+        let heartbeat = |is_ready| Content::Heartbeat(Heartbeat { address: String::new(), is_ready, behind_ms: 0 });
+        let counted_beat = |is_ready| RecordOutcome::Heartbeat { address: String::new(), is_ready, behind_ms: 0 };
         let mut membership = new(4);
         for (at, by, epoch, nth, content, counted) in [
-            (2, &a, 1, 0, Content::Claim, Counted::Claimed),
-            (3, &a, 1, 1, members(&[&a, &b], 0), Counted::Members),
-            (4, &b, 0, 7, beat(true), counted_beat(true)),
-            (5, &a, 1, 2, members(&[&a], 3), Counted::Nothing),
-            (6, &a, 1, 3, members(&[&a], 4), Counted::Members),
-            (7, &a, 1, 4, members(&[&a, &b], 4), Counted::Members),
-            (8, &a, 1, 5, members(&[&a], 6), Counted::Nothing),
-            (9, &b, 0, 0, Content::Leave, Counted::Left),
-            (10, &a, 1, 6, members(&[&a], 6), Counted::Members),
-            // One that has given up says so with each beat.
-            (11, &a, 1, 7, members(&[&a, &b], 10), Counted::Members),
-            (12, &b, 0, 8, beat(false), counted_beat(false)),
-            (13, &a, 1, 8, members(&[&a], 11), Counted::Members),
+            (2, &a, 1, 0, Content::Claim, RecordOutcome::Claimed),
+            (3, &a, 1, 1, members(&[&a, &b], 0), RecordOutcome::Members),
+            (4, &b, 0, 7, heartbeat(true), counted_beat(true)),
+            (5, &a, 1, 2, members(&[&a], 3), RecordOutcome::Nothing),
+            (6, &a, 1, 3, members(&[&a], 4), RecordOutcome::Members),
+            (7, &a, 1, 4, members(&[&a, &b], 4), RecordOutcome::Members),
+            (8, &a, 1, 5, members(&[&a], 6), RecordOutcome::Nothing),
+            (9, &b, 0, 0, Content::Leave, RecordOutcome::Left),
+            (10, &a, 1, 6, members(&[&a], 6), RecordOutcome::Members),
+            // One that has given up says so with each heartbeat.
+            (11, &a, 1, 7, members(&[&a, &b], 10), RecordOutcome::Members),
+            (12, &b, 0, 8, heartbeat(false), counted_beat(false)),
+            (13, &a, 1, 8, members(&[&a], 11), RecordOutcome::Members),
         ] {
             assert_eq!(read_at(&mut membership, at, &header(by, epoch, nth), &content), Ok(counted), "at {at}");
         }

@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - the records of the log ([`record`]), and their meaning in their order ([`membership`]): every node that has read the same records comes
 //!   to the same result;
-//! - what a node has to append so that the cluster goes on ([`presence`]);
+//! - what a node has to append so that the cluster goes on ([`failure_detector`]);
 //! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]);
 //! - how far a node has read the log, for its snapshots ([`followed`]), from where it can read the log again ([`start_points`]), and which
 //!   other nodes could give a snapshot ([`peers`]).
@@ -15,14 +15,14 @@
 //! once it reads this claim back and no other node's claim of the same epoch stands before it. Only what the sequencer of the current epoch
 //! has appended counts, and only without a gap. So a node that was paused or cut off and goes on writing changes nothing, on any node.
 
+pub mod failure_detector;
 pub mod figures;
-pub mod followed;
 pub mod join_error;
 pub mod journal;
+pub mod log_checkpoint;
 pub mod membership;
 pub mod peers;
 pub mod placement;
-pub mod presence;
 pub mod record;
 pub mod start_points;
 pub mod view;

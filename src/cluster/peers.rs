@@ -5,18 +5,18 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::cluster::record::{Beat, ClusterId, Content, NodeName, decode_content, decode_header};
+use crate::cluster::record::{ClusterId, Content, Heartbeat, NodeName, decode_content, decode_header};
 use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
 
-/// The shortest time for which a node listens for the first beat of another one. It includes connecting to the log.
+/// The shortest time for which a node listens for the first heartbeat of another one. It includes connecting to the log.
 const LISTEN_MIN: Duration = Duration::from_secs(3);
 
 /// Pause after the log did not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the addresses of the other nodes of a cluster that have read the log, in a random order; those of all clusters that write to it
-/// if the cluster is not known. Listens for a session at most, and only for a quarter of one after the first beat: in that time each node
-/// that lives writes several. A log that does not answer counts as one without beats.
+/// if the cluster is not known. Listens for a session at most, and only for a quarter of one after the first heartbeat: in that time each node
+/// that lives writes several. A log that does not answer counts as one without heartbeats.
 ///
 /// # Errors
 /// Fails if the log cannot be read.
@@ -44,7 +44,7 @@ pub fn listen(
             let Ok((header, content)) = decode_header(&record.bytes) else { continue };
             if cluster.is_none_or(|cluster| header.cluster == cluster)
                 && header.by.node != *me
-                && let Ok(Content::Beat(Beat { address, is_ready, .. })) = decode_content(content)
+                && let Ok(Content::Heartbeat(Heartbeat { address, is_ready, .. })) = decode_content(content)
             {
                 heard.insert((header.cluster.0, header.by.node), is_ready.then_some(address));
             }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{ManualClock, UnixMicros};
-    use crate::cluster::record::{Epoch, Header, NodeRun, encode};
+    use crate::cluster::record::{Epoch, Header, Incarnation, encode};
     use crate::storage::log::{LogRange, LogWriter, ReadLog};
     use crate::storage::sequence::Sequence;
 
@@ -131,17 +131,20 @@ mod tests {
 
     #[test]
     fn a_node_listens_until_one_that_is_ready_was_heard_though_the_log_does_not_answer_at_first() {
-        let beat = |node: &str, cluster: u64, is_ready: bool| {
-            let by = NodeRun { node: node.parse().unwrap(), run: 1 };
+        let heartbeat = |node: &str, cluster: u64, is_ready: bool| {
+            let by = Incarnation { node: node.parse().unwrap(), run: 1 };
             let header = Header { cluster: ClusterId(cluster), by, epoch: Epoch(0), nth: 1 };
-            encode(&header, &Content::Beat(Beat { address: format!("http://{node}"), is_ready, behind_ms: 0 }))
+            encode(
+                &header,
+                &Content::Heartbeat(Heartbeat { address: format!("http://{node}"), is_ready, behind_ms: 0 }),
+            )
         };
         let records = [
-            beat("starts", 5, false),
+            heartbeat("starts", 5, false),
             b"a damaged record".to_vec(),
-            beat("me", 5, true),
-            beat("ready", 5, true),
-            beat("foreign", 6, true),
+            heartbeat("me", 5, true),
+            heartbeat("ready", 5, true),
+            heartbeat("foreign", 6, true),
         ];
         let me = "me".parse().unwrap();
         for (cluster, expected) in
@@ -152,7 +155,7 @@ mod tests {
             let mut heard = listen(&log, cluster, &me, LISTEN_MIN, &*clock).unwrap();
             heard.sort();
             assert_eq!(heard, expected);
-            assert_eq!(clock.monotonic(), LISTEN_MIN / 4, "after the first beat of a node that is ready");
+            assert_eq!(clock.monotonic(), LISTEN_MIN / 4, "after the first heartbeat of a node that is ready");
         }
     }
 }

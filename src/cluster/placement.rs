@@ -55,8 +55,8 @@ pub struct View {
     pub gone: Vec<GoneNode>,
     /// Time after which a silent node counts as dead, so that others take over what it does.
     pub session: Duration,
-    /// The time between two beats of a node.
-    pub beat: Duration,
+    /// The time between two heartbeats of a node.
+    pub heartbeat: Duration,
 }
 
 /// A node that owns readers.
@@ -68,7 +68,7 @@ pub struct NodeView {
     pub address: String,
     /// The partitions that it owns, in ascending order.
     pub partitions: Vec<u32>,
-    /// How long ago its last beat was read. None if none was since this process started, or for two sessions.
+    /// How long ago its last heartbeat was read. None if none was since this process started, or for two sessions.
     pub heard_ago: Option<Duration>,
 }
 
@@ -115,13 +115,13 @@ pub trait Placement: Send + Sync + 'static {
         None
     }
 
-    /// Returns how long ago this node sent the newest of its beats that it has read back: by so much at most it is behind.
+    /// Returns how long ago this node sent the newest of its heartbeats that it has read back: by so much at most it is behind.
     fn heard_ago(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns the time between two beats of this node: even in a healthy cluster, [`Placement::heard_ago`] becomes so long.
-    fn beat_period(&self) -> Duration {
+    /// Returns the time between two heartbeats of this node: even in a healthy cluster, [`Placement::heard_ago`] becomes so long.
+    fn heartbeat_period(&self) -> Duration {
         Duration::ZERO
     }
 

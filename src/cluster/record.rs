@@ -106,7 +106,7 @@ impl Epoch {
 
 /// One life of a node: a process, from its start to its end.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct NodeRun {
+pub struct Incarnation {
     /// The name of the node, which it keeps.
     pub node: NodeName,
     /// A random number that differs for each start.
@@ -119,10 +119,10 @@ pub struct Header {
     /// The cluster that the log belongs to.
     pub cluster: ClusterId,
     /// The writer of the record.
-    pub by: NodeRun,
+    pub by: Incarnation,
     /// The epoch in which it was written, or which it claims.
     pub epoch: Epoch,
-    /// For records of a sequencer, their number within the epoch; the claim has 0. For others, the number of the beat within the run.
+    /// For records of a sequencer, their number within the epoch; the claim has 0. For others, the number of the heartbeat within the run.
     pub nth: u64,
 }
 
@@ -157,11 +157,12 @@ pub enum Content {
     Members {
         /// All of them.
         members: Vec<Member>,
-        /// The last record that the sequencer had read. A member that has written a beat since then is not removed: the record has no effect.
+        /// The last record that the sequencer had read. A member that has written a heartbeat since then is not removed: the record has no effect.
         as_of: Sequence,
     },
     /// The node lives. Counts in any epoch.
-    Beat(Beat),
+    #[serde(rename = "beat")]
+    Heartbeat(Heartbeat),
     /// The node is about to end, and has stopped judging commands.
     Leave,
 }
@@ -182,12 +183,12 @@ pub struct FirstState {
 ///
 /// Unknown fields are ignored here, and nowhere else: a node of a newer version must be able to report more without stopping the older ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Beat {
+pub struct Heartbeat {
     /// The address at which other nodes reach it.
     pub address: String,
     /// True if it has read all records that were in the log when it started, and follows the log.
     pub is_ready: bool,
-    /// Milliseconds since it sent the newest of its beats that it has read back, or since its start: by so much at most it is behind.
+    /// Milliseconds since it sent the newest of its heartbeats that it has read back, or since its start: by so much at most it is behind.
     #[serde(default)]
     pub behind_ms: u64,
 }
@@ -197,7 +198,7 @@ pub struct Beat {
 #[serde(deny_unknown_fields)]
 pub struct Member {
     /// The process of the node.
-    pub run: NodeRun,
+    pub run: Incarnation,
     /// The address at which other nodes reach it.
     pub address: String,
 }
@@ -253,7 +254,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<(Header, &[u8]), RecordError> {
     let name = bytes.get(FIXED_BYTES..end).ok_or_else(cut_short)?;
     let name = std::str::from_utf8(name).map_err(|cause| RecordError::Header(cause.to_string()))?;
     let node = name.parse().map_err(|cause: NodeNameError| RecordError::Header(cause.to_string()))?;
-    let by = NodeRun { node, run: number(25) };
+    let by = Incarnation { node, run: number(25) };
     let (cluster, epoch, nth) = (ClusterId(number(1)), Epoch(number(9)), number(17));
     Ok((Header { cluster, by, epoch, nth }, &bytes[end..]))
 }
@@ -277,8 +278,12 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written_and_cut_ones_are_refused() {
         let node: NodeName = "node-1.eu_west".parse().unwrap();
-        let header =
-            Header { cluster: ClusterId(1 << 63), by: NodeRun { node, run: u64::MAX }, epoch: Epoch(7), nth: 1 << 40 };
+        let header = Header {
+            cluster: ClusterId(1 << 63),
+            by: Incarnation { node, run: u64::MAX },
+            epoch: Epoch(7),
+            nth: 1 << 40,
+        };
         let member = Member { run: header.by.clone(), address: "http://127.0.0.1:7401".to_owned() };
         for content in [
             Content::Founded { partitions: 256, archive: false },
@@ -291,7 +296,7 @@ mod tests {
             Content::Claim,
             Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None, post: None }),
             Content::Members { members: vec![member], as_of: Sequence(3) },
-            Content::Beat(Beat { address: "http://[::1]:1".to_owned(), is_ready: true, behind_ms: 7 }),
+            Content::Heartbeat(Heartbeat { address: "http://[::1]:1".to_owned(), is_ready: true, behind_ms: 7 }),
             Content::Leave,
         ] {
             let bytes = encode(&header, &content);
@@ -321,14 +326,14 @@ mod tests {
             );
             kinds.push(kind);
         }
-        assert_eq!(kinds, ["founded", "founded_from", "claim", "event", "members", "beat", "leave"]);
+        assert_eq!(kinds, ["founded", "founded_from", "claim", "event", "members", "heartbeat", "leave"]);
     }
 
     #[test]
     fn a_record_of_a_newer_program_is_named_as_such() {
         let header = Header {
             cluster: ClusterId(1),
-            by: NodeRun { node: "a".parse().unwrap(), run: 1 },
+            by: Incarnation { node: "a".parse().unwrap(), run: 1 },
             epoch: Epoch(1),
             nth: 1,
         };
@@ -348,13 +353,13 @@ mod tests {
             pack(&std::collections::BTreeMap::from([(kind, fields)]), &mut bytes);
             bytes
         }
-        let beat = Content::Beat(Beat { address: "http://a".to_owned(), is_ready: true, behind_ms: 7 });
+        let heartbeat = Content::Heartbeat(Heartbeat { address: "http://a".to_owned(), is_ready: true, behind_ms: 7 });
         let mut encoded = Vec::new();
-        pack(&beat, &mut encoded);
+        pack(&heartbeat, &mut encoded);
         let stored = b"\x81\xa4beat\x83\xa7address\xa8http://a\xa8is_ready\xc3\xa9behind_ms\x07";
         assert_eq!(encoded, stored, "the stored form never changes");
         let more = serde_json::json!({"address": "http://a", "is_ready": true, "behind_ms": 7, "load": {"reads": [1]}});
-        assert_eq!(decode_content(&packed("beat", more)), Ok(beat));
+        assert_eq!(decode_content(&packed("heartbeat", more)), Ok(heartbeat));
         let refused = decode_content(&packed("founded", serde_json::json!({"partitions": 1, "load": 2}))).unwrap_err();
         assert!(refused.to_string().contains("load"), "{refused}");
     }

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::cluster::followed::Followed;
+use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::storage::sequence::Sequence;
 
 /// Maximum number of known states. Beyond it the one is dropped that is closest to its neighbours, so that the rest covers the whole log.
@@ -10,18 +10,18 @@ const STATES_MAX: usize = 64;
 
 /// States of the cluster, by the record after which each is: at the first record, at the snapshots of this node, and where readers of changes
 /// have ended.
-pub struct StartPoints(Mutex<Vec<Followed>>);
+pub struct StartPoints(Mutex<Vec<LogCheckpoint>>);
 
 impl StartPoints {
     /// Starts with these states.
-    pub fn new(states: Vec<Followed>) -> Self {
+    pub fn new(states: Vec<LogCheckpoint>) -> Self {
         let points = Self(Mutex::default());
         states.into_iter().for_each(|state| points.add(state));
         points
     }
 
     /// Adds the state at another record.
-    pub fn add(&self, state: Followed) {
+    pub fn add(&self, state: LogCheckpoint) {
         let mut states = self.0.lock();
         let Err(nth) = states.binary_search_by_key(&state.sequence, |state| state.sequence) else { return };
         states.insert(nth, state);
@@ -36,11 +36,11 @@ impl StartPoints {
     ///
     /// # Errors
     /// If there is none, returns the first event that can be read, or none if the log cannot be read from any known state.
-    pub fn before(&self, after: Sequence, first: Sequence) -> Result<Followed, Option<Sequence>> {
+    pub fn before(&self, after: Sequence, first: Sequence) -> Result<LogCheckpoint, Option<Sequence>> {
         let mut states = self.0.lock();
         states.retain(|state| state.sequence.next() >= first);
         // The first record of a log is no event.
-        let is_early = |state: &&Followed| state.sequence <= after.max(Sequence(1));
+        let is_early = |state: &&LogCheckpoint| state.sequence <= after.max(Sequence(1));
         let found = states.iter().rev().find(is_early).cloned();
         found.ok_or_else(|| states.first().map(|state| state.sequence.next()))
     }
@@ -51,9 +51,9 @@ mod tests {
     use super::*;
     use crate::cluster::membership::Membership;
 
-    fn state(sequence: u64) -> Followed {
+    fn state(sequence: u64) -> LogCheckpoint {
         let sequence = Sequence(sequence);
-        Followed { membership: Membership::unknown(), sequence, last_event: sequence, fingerprint: 0 }
+        LogCheckpoint { membership: Membership::unknown(), sequence, last_event: sequence, fingerprint: 0 }
     }
 
     fn from(points: &StartPoints, after: u64, first: u64) -> Result<u64, Option<u64>> {

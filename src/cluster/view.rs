@@ -8,11 +8,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
+use crate::cluster::failure_detector::{BEATS_PER_SESSION, FailureDetector};
 use crate::cluster::figures::ClusterFigures;
 use crate::cluster::membership::Membership;
 use crate::cluster::placement::{GoneNode, NodeView, Place, Placement, Readiness, View};
-use crate::cluster::presence::{BEATS_PER_SESSION, Presence};
-use crate::cluster::record::{Member, NodeName, NodeRun};
+use crate::cluster::record::{Incarnation, Member, NodeName};
 use crate::id::SourceId;
 use crate::storage::sequence::Sequence;
 
@@ -24,16 +24,16 @@ const GONE_MAX: usize = 64;
 
 /// The state of the cluster, as this node knows it.
 pub struct ClusterView {
-    me: NodeRun,
+    me: Incarnation,
     clock: Arc<dyn Clock>,
     session: Duration,
     membership: RwLock<Arc<Membership>>,
-    /// When the last beat of each process was read, since the start of this one. Times and no ages, since they are shown while nothing is read, too.
-    heard: Mutex<Vec<(NodeRun, Duration)>>,
+    /// When the last heartbeat of each process was read, since the start of this one. Times and no ages, since they are shown while nothing is read, too.
+    heard: Mutex<Vec<(Incarnation, Duration)>>,
     /// The members that have gone, with the time at which this was read, the last first.
     gone: Mutex<VecDeque<(Member, Duration)>>,
     applied: AtomicU64,
-    /// Microseconds since the start of the process at which the newest beat was sent that was read back; 0 before the first.
+    /// Microseconds since the start of the process at which the newest heartbeat was sent that was read back; 0 before the first.
     heard_at_us: AtomicU64,
     /// The last record that changes what is shown here. Stored before that, as `applied` is after it.
     shown: AtomicU64,
@@ -54,7 +54,7 @@ impl ClusterView {
     /// Creates the view of a node that has read nothing yet.
     pub fn new(name: NodeName, clock: Arc<dyn Clock>, session: Duration) -> Self {
         Self {
-            me: NodeRun { node: name, run: fastrand::u64(..) },
+            me: Incarnation { node: name, run: fastrand::u64(..) },
             clock,
             session,
             membership: RwLock::new(Arc::new(Membership::unknown())),
@@ -75,7 +75,7 @@ impl ClusterView {
     }
 
     /// Returns this process.
-    pub(super) fn run(&self) -> &NodeRun {
+    pub(super) fn run(&self) -> &Incarnation {
         &self.me
     }
 
@@ -84,12 +84,12 @@ impl ClusterView {
         &self,
         membership: &Membership,
         applied: Sequence,
-        (presence, has_company): (&Presence, bool),
+        (failure_detector, has_company): (&FailureDetector, bool),
         is_ready: bool,
     ) {
         self.shown.store(applied.0, Ordering::SeqCst);
         let in_us = |at: Duration| u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
-        let (until, heard_at) = (presence.lease_until().map_or(0, in_us), presence.heard_at());
+        let (until, heard_at) = (failure_detector.lease_until().map_or(0, in_us), failure_detector.heard_at());
         self.lease_until_us.store(until, Ordering::Relaxed);
         self.heard_at_us.store(heard_at.map_or(0, in_us), Ordering::Relaxed);
         let shown = Arc::clone(&self.membership.read());
@@ -103,7 +103,7 @@ impl ClusterView {
             }
             *self.membership.write() = Arc::new(membership.clone());
         }
-        self.note_heard(presence);
+        self.note_heard(failure_detector);
         self.is_ready.fetch_or(is_ready, Ordering::Relaxed);
         self.has_company.store(has_company, Ordering::Relaxed);
         self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -111,10 +111,10 @@ impl ClusterView {
         self.applied.store(applied.0, Ordering::Release);
     }
 
-    fn note_heard(&self, presence: &Presence) {
+    fn note_heard(&self, failure_detector: &FailureDetector) {
         let mut heard = self.heard.lock();
-        if !heard.iter().map(|(run, at)| (run, *at)).eq(presence.heard()) {
-            *heard = presence.heard().map(|(run, at)| (run.clone(), at)).collect();
+        if !heard.iter().map(|(run, at)| (run, *at)).eq(failure_detector.heard()) {
+            *heard = failure_detector.heard().map(|(run, at)| (run.clone(), at)).collect();
         }
     }
 
@@ -155,7 +155,7 @@ impl ClusterView {
     }
 
     /// Returns true if this process is the one that the view belongs to.
-    pub fn is_me(&self, run: &NodeRun) -> bool {
+    pub fn is_me(&self, run: &Incarnation) -> bool {
         *run == self.me
     }
 
@@ -206,7 +206,7 @@ impl Placement for ClusterView {
         (heard > Duration::ZERO).then(|| self.clock.monotonic().saturating_sub(heard))
     }
 
-    fn beat_period(&self) -> Duration {
+    fn heartbeat_period(&self) -> Duration {
         self.session / BEATS_PER_SESSION
     }
 
@@ -244,7 +244,8 @@ impl Placement for ClusterView {
             }
         }
         let (heard, now) = (self.heard.lock().clone(), self.clock.monotonic());
-        let heard_ago = |run: &NodeRun| heard.iter().find(|(of, _)| of == run).map(|(_, at)| now.saturating_sub(*at));
+        let heard_ago =
+            |run: &Incarnation| heard.iter().find(|(of, _)| of == run).map(|(_, at)| now.saturating_sub(*at));
         let nodes = membership.members().map(|member| NodeView {
             name: member.run.node.clone(),
             address: member.address.clone(),
@@ -265,7 +266,7 @@ impl Placement for ClusterView {
             nodes: nodes.collect(),
             gone: gone.collect(),
             session: self.session,
-            beat: self.beat_period(),
+            heartbeat: self.heartbeat_period(),
         }
     }
 

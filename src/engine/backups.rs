@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::clock::Taken;
+use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::runtime::message::{CompletedSnapshot, SnapshotTaken};
@@ -20,7 +20,7 @@ pub struct BackupBase {
     /// Neither the snapshot nor the archive contains an effect of an event after this one.
     pub through: Sequence,
     /// The last logical instant that was issued up to this event.
-    pub last_instant: Taken,
+    pub last_instant: Timestamp,
     /// The archive with the effects of the events up to `through`, if anything was archived.
     pub archive: Option<Arc<dyn ArchiveView>>,
 }

@@ -12,7 +12,7 @@ use crate::feed::post::Draft;
 use crate::id::SourceId;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::open_fanouts::Backlog;
-use crate::runtime::message::{Command, Followed, Published};
+use crate::runtime::message::{Command, FollowResult, Published};
 use crate::runtime::writer::queue::NotTaken;
 use crate::state::resolved::Resolved;
 
@@ -70,7 +70,7 @@ impl Engine {
         &self,
         edges: Vec<NewEdge>,
         unfollows: Vec<(SourceId, SourceId)>,
-    ) -> Result<(Followed, usize), Error> {
+    ) -> Result<(FollowResult, usize), Error> {
         self.command(|reply| Command::Follow { edges, unfollows, reply }).await
     }
 

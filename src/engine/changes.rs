@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::clock::UnixMicros;
-use crate::cluster::followed::Followed;
-use crate::cluster::membership::Counted;
+use crate::cluster::log_checkpoint::LogCheckpoint;
+use crate::cluster::membership::RecordOutcome;
 use crate::cluster::start_points::StartPoints;
 use crate::engine::Engine;
 use crate::feed::event::Event;
@@ -61,9 +61,9 @@ pub enum ChangesError {
 pub struct Changes {
     reader: Box<dyn LogReader>,
     /// The state of the cluster at the last record that was read, on a node.
-    followed: Option<Followed>,
+    followed: Option<LogCheckpoint>,
     /// The state before the last records that were read together, some of which the caller may not have used.
-    before: Option<Followed>,
+    before: Option<LogCheckpoint>,
     /// Where the states are left for the next reader, on a node.
     points: Option<Arc<StartPoints>>,
     /// Events up to this one are not delivered.
@@ -205,7 +205,7 @@ impl Changes {
     fn stored(&mut self, record: LogRecord) -> Result<Option<StoredEvent>, String> {
         let Some(followed) = &mut self.followed else { return Ok(Some(StoredEvent(Form::Bytes(record.bytes)))) };
         match followed.read(&record) {
-            Ok((_, Counted::Event(event))) => Ok(Some(StoredEvent(Form::Decoded(event)))),
+            Ok((_, RecordOutcome::Event(event))) => Ok(Some(StoredEvent(Form::Decoded(event)))),
             Ok(_) => Ok(None),
             Err(cause) => Err(cause.to_string()),
         }

@@ -14,7 +14,7 @@ use crate::cluster::start_points::StartPoints;
 use crate::cluster::view::ClusterView;
 use crate::config::EngineConfig;
 use crate::engine::changes::ChangeLog;
-use crate::engine::start::{Foundation, start, tiering_limits};
+use crate::engine::start::{EngineParts, start, tiering_limits};
 use crate::engine::{Engine, Inner};
 use crate::feed::followers::Sharding;
 use crate::id::SourceSlot;
@@ -24,7 +24,7 @@ use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::message::Command;
 use crate::state::digest::Digest;
 use crate::state::world::World;
-use crate::storage::archive::{Archive, ArchiveBehindLog};
+use crate::storage::archive::{Archive, ReplicatedArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::lock::DirectoryLock;
@@ -133,7 +133,7 @@ impl Joining<'_> {
         let Self { config, log, options, view, storage, archive, peers, clock, progress } = self;
         let began = Instant::now();
         let log = &PatientLog::new(log, ANSWER_MAX);
-        let archive = archive.map(ArchiveBehindLog::new).transpose().map_err(StorageError::from)?;
+        let archive = archive.map(ReplicatedArchive::new).transpose().map_err(StorageError::from)?;
         let archive = archive.map(|archive| Arc::new(archive) as Arc<dyn Archive>);
         let make_world = || {
             let archive = archive.clone().map(|archive| (archive, tiering_limits(&config)));
@@ -158,11 +158,11 @@ impl Joining<'_> {
         let (world, writer, last) = (state.world, state.writer, state.last_instant);
         world.arrivals.recovered(last.instant);
         let (config, last_instant) = (Arc::new(config), Some(last));
-        let (engine, _) = start(Foundation {
+        let (engine, _) = start(EngineParts {
             last_instant,
             lock: lock.clone(),
             changes,
-            ..Foundation::new(config, clock, world, writer, journal)
+            ..EngineParts::new(config, clock, world, writer, journal)
         });
         engine.start_archive_copier(is_writer);
         let report = state.report;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::feed::event::NewEdge;
 use crate::feed::following::Edge;
 use crate::id::{SourceId, SourceSlot};
-use crate::runtime::message::{Command, Followed};
+use crate::runtime::message::{Command, FollowResult};
 
 /// One line of a list of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ impl Engine {
     ///
     /// # Errors
     /// The error lists every edge that cannot be created.
-    pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
+    pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<FollowResult, Error> {
         self.change_edges(edges, Vec::new()).await.map(|(followed, _)| followed)
     }
 

@@ -58,12 +58,12 @@ pub use crate::engine::personal::Unread;
 pub use crate::engine::reposts::RepostPage;
 pub use crate::engine::search::{FoundSources, SourceKind, SourceSearch};
 pub use crate::engine::sources::{RouteCost, SourceInfo};
-pub use crate::engine::start::{Claimed, StorageConfig};
+pub use crate::engine::start::{LockedDataDir, StorageConfig};
 pub use crate::engine::user_data::{Account, KeptPosts};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::post::{Body, Draft, Post};
-use crate::feed::resume::Settled;
+use crate::feed::resume::DeliveryWatermark;
 use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX,
@@ -345,7 +345,12 @@ impl Engine {
     }
 
     /// Returns a page of a feed that has no inbox, built from outboxes.
-    async fn pulled_page(&self, viewer: Viewer, settled: Settled, request: PageRequest) -> Result<FeedPage, Error> {
+    async fn pulled_page(
+        &self,
+        viewer: Viewer,
+        settled: DeliveryWatermark,
+        request: PageRequest,
+    ) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
         let now = shared.clock.now();
         let page = pulled_page(&viewer, settled, Finder::Memory(&shared.world), request, shared.read_clock(now));

@@ -12,12 +12,12 @@ use crate::feed::following::Edge;
 use crate::feed::page::Range;
 use crate::feed::position::Position;
 use crate::feed::preferences::Marker;
-use crate::feed::resume::{Resume, Settled};
+use crate::feed::resume::{DeliveryWatermark, Resume};
 use crate::feed::rules::{Rules, RulesPatch};
 use crate::feed::work::Work;
 use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
-use crate::runtime::message::{Choice, Command};
+use crate::runtime::message::{Command, PreferenceChange};
 use crate::state::explain::{ExplainUnavailable, Explanation, explain};
 use crate::state::feed_view::Finder;
 use crate::state::reader::PageRequest;
@@ -54,7 +54,7 @@ impl Engine {
     /// # Errors
     /// Fails if the source is the reader itself, or the limit is reached.
     pub async fn silence(&self, reader: SourceId, source: SourceId, how: MuteOrBlock, on: bool) -> Result<bool, Error> {
-        self.choose(reader, Choice::Silence { source, how, on }).await
+        self.choose(reader, PreferenceChange::Silence { source, how, on }).await
     }
 
     /// Returns at most `max` sources that were muted or blocked before `before`, newest first.
@@ -82,7 +82,7 @@ impl Engine {
     /// # Errors
     /// Fails for the same reasons as every write.
     pub async fn change_rules(&self, reader: SourceId, patch: RulesPatch) -> Result<Rules, Error> {
-        self.choose(reader.clone(), Choice::Rules(patch)).await?;
+        self.choose(reader.clone(), PreferenceChange::Rules(patch)).await?;
         Ok(self.rules(&reader))
     }
 
@@ -93,12 +93,12 @@ impl Engine {
     /// Fails for the same reasons as every write.
     pub async fn mark(&self, reader: SourceId, up_to: impl Into<Resume>) -> Result<(), Error> {
         let Resume { position, below, ahead_us, .. } = up_to.into();
-        let given = below.map(|through| Settled { through, ahead_us });
+        let given = below.map(|through| DeliveryWatermark { through, ahead_us });
         let arrivals = &self.inner.shared.world.arrivals;
         // A token that is ahead of this state was issued before a recovery that lost events. One of another node may be ahead of what this one
         // has delivered.
         let seen = given.filter(|given| given.through <= arrivals.applied().through).unwrap_or(arrivals.settled());
-        self.choose(reader, Choice::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
+        self.choose(reader, PreferenceChange::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }
 
     /// Counts the unread entries at this moment. It builds a single page, whatever the size of the feed, and reports
@@ -137,7 +137,7 @@ impl Engine {
         source: SourceId,
         on: bool,
     ) -> Result<bool, Error> {
-        self.choose(reader, Choice::List { list, source, on }).await
+        self.choose(reader, PreferenceChange::List { list, source, on }).await
     }
 
     /// Deletes a list. Returns false if there is none.
@@ -145,7 +145,7 @@ impl Engine {
     /// # Errors
     /// Fails for the same reasons as every write.
     pub async fn drop_list(&self, reader: SourceId, list: ListName) -> Result<bool, Error> {
-        self.choose(reader, Choice::DropList(list)).await
+        self.choose(reader, PreferenceChange::DropList(list)).await
     }
 
     /// Returns at most `max` of a reader's lists in the order of their names, starting after `after`, with their
@@ -219,7 +219,7 @@ impl Engine {
         })
     }
 
-    async fn choose(&self, reader: SourceId, choice: Choice) -> Result<bool, Error> {
-        self.command(|reply| Command::Choose { reader, choice, reply }).await
+    async fn choose(&self, reader: SourceId, choice: PreferenceChange) -> Result<bool, Error> {
+        self.command(|reply| Command::SetPreference { reader, choice, reply }).await
     }
 }

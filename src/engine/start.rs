@@ -12,7 +12,7 @@ use actix::{Actor, Addr, Arbiter, System};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
-use crate::clock::{Clock, SystemClock, Taken};
+use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::config::EngineConfig;
 use crate::engine::changes::ChangeLog;
 use crate::engine::{Engine, Inner, NodeStorage, ShardAddrs, Shared, Threads};
@@ -31,7 +31,7 @@ use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::core::Core;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor, RegisterCouriers};
-use crate::runtime::monotonic_clock::MonotonicClock;
+use crate::runtime::hybrid_logical_clock::HybridLogicalClock;
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::reader::user::inbox_store::InboxStore;
@@ -75,7 +75,7 @@ impl Default for StorageConfig {
 }
 
 /// A data directory that this process has locked.
-pub struct Claimed {
+pub struct LockedDataDir {
     files: DiskFiles,
     lock: Arc<DirectoryLock>,
 }
@@ -85,17 +85,17 @@ impl StorageConfig {
     ///
     /// # Errors
     /// Fails if the directory cannot be used, or another process has locked it.
-    pub fn claim(&self) -> Result<Claimed, StorageError> {
+    pub fn claim(&self) -> Result<LockedDataDir, StorageError> {
         let place = self.directory.display().to_string();
         let files = DiskFiles::open(&self.directory).map_err(StorageError::io("use the data directory", &*place))?;
         let lock = Arc::new(DirectoryLock::take(&self.directory)?);
         let warnings = guard::tighten(&self.directory).map_err(StorageError::io("use the data directory", place))?;
         warnings.iter().for_each(|warning| warn!("{warning}"));
-        Ok(Claimed { files, lock })
+        Ok(LockedDataDir { files, lock })
     }
 }
 
-impl Claimed {
+impl LockedDataDir {
     /// Refuses a directory with files of another one, or of a node of a cluster. A start does that too; this is for programs that want to
     /// know it before they serve anything. It reads the beginnings of files only, and the archive in the directory if there is one.
     ///
@@ -117,19 +117,19 @@ impl Claimed {
 }
 
 /// The parts from which an engine is started.
-pub(super) struct Foundation<J> {
+pub(super) struct EngineParts<J> {
     pub(super) config: Arc<EngineConfig>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) world: Arc<World>,
     pub(super) writer: Writer,
     pub(super) journal: J,
-    pub(super) last_instant: Option<Taken>,
+    pub(super) last_instant: Option<Timestamp>,
     pub(super) lock: Option<Arc<DirectoryLock>>,
     pub(super) changes: Option<ChangeLog>,
     pub(super) change_consumers: ChangeConsumers,
 }
 
-impl<J> Foundation<J> {
+impl<J> EngineParts<J> {
     /// Returns the parts of an engine that has no data directory, and whose journal cannot be read.
     pub(super) fn new(
         config: Arc<EngineConfig>,
@@ -154,7 +154,7 @@ impl Engine {
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        let (engine, _) = start(Foundation::new(config, clock, world, writer, journal));
+        let (engine, _) = start(EngineParts::new(config, clock, world, writer, journal));
         engine.start_eraser(None, false);
         engine
     }
@@ -179,7 +179,7 @@ impl Engine {
     pub fn open_claimed(
         config: EngineConfig,
         storage: &StorageConfig,
-        Claimed { files, lock }: Claimed,
+        LockedDataDir { files, lock }: LockedDataDir,
         clock: Arc<dyn Clock>,
         progress: &RecoveryProgress,
     ) -> Result<(Self, RecoveryReport), StorageError> {
@@ -197,7 +197,7 @@ impl Engine {
     pub fn open_claimed_with(
         config: EngineConfig,
         storage: &StorageConfig,
-        Claimed { files, lock }: Claimed,
+        LockedDataDir { files, lock }: LockedDataDir,
         archive: &Arc<dyn Archive>,
         clock: Arc<dyn Clock>,
         progress: &RecoveryProgress,
@@ -258,12 +258,12 @@ impl Engine {
         world.arrivals.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
-        let (engine, fanout) = start(Foundation {
+        let (engine, fanout) = start(EngineParts {
             last_instant,
             lock: lock.clone(),
             changes,
             change_consumers,
-            ..Foundation::new(config, clock, world, writer, journal)
+            ..EngineParts::new(config, clock, world, writer, journal)
         });
         progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);
@@ -281,7 +281,7 @@ impl Engine {
     /// Starts the thread that copies changes to the archive of a cluster, if there is one.
     pub(super) fn start_archive_copier(&self, is_writer: Box<dyn Fn() -> bool + Send>) {
         let world = Arc::clone(&self.shared().world);
-        let Some(archive) = world.behind_log() else { return };
+        let Some(archive) = world.replicated_archive() else { return };
         archive.set_followed();
         let stopping = Arc::<AtomicBool>::default();
         let clock = Arc::clone(&self.shared().clock);
@@ -368,8 +368,8 @@ fn log_recovery(report: &RecoveryReport, took: Duration) {
     info!("recovered from {from} and {} journaled events in {took:.1?}", report.events);
 }
 
-pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
-    let Foundation { config, clock, world, writer, mut journal, last_instant, lock, changes, change_consumers } =
+pub(super) fn start<J: Journal>(foundation: EngineParts<J>) -> (Engine, FanoutQueue) {
+    let EngineParts { config, clock, world, writer, mut journal, last_instant, lock, changes, change_consumers } =
         foundation;
     let follows_shared_log = journal.shared().is_some();
     let archive = world.archive().cloned();
@@ -381,13 +381,13 @@ pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQue
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
     let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
-    let monotonic_clock = MonotonicClock::new(clock, Arc::clone(&shared.clock_report));
-    let monotonic_clock = monotonic_clock.after(last_instant.unwrap_or(Taken::NONE));
+    let logical_clock = HybridLogicalClock::new(clock, Arc::clone(&shared.clock_report));
+    let logical_clock = logical_clock.after(last_instant.unwrap_or(Timestamp::NONE));
     let archiver = archive
         .map(|archive| archiver::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archiver.unzip();
     let archive = tasks.map(|tasks| (tasks, Resolver::new(Arc::clone(&shared), commands.clone())));
-    let scribe = Scribe::new(writer, journal, monotonic_clock, fanout.clone(), Arc::clone(&shared), receiver, archive);
+    let scribe = Scribe::new(writer, journal, logical_clock, fanout.clone(), Arc::clone(&shared), receiver, archive);
     let scribe_lock = lock.clone();
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();

@@ -7,10 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Taken, UnixMicros};
+use crate::clock::{Timestamp, UnixMicros};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
-use crate::feed::resume::Settled;
+use crate::feed::resume::DeliveryWatermark;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, PostId, SourceId};
 
@@ -24,7 +24,7 @@ pub enum Event {
         position: Position,
         /// The content of the post.
         draft: Draft,
-        /// The logical instant at which it was accepted (see `runtime::monotonic_clock`).
+        /// The logical instant at which it was accepted (see `runtime::hybrid_logical_clock`).
         accepted_at: UnixMicros,
     },
     /// A post was edited. Key: the post.
@@ -83,7 +83,8 @@ pub enum Event {
         unfollows: Vec<OldEdge>,
     },
     /// A reader muted, blocked, unmuted or unblocked a source. Key: the reader, and for a block the source as well.
-    Silenced {
+    #[serde(rename = "silenced")]
+    MuteChanged {
         /// The id of the reader.
         reader: SourceId,
         /// The source that is muted or blocked.
@@ -94,24 +95,27 @@ pub enum Event {
         since: Option<UnixMicros>,
     },
     /// A reader changed the rules. Key: the reader.
-    Ruled {
+    #[serde(rename = "ruled")]
+    RulesChanged {
         /// The id of the reader.
         reader: SourceId,
         /// All rules, changed or not.
         rules: Rules,
     },
     /// A reader moved the read marker. Key: the reader.
-    Marked {
+    #[serde(rename = "marked")]
+    MarkerMoved {
         /// The id of the reader.
         reader: SourceId,
         /// The position of the last entry that was read.
         at: Position,
         /// The instant up to which posts had arrived at that time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        seen: Option<Settled>,
+        seen: Option<DeliveryWatermark>,
     },
     /// A source was added to a list or removed from it. Key: the reader.
-    Listed {
+    #[serde(rename = "listed")]
+    ListMemberChanged {
         /// The owner of the list.
         reader: SourceId,
         /// The name of the list. The first member creates the list.
@@ -242,10 +246,10 @@ impl Event {
             Self::Followed { .. } => "followed",
             Self::Unfollowed { .. } => "unfollowed",
             Self::FollowsChanged { .. } => "follows_changed",
-            Self::Silenced { .. } => "silenced",
-            Self::Ruled { .. } => "ruled",
-            Self::Marked { .. } => "marked",
-            Self::Listed { .. } => "listed",
+            Self::MuteChanged { .. } => "silenced",
+            Self::RulesChanged { .. } => "ruled",
+            Self::MarkerMoved { .. } => "marked",
+            Self::ListMemberChanged { .. } => "listed",
             Self::Unlisted { .. } => "unlisted",
             Self::Revoked { .. } => "revoked",
             Self::Erased { .. } => "erased",
@@ -256,7 +260,7 @@ impl Event {
     }
 
     /// Returns the last logical instant that the event took, given the lead over displayed times at that moment.
-    pub fn taken(&self, lead_us: i64) -> Option<Taken> {
+    pub fn taken(&self, lead_us: i64) -> Option<Timestamp> {
         let instant = match self {
             Self::Published { accepted_at, .. } => *accepted_at,
             Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(lead_us)),
@@ -264,18 +268,18 @@ impl Event {
             Self::Followed { edges, since } | Self::FollowsChanged { follows: edges, since, .. } => {
                 UnixMicros(since.0.saturating_add(edges.len() as i64 - 1))
             }
-            Self::Silenced { since, .. } | Self::Listed { since, .. } => (*since)?,
+            Self::MuteChanged { since, .. } | Self::ListMemberChanged { since, .. } => (*since)?,
             Self::Erased { at, .. } => *at,
-            Self::ClockJumped { at, lead_us } => return Some(Taken { instant: *at, lead_us: *lead_us }),
+            Self::ClockJumped { at, lead_us } => return Some(Timestamp { instant: *at, lead_us: *lead_us }),
             Self::Deleted { .. }
             | Self::Unfollowed { .. }
-            | Self::Ruled { .. }
-            | Self::Marked { .. }
+            | Self::RulesChanged { .. }
+            | Self::MarkerMoved { .. }
             | Self::Unlisted { .. }
             | Self::Revoked { .. }
             | Self::ErasureScrubbed { .. }
             | Self::ErasureEnded { .. } => return None,
         };
-        Some(Taken { instant, lead_us })
+        Some(Timestamp { instant, lead_us })
     }
 }

@@ -15,7 +15,7 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use crate::clock::UnixMicros;
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::runs::SortedRuns;
 
 /// A bounded set of the newest posts pushed to one reader. It has every pushed position above [`Inbox::floor`].
@@ -180,7 +180,7 @@ impl Inbox {
     }
 
     /// Appends to `into` at most `max` positions inside `span`, nearest first in `direction`.
-    pub fn copy(&self, span: Span, direction: Direction, max: usize, into: &mut Vec<Position>) {
+    pub fn copy(&self, span: PositionRange, direction: Direction, max: usize, into: &mut Vec<Position>) {
         self.posts.copy_between(span.above, span.below, direction, max, into);
     }
 

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 use crate::feed::inbox::Inbox;
 use crate::feed::outbox::{OutboxQuery, Part, ReadGap};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::work::Budget;
 use crate::id::SourceSlot;
 
@@ -82,7 +82,7 @@ pub struct Shortfall {
 struct Stream<'a> {
     input: Input<'a>,
     /// The span that was not read yet.
-    rest: Span,
+    rest: PositionRange,
     /// The index in the buffer of the rest of the last chunk.
     at: usize,
     end: usize,
@@ -102,7 +102,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         outboxes: &'a O,
         budget: &'a Budget<'a>,
         inputs: impl Iterator<Item = Input<'a>>,
-        span: Span,
+        span: PositionRange,
         direction: Direction,
         wanted: usize,
     ) -> Self {
@@ -280,7 +280,7 @@ impl<O: Outboxes> Iterator for Merge<'_, O> {
 }
 
 /// Appends to `into` at most `max` of the listed positions inside `span`, nearest first in `direction`.
-fn copy(listed: &[Position], span: Span, direction: Direction, max: usize, into: &mut Vec<Position>) {
+fn copy(listed: &[Position], span: PositionRange, direction: Direction, max: usize, into: &mut Vec<Position>) {
     let start = listed.partition_point(|position| *position <= span.above);
     let end = listed.partition_point(|position| *position < span.below);
     let inside = &listed[start..end.max(start)];
@@ -365,7 +365,7 @@ pub(crate) mod tests {
                 inbox.push(at(time, id));
                 all.insert(at(time, id));
             }
-            let span = Span { above: at(above, 1), below: at(below, 1) };
+            let span = PositionRange { above: at(above, 1), below: at(below, 1) };
             let budget = unlimited();
             let direction = if newer { Direction::Newer } else { Direction::Older };
             let inputs = (0..5).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole)).chain([Input::Inbox(&inbox)]);
@@ -386,7 +386,8 @@ pub(crate) mod tests {
         }
         let budget = unlimited();
         let inputs = (0..300).map(|slot| Input::Outbox(SourceSlot(slot), Part::Pulled));
-        let page: Vec<_> = Merge::new(&world, &budget, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
+        let page: Vec<_> =
+            Merge::new(&world, &budget, inputs, PositionRange::ALL, Direction::Older, 20).take(20).collect();
         assert_eq!(page.len(), 20);
         assert!(world.copied.get() <= 300 * 2 + 20 * 2, "copied {}", world.copied.get());
     }
@@ -403,16 +404,16 @@ pub(crate) mod tests {
         let budget = unlimited();
         let inputs = || (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
         for wanted in 1..12 {
-            let mut merge = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Older, wanted);
+            let mut merge = Merge::new(&world, &budget, inputs(), PositionRange::ALL, Direction::Older, wanted);
             let merged: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
             assert_eq!((merged, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
-            let mut merge = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Newer, wanted);
+            let mut merge = Merge::new(&world, &budget, inputs(), PositionRange::ALL, Direction::Newer, wanted);
             assert_eq!((merge.next(), merge.into_shortfall().archived), (None, Some(at(4, 0))));
-            let above = Span { above: at(4, 0), ..Span::ALL };
+            let above = PositionRange { above: at(4, 0), ..PositionRange::ALL };
             let mut merge = Merge::new(&world, &budget, inputs(), above, Direction::Newer, wanted);
             assert_eq!((merge.by_ref().count(), merge.into_shortfall().archived), (6, None));
         }
-        let mut short = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Older, 20);
+        let mut short = Merge::new(&world, &budget, inputs(), PositionRange::ALL, Direction::Older, 20);
         assert_eq!(short.by_ref().take(3).count(), 3);
         assert_eq!(short.into_shortfall().archived, None, "the merge did not reach that far");
     }
@@ -428,7 +429,7 @@ pub(crate) mod tests {
         world.outboxes[1].insert(at(2, 2), Route::Pull);
         let budget = unlimited();
         let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
-        let mut merge = Merge::new(&world, &budget, inputs, Span::ALL, Direction::Older, 5);
+        let mut merge = Merge::new(&world, &budget, inputs, PositionRange::ALL, Direction::Older, 5);
         assert_eq!(merge.by_ref().collect::<Vec<_>>(), [at(1, 1)]);
         assert_eq!(merge.into_shortfall().unavailable, [SourceSlot(1)]);
     }

@@ -15,7 +15,7 @@ pub use counts::{ArchivedCounts, RouteCount};
 pub use newest::Newest;
 
 use crate::clock::UnixMicros;
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::resume::LatePosts;
 use crate::feed::runs::SortedRuns;
 
@@ -61,7 +61,7 @@ pub struct OutboxQuery {
     /// The requested part of the outbox.
     pub part: Part,
     /// The span of positions.
-    pub span: Span,
+    pub span: PositionRange,
     /// The order: nearest first in this direction.
     pub direction: Direction,
     /// Maximum number of positions.
@@ -218,7 +218,7 @@ impl Outbox {
     /// Returns at most `max` of the newest posts that are left for the followers to pull; none if there never was any.
     pub fn newest_pulled(&self, max: usize) -> Option<Newest> {
         let mut positions = Vec::with_capacity(max.min(self.pulled.len()));
-        self.copy(Part::Pulled, Span::ALL, Direction::Older, max, &mut positions);
+        self.copy(Part::Pulled, PositionRange::ALL, Direction::Older, max, &mut positions);
         let archived = self.archived(Part::Pulled);
         if positions.is_empty() && archived.is_none() {
             return None;
@@ -240,9 +240,9 @@ impl Outbox {
     }
 
     /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`.
-    pub fn copy(&self, part: Part, span: Span, direction: Direction, max: usize, into: &mut Vec<Position>) {
+    pub fn copy(&self, part: Part, span: PositionRange, direction: Direction, max: usize, into: &mut Vec<Position>) {
         let start = into.len();
-        let Span { above, below } = span;
+        let PositionRange { above, below } = span;
         if part != Part::Pulled {
             self.pushed.copy_between(above, below, direction, max, into);
         }
@@ -274,7 +274,7 @@ mod tests {
     use crate::id::PostId;
     use proptest::prelude::*;
 
-    fn copied(outbox: &Outbox, part: Part, span: Span, direction: Direction, max: usize) -> Vec<i64> {
+    fn copied(outbox: &Outbox, part: Part, span: PositionRange, direction: Direction, max: usize) -> Vec<i64> {
         let mut into = vec![at(999, 9)];
         outbox.copy(part, span, direction, max, &mut into);
         into[1..].iter().map(|position| position.published_at.0).collect()
@@ -289,10 +289,10 @@ mod tests {
         for time in [2, 4, 6] {
             assert!(outbox.insert(at(time, 0), Route::Pull));
         }
-        let middle = Span { above: at(1, 0), below: at(7, 0) };
+        let middle = PositionRange { above: at(1, 0), below: at(7, 0) };
         use Direction::{Newer, Older};
-        assert_eq!(copied(&outbox, Part::Pushed, Span::ALL, Older, 3), [7, 5, 3]);
-        assert_eq!(copied(&outbox, Part::Pulled, Span::ALL, Older, 9), [6, 4, 2]);
+        assert_eq!(copied(&outbox, Part::Pushed, PositionRange::ALL, Older, 3), [7, 5, 3]);
+        assert_eq!(copied(&outbox, Part::Pulled, PositionRange::ALL, Older, 9), [6, 4, 2]);
         assert_eq!(copied(&outbox, Part::Whole, middle, Older, 4), [6, 5, 4, 3]);
         assert_eq!(copied(&outbox, Part::Whole, middle, Newer, 4), [2, 3, 4, 5]);
     }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!((outbox.len(), outbox.in_memory(), outbox.archived_counts().pulled.posts), (9, 5, 2));
         let pull = |part, above: i64, direction, max| {
             let mut into = Vec::new();
-            let span = Span { above: at(above, 0), ..Span::ALL };
+            let span = PositionRange { above: at(above, 0), ..PositionRange::ALL };
             outbox.pull(OutboxQuery { part, span, direction, max }, &mut into).map(|()| into.len())
         };
         assert_eq!(pull(Part::Whole, 0, Direction::Older, 5), Ok(5));
@@ -323,7 +323,7 @@ mod tests {
             outbox.pull(
                 OutboxQuery {
                     part: Part::Pushed,
-                    span: Span { below: at(5, 0), ..Span::ALL },
+                    span: PositionRange { below: at(5, 0), ..PositionRange::ALL },
                     direction: Direction::Older,
                     max: 1
                 },
@@ -364,7 +364,7 @@ mod tests {
                 prop_assert_eq!(outbox.pulled_count().0, 0);
                 return Ok(());
             };
-            let span = Span { above: at(above, 0), below: at(below, 0) };
+            let span = PositionRange { above: at(above, 0), below: at(below, 0) };
             for part in [Part::Pulled, Part::Pushed, Part::Whole] {
                 for direction in [Direction::Older, Direction::Newer] {
                     let ask = OutboxQuery { part, span, direction, max };

@@ -20,7 +20,7 @@ use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge, Outboxes};
 use crate::feed::outbox::Part;
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::resume::Resume;
 use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
@@ -187,19 +187,19 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let mut page = Page::empty();
         match range {
             Range::Newest => {
-                page.next = self.fill_older(Span::ALL, limit, view, &mut page);
+                page.next = self.fill_older(PositionRange::ALL, limit, view, &mut page);
                 page.newest = page.items.first().map(|item| item.0).or(page.next.filter(|next| *next < Position::MAX));
             }
             Range::Before(below) => {
-                page.next = self.fill_older(Span { below, ..Span::ALL }, limit, view, &mut page);
+                page.next = self.fill_older(PositionRange { below, ..PositionRange::ALL }, limit, view, &mut page);
                 let known = page.items.first().map(|item| item.0);
                 let known = known.max(Some(below).filter(|below| *below < Position::MAX));
-                page.newest = self.head(Span::ALL, known, view, &mut page);
+                page.newest = self.head(PositionRange::ALL, known, view, &mut page);
             }
             Range::After(above) => self.fill_newer(Resume::at(above), limit, view, &mut page),
             Range::Resume(resume) => self.fill_newer(resume, limit, view, &mut page),
             Range::Since(resume) => {
-                let span = Span { above: resume.floor(), ..Span::ALL };
+                let span = PositionRange { above: resume.floor(), ..PositionRange::ALL };
                 let mut view = NewTo { view, resume, late: self.late };
                 page.next = self.fill_older(span, limit, &mut view, &mut page);
                 page.newest = page.items.first().map(|item| item.0);
@@ -218,7 +218,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     /// Fills the page from the newest entry of `span` on, and returns where to continue.
     fn fill_older<V: View>(
         &self,
-        span: Span,
+        span: PositionRange,
         limit: usize,
         view: &mut V,
         page: &mut Page<V::Entry>,
@@ -243,7 +243,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 
     fn fill_newer<V: View>(&self, resume: Resume, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
-        let (span, above) = (Span { above: resume.floor(), ..Span::ALL }, resume.position);
+        let (span, above) = (PositionRange { above: resume.floor(), ..PositionRange::ALL }, resume.position);
         let mut new = NewTo { view, resume, late: self.late };
         let mut scan = self.scan(span, Direction::Newer, limit + 1, Late::Omit, &mut new, page);
         let view = new.view;
@@ -259,11 +259,18 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.may_fall = scan.found_elsewhere;
         let known = page.items.first().map_or(above, |item| item.0);
         // A post that arrived after the scan is above these. A token with its position would say that the client has it.
-        let received = Span { below: scan.shown_up_to.max(above).next_up(), ..Span::ALL };
+        let received = PositionRange { below: scan.shown_up_to.max(above).next_up(), ..PositionRange::ALL };
         let newest = || if scan.is_cut { Some(above) } else { self.head(received, Some(known), view, page) };
         page.newest = stopped_at.or_else(newest);
         let oldest = page.items.last().map_or(above, |item| item.0);
-        let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::End, view, page);
+        let older = self.scan(
+            PositionRange { below: oldest, ..PositionRange::ALL },
+            Direction::Older,
+            1,
+            Late::End,
+            view,
+            page,
+        );
         let anything_older = !older.found.is_empty() || older.is_cut || !page.partial.is_empty();
         page.next = anything_older.then_some(oldest);
     }
@@ -272,7 +279,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     /// are above it.
     fn head<V: View>(
         &self,
-        span: Span,
+        span: PositionRange,
         known: Option<Position>,
         view: &mut V,
         page: &mut Page<V::Entry>,
@@ -286,7 +293,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     /// Examines candidates until `wanted` of them are visible, none are left, or the budget is spent.
     fn scan<V: View>(
         &self,
-        span: Span,
+        span: PositionRange,
         direction: Direction,
         wanted: usize,
         late: Late,
@@ -355,11 +362,11 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 
     /// Returns the parts of `span` above and below the inbox's floor, in the order of reading.
-    fn zones(&self, span: Span, direction: Direction) -> impl Iterator<Item = Zone> {
+    fn zones(&self, span: PositionRange, direction: Direction) -> impl Iterator<Item = Zone> {
         let floor = self.inbox.map_or(Position::MAX, Inbox::floor);
-        let warm = Zone::Warm(Span { above: span.above.max(floor), ..span });
-        let cold = Zone::Cold(Span { below: span.below.min(floor.next_up()), ..span });
-        let late = Zone::Late(Span { above: Position::MIN, below: span.above.next_up() });
+        let warm = Zone::Warm(PositionRange { above: span.above.max(floor), ..span });
+        let cold = Zone::Cold(PositionRange { below: span.below.min(floor.next_up()), ..span });
+        let late = Zone::Late(PositionRange { above: Position::MIN, below: span.above.next_up() });
         let ordered = match direction {
             Direction::Older => [warm, cold, late],
             Direction::Newer => [late, cold, warm],
@@ -462,14 +469,14 @@ enum Late {
 
 #[derive(Clone, Copy)]
 enum Zone {
-    Warm(Span),
-    Cold(Span),
+    Warm(PositionRange),
+    Cold(PositionRange),
     /// Below the scanned span: only the late posts are read there.
-    Late(Span),
+    Late(PositionRange),
 }
 
 impl Zone {
-    fn span(self) -> Span {
+    fn span(self) -> PositionRange {
         match self {
             Self::Warm(span) | Self::Cold(span) | Self::Late(span) => span,
         }

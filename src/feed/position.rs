@@ -47,7 +47,7 @@ impl Position {
 }
 
 /// Packs the time and the difference between the id and the id that is predicted from the time. Ids may follow from the time as
-/// `runtime::monotonic_clock` mints them (12 bits per microsecond), as "snowflake" ids do from milliseconds, or not at all: each of these
+/// `runtime::hybrid_logical_clock` mints them (12 bits per microsecond), as "snowflake" ids do from milliseconds, or not at all: each of these
 /// is one way of prediction.
 impl Key for Position {
     type Numbers = [u64; 2];
@@ -90,14 +90,14 @@ pub enum Direction {
 
 /// The positions strictly between two bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
+pub struct PositionRange {
     /// Exclusive lower bound.
     pub above: Position,
     /// Exclusive upper bound.
     pub below: Position,
 }
 
-impl Span {
+impl PositionRange {
     /// A span that contains every post.
     pub const ALL: Self = Self { above: Position::MIN, below: Position::MAX };
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(at(1, 1).next_up(), at(1, 2));
         assert_eq!(at(1, u64::MAX).next_up(), at(2, 0));
         assert_eq!(Position::MAX.next_up(), Position::MAX);
-        assert!(Span { above: at(1, 1), below: at(1, 2) }.is_empty());
-        assert!(!Span { above: at(1, 1), below: at(1, 3) }.is_empty());
+        assert!(PositionRange { above: at(1, 1), below: at(1, 2) }.is_empty());
+        assert!(!PositionRange { above: at(1, 1), below: at(1, 3) }.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::clock::UnixMicros;
 use crate::feed::following::Following;
 use crate::feed::position::Position;
-use crate::feed::resume::{Resume, Settled};
+use crate::feed::resume::{DeliveryWatermark, Resume};
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 
@@ -42,7 +42,7 @@ pub struct Marker {
     pub at: Position,
     /// The instant up to which posts had arrived at that time: a post that arrives later is unread, wherever its position is. None in
     /// markers of earlier versions, below which everything counts as read.
-    pub seen: Option<Settled>,
+    pub seen: Option<DeliveryWatermark>,
 }
 
 impl Marker {

@@ -29,7 +29,7 @@ const LATE_AFTER: Duration = Duration::from_secs(5);
 /// The instant up to which accepted posts have been applied and delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settled {
+pub struct DeliveryWatermark {
     /// Every post accepted up to this instant is in the outboxes and in the inboxes of active readers.
     pub through: UnixMicros,
     /// Microseconds by which instants of acceptance are ahead of the publish times that posts get. It is zero unless a clock was far ahead
@@ -37,7 +37,7 @@ pub struct Settled {
     pub ahead_us: i64,
 }
 
-impl Settled {
+impl DeliveryWatermark {
     /// Returns a position that is below all posts accepted after this moment, except the late ones ([`is_late`]).
     fn floor(through: UnixMicros, ahead_us: i64) -> Position {
         let published_at = UnixMicros(through.0.saturating_sub(ahead_us)).saturating_sub(LATE_AFTER);
@@ -48,7 +48,7 @@ impl Settled {
 /// Returns true if a post accepted at `accepted_at` must be recorded as late, because it may be below the range that pages scan for new
 /// posts.
 pub fn is_late(position: Position, accepted_at: UnixMicros, ahead_us: i64) -> bool {
-    position <= Settled::floor(accepted_at, ahead_us)
+    position <= DeliveryWatermark::floor(accepted_at, ahead_us)
 }
 
 /// The part of a feed that a client has received.
@@ -60,7 +60,7 @@ pub struct Resume {
     pub above: Option<UnixMicros>,
     /// At or below `position`, the posts accepted after this instant are new. Without it none of them is.
     pub below: Option<UnixMicros>,
-    /// The value of `Settled::ahead_us` when the token was made.
+    /// The value of `DeliveryWatermark::ahead_us` when the token was made.
     pub ahead_us: i64,
     /// A fingerprint of the reader's rules, mutes and blocks. If it differs, the feed has changed as a whole.
     pub preferences: u32,
@@ -84,14 +84,14 @@ impl Resume {
     }
 
     /// Returns the token of a client that has received the newest page of a feed at this moment.
-    pub fn whole(newest: Position, settled: Settled) -> Self {
+    pub fn whole(newest: Position, settled: DeliveryWatermark) -> Self {
         let through = Some(settled.through);
         Self { above: through, below: through, ahead_us: settled.ahead_us, ..Self::at(newest) }
     }
 
     /// Returns the token of the same client after it has received everything that was new up to `position`.
     #[must_use]
-    pub fn given_up_to(self, position: Position, settled: Settled) -> Self {
+    pub fn given_up_to(self, position: Position, settled: DeliveryWatermark) -> Self {
         // The smaller bound is correct for both parts.
         let ahead_us = if self.above.is_some() { self.ahead_us.max(settled.ahead_us) } else { settled.ahead_us };
         Self { position, below: Some(settled.through), ahead_us, ..self }
@@ -112,7 +112,7 @@ impl Resume {
 
     /// Returns a position below all new posts, except those recorded as late.
     pub fn floor(self) -> Position {
-        let bound = |through| Settled::floor(through, self.ahead_us);
+        let bound = |through| DeliveryWatermark::floor(through, self.ahead_us);
         let above = self.above.map_or(self.position, |through| bound(through).max(self.position));
         let below = self.below.map(bound).filter(|below| *below < self.position);
         below.map_or(above, |below| below.min(above))
@@ -184,8 +184,8 @@ mod tests {
 
     const MARGIN: i64 = LATE_AFTER.as_micros() as i64;
 
-    fn settled(through: i64, ahead_us: i64) -> Settled {
-        Settled { through: UnixMicros(through), ahead_us }
+    fn settled(through: i64, ahead_us: i64) -> DeliveryWatermark {
+        DeliveryWatermark { through: UnixMicros(through), ahead_us }
     }
 
     #[test]

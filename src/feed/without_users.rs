@@ -36,10 +36,12 @@ impl Event {
                 !follows.is_empty() || !unfollows.is_empty()
             }
             Self::Unfollowed { follower, source, .. } => !is_one(follower) && !is_one(source),
-            Self::Silenced { reader, source, .. } | Self::Listed { reader, source, .. } => {
+            Self::MuteChanged { reader, source, .. } | Self::ListMemberChanged { reader, source, .. } => {
                 !is_one(reader) && !is_one(source)
             }
-            Self::Ruled { reader, .. } | Self::Marked { reader, .. } | Self::Unlisted { reader, .. } => !is_one(reader),
+            Self::RulesChanged { reader, .. } | Self::MarkerMoved { reader, .. } | Self::Unlisted { reader, .. } => {
+                !is_one(reader)
+            }
             Self::Revoked { user, .. } => !is_one(user),
             Self::Erased { .. }
             | Self::ErasureScrubbed { .. }
@@ -119,14 +121,18 @@ mod tests {
         let edited = |post| Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: AT, post };
         let unfollowed =
             |follower, source| Event::Unfollowed { follower: id(follower), source: id(source), keep_until: None };
-        let silenced = |reader, source| Event::Silenced {
+        let silenced = |reader, source| Event::MuteChanged {
             reader: id(reader),
             source: id(source),
             how: MuteOrBlock::Mute,
             since: None,
         };
-        let listed =
-            |reader, source| Event::Listed { reader: id(reader), list: near(), source: id(source), since: None };
+        let listed = |reader, source| Event::ListMemberChanged {
+            reader: id(reader),
+            list: near(),
+            source: id(source),
+            since: None,
+        };
         vec![
             (published("zoe", None, &["ann"]), None),
             (published("ann", Some("zoe"), &["zoe", "bob"]), Some(published("ann", None, &["bob"]))),
@@ -153,8 +159,8 @@ mod tests {
             (silenced("ann", "zoe"), None),
             (listed("zoe", "ann"), None),
             (listed("ann", "zoe"), None),
-            (Event::Ruled { reader: id("zoe"), rules: rules() }, None),
-            (Event::Marked { reader: id("zoe"), at: marked, seen: None }, None),
+            (Event::RulesChanged { reader: id("zoe"), rules: rules() }, None),
+            (Event::MarkerMoved { reader: id("zoe"), at: marked, seen: None }, None),
             (Event::Unlisted { reader: id("zoe"), list: near() }, None),
             (Event::Revoked { user: id("zoe"), not_before: AT, forget_before: None }, None),
         ]

@@ -58,13 +58,13 @@ pub(super) fn events() -> Vec<Event> {
         published(1, "bob"),
         published(2, "cas"),
         published(3, "bob"),
-        Event::Silenced { reader: ann.clone(), source: source("cas"), how: MuteOrBlock::Mute, since },
-        Event::Ruled { reader: ann.clone(), rules: Rules { replies: Replies::All, ..Rules::default() } },
+        Event::MuteChanged { reader: ann.clone(), source: source("cas"), how: MuteOrBlock::Mute, since },
+        Event::RulesChanged { reader: ann.clone(), rules: Rules { replies: Replies::All, ..Rules::default() } },
         published(4, "bob"),
         Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500), post: None },
-        Event::Listed { reader: ann.clone(), list: list(), source: tea, since },
-        Event::Listed { reader: ann.clone(), list: list(), source: bob.clone(), since },
-        Event::Marked {
+        Event::ListMemberChanged { reader: ann.clone(), list: list(), source: tea, since },
+        Event::ListMemberChanged { reader: ann.clone(), list: list(), source: bob.clone(), since },
+        Event::MarkerMoved {
             reader: ann.clone(),
             at: Position { published_at: UnixMicros(3_000), id: PostId(3) },
             seen: None,

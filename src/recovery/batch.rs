@@ -1,6 +1,6 @@
 //! Decodes the records of one block of a snapshot.
 
-use crate::cluster::followed::Followed;
+use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::feed::record::PostRecord;
 use crate::state::records::{
     ArchivedCountsRecord, AwaitedRecord, DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord,
@@ -33,7 +33,7 @@ pub enum RecordBatch {
     /// Replies to posts that are not known.
     Awaited(Vec<AwaitedRecord>),
     /// How far a node of a cluster has read the log.
-    Cluster(Vec<Followed>),
+    Cluster(Vec<LogCheckpoint>),
 }
 
 /// Decodes the records of a block. The section of the block defines their type.

@@ -27,8 +27,8 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender};
 use tracing::{info, warn};
 
-use crate::clock::Taken;
-use crate::cluster::followed::Followed;
+use crate::clock::Timestamp;
+use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
@@ -79,13 +79,13 @@ pub struct Recovered {
     /// The position where the journal continues.
     pub tail: Tail,
     /// The last logical instant that was issued.
-    pub last_instant: Taken,
+    pub last_instant: Timestamp,
     /// Inboxes of the readers that were active.
     pub inboxes: Vec<InboxRecord>,
     /// Posts that may be missing in some of these inboxes.
     pub under_way: Vec<UnfinishedFanout>,
     /// How far the log was followed, if the snapshot is one of a node of a cluster.
-    pub followed: Option<Followed>,
+    pub followed: Option<LogCheckpoint>,
     /// The findings of the recovery.
     pub report: RecoveryReport,
 }
@@ -217,7 +217,7 @@ impl Recovery<'_> {
             world,
             writer,
             tail: Tail::default(),
-            last_instant: Taken::NONE,
+            last_instant: Timestamp::NONE,
             inboxes: Vec::new(),
             under_way: Vec::new(),
             followed: None,
@@ -263,7 +263,7 @@ impl Recovery<'_> {
         if archive {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
-        state.last_instant = Taken { instant: last_instant, lead_us };
+        state.last_instant = Timestamp { instant: last_instant, lead_us };
         state.world.arrivals.restore(lead_us, tokens_from, &revealed);
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cluster::followed::{Followed, first_after};
 use crate::cluster::journal::{JoinError, NodeOptions};
-use crate::cluster::membership::{Counted, ReadError};
+use crate::cluster::log_checkpoint::{LogCheckpoint, first_after};
+use crate::cluster::membership::{ReadError, RecordOutcome};
 use crate::cluster::record::{ClusterId, FirstState};
 use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
@@ -58,9 +58,9 @@ pub struct RecoveredNode {
     /// The recovered state.
     pub state: Recovered,
     /// How far the log was followed.
-    pub followed: Followed,
+    pub followed: LogCheckpoint,
     /// The states from which the log can be read: its first record, if the log begins with it and with no state, and the loaded snapshot.
-    pub from: Vec<Followed>,
+    pub from: Vec<LogCheckpoint>,
     /// Files of the data directory, with the identity of the cluster.
     pub files: Option<Arc<dyn Files>>,
 }
@@ -68,7 +68,7 @@ pub struct RecoveredNode {
 /// The first record that was ever written to a log.
 struct Founding {
     /// The cluster after it.
-    followed: Followed,
+    followed: LogCheckpoint,
     /// The state with which the log begins, if not with an empty one.
     state: Option<FirstState>,
 }
@@ -76,7 +76,7 @@ struct Founding {
 /// A state from which the log can be followed.
 struct Start {
     state: Recovered,
-    followed: Followed,
+    followed: LogCheckpoint,
     /// The last record of the log at that moment.
     last: Sequence,
 }
@@ -115,8 +115,8 @@ impl NodeRecovery<'_> {
         }
         match first_after(self.log, Sequence(0)) {
             Ok(Some(record)) if record.sequence == Sequence(1) => {
-                let followed = Followed::founded(&record).map_err(|cause| self.bad(&record, cause))?;
-                let state = Followed::first_state(&record).map_err(|cause| self.bad(&record, cause))?;
+                let followed = LogCheckpoint::founded(&record).map_err(|cause| self.bad(&record, cause))?;
+                let state = LogCheckpoint::first_state(&record).map_err(|cause| self.bad(&record, cause))?;
                 Ok(Some(Founding { followed, state }))
             }
             // It was deleted meanwhile.
@@ -226,9 +226,9 @@ impl NodeRecovery<'_> {
         Fetching { log: *log, options, peers: *peers, files, cluster, progress }.run()
     }
 
-    fn replay(&self, state: &mut Recovered, from: Followed, last: Sequence) -> Result<Followed, JoinError> {
+    fn replay(&self, state: &mut Recovered, from: LogCheckpoint, last: Sequence) -> Result<LogCheckpoint, JoinError> {
         self.progress.enter(progress::READING_LOG);
-        if let Some(archive) = state.world.behind_log() {
+        if let Some(archive) = state.world.replicated_archive() {
             shared_archive::admit(archive, &from.membership, self.log)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;
         }
@@ -243,10 +243,10 @@ impl NodeRecovery<'_> {
     /// Reads the log up to `last`, and sends the events that count. Returns also the bytes and the number of events.
     fn read(
         &self,
-        mut followed: Followed,
+        mut followed: LogCheckpoint,
         last: Sequence,
         events: &Sender<ReadEvents>,
-    ) -> Result<(Followed, u64, u64), JoinError> {
+    ) -> Result<(LogCheckpoint, u64, u64), JoinError> {
         let mut reader = self.log.reader(followed.sequence)?;
         let (mut heard, mut bytes, mut count) = (Instant::now(), 0, 0);
         while followed.sequence < last {
@@ -267,7 +267,7 @@ impl NodeRecovery<'_> {
             for record in &records {
                 let (_, counted) = followed.read(record).map_err(|cause| self.bad(record, cause))?;
                 bytes += record.bytes.len() as u64;
-                if let Counted::Event(event) = counted {
+                if let RecordOutcome::Event(event) = counted {
                     batch.push(event);
                 }
             }

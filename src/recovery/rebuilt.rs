@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::UnixMicros;
-use crate::cluster::followed::Followed;
 use crate::cluster::journal::{JoinError, NodeOptions, first_record};
+use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::cluster::record::{ClusterId, Content, FirstState};
 use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode};
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, write_world};
@@ -33,7 +33,7 @@ pub struct Rebuilt {
     /// The recovered state.
     pub state: Recovered,
     /// The place in the log.
-    pub followed: Followed,
+    pub followed: LogCheckpoint,
 }
 
 /// The reason why a snapshot is not the state of a cluster at one record.
@@ -68,7 +68,7 @@ pub enum NotRebuilt {
 ///
 /// # Errors
 /// Fails if the snapshot cannot be read, or is not of a node.
-pub fn followed_in(files: &dyn Files, snapshot: &str) -> Result<Followed, StorageError> {
+pub fn followed_in(files: &dyn Files, snapshot: &str) -> Result<LogCheckpoint, StorageError> {
     let mut reader = SnapshotReader::open(files, snapshot)?;
     let block = reader.next_block()?.filter(|block| block.section == Section::Cluster);
     let records = block.map_or_else(|| Ok(Vec::new()), |block| block.decode()).map_err(|reason| reader.bad(reason))?;
@@ -129,7 +129,7 @@ impl Rebuilt {
         let digest = self.state.world.digest().to_string();
         let state = FirstState { cluster: before.membership.cluster(), sequence: before.sequence, digest };
         let record = first_record(cluster, &Content::FoundedFrom { partitions, state, archive });
-        let followed = Followed::founded(&record).expect("it is a first record");
+        let followed = LogCheckpoint::founded(&record).expect("it is a first record");
         directory_identity::establish_of_cluster(&*files, cluster.0)?;
         self.write(files, &followed, now)?;
         Ok(record)
@@ -140,7 +140,12 @@ impl Rebuilt {
     ///
     /// # Errors
     /// Fails if the snapshot cannot be written.
-    pub fn write(&self, files: Arc<dyn Files>, followed: &Followed, taken_at: UnixMicros) -> Result<u64, StorageError> {
+    pub fn write(
+        &self,
+        files: Arc<dyn Files>,
+        followed: &LogCheckpoint,
+        taken_at: UnixMicros,
+    ) -> Result<u64, StorageError> {
         let (world, sequence) = (&*self.state.world, followed.sequence);
         let files = Identified::new(files, Identity::of_cluster(followed.membership.cluster().0));
         let mut writer = SnapshotWriter::begin(&files, SnapshotHeader { sequence, taken_at }, true)?;

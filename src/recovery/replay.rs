@@ -5,7 +5,7 @@ use std::thread;
 
 use crossbeam_channel::Sender;
 
-use crate::clock::Taken;
+use crate::clock::Timestamp;
 use crate::feed::event::Event;
 use crate::feed::post::{EarlierRepost, Post};
 use crate::recovery::{BATCHES_AHEAD, Recovered, RecoveryProgress};
@@ -42,7 +42,7 @@ pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
         for (batch, through) in taken {
             progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
             batch.into_iter().for_each(|event| apply(state, event, through));
-            if let Some(archive) = state.world.behind_log() {
+            if let Some(archive) = state.world.replicated_archive() {
                 archive.note_applied(through);
             }
             outcome = state
@@ -88,15 +88,15 @@ fn apply(state: &mut Recovered, event: Prepared, through: Sequence) {
     let (applied, taken) = match event {
         Prepared::Post(post, earlier) => {
             let instant = post.accepted_at;
-            (state.writer.publish(post, &earlier), Some(Taken { instant, lead_us }))
+            (state.writer.publish(post, &earlier), Some(Timestamp { instant, lead_us }))
         }
         Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };
-    if let (Some(archive), Some(id)) = (state.world.behind_log(), changed) {
+    if let (Some(archive), Some(id)) = (state.world.replicated_archive(), changed) {
         archive.note_change(through, id);
     }
     // The last instant of the snapshot is later than those of the first replayed events.
-    let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
+    let is_later = |taken: &Timestamp| taken.instant >= state.last_instant.instant;
     state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
     if let Applied::Published { post, push, .. } = applied
         && !push.is_empty()

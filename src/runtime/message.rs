@@ -95,7 +95,7 @@ pub enum Command {
         /// The edges to remove, each as its follower and its source.
         unfollows: Vec<(SourceId, SourceId)>,
         /// The channel for the answer, with the number of edges that were removed.
-        reply: Reply<(Followed, usize)>,
+        reply: Reply<(FollowResult, usize)>,
     },
     /// Register a user id that no event has named so far.
     RegisterUser {
@@ -118,11 +118,11 @@ pub enum Command {
     /// Execute commands that came together, in this order. They are committed together as far as they do not depend on each other.
     Many(Vec<Command>),
     /// Change the preferences of a reader.
-    Choose {
+    SetPreference {
         /// The id of the reader.
         reader: SourceId,
         /// The change to make.
-        choice: Choice,
+        choice: PreferenceChange,
         /// The channel for the answer: false if nothing changed.
         reply: Reply<bool>,
     },
@@ -200,7 +200,7 @@ impl Command {
             | Self::IdsListed { .. }
             | Self::RegisterUser { .. }
             | Self::Unfollow { .. }
-            | Self::Choose { .. }
+            | Self::SetPreference { .. }
             | Self::RevokeTokens { .. }
             | Self::Erase { .. }
             | Self::EraseStep { .. }
@@ -225,7 +225,7 @@ impl Command {
             Self::Follow { reply, .. } => answer(reply, cause),
             Self::Many(commands) => commands.into_iter().for_each(|command| command.refuse(cause.clone())),
             Self::RegisterUser { reply, .. } => answer(reply, cause),
-            Self::Choose { reply, .. } => answer(reply, cause),
+            Self::SetPreference { reply, .. } => answer(reply, cause),
             Self::Erase { reply, .. } => answer(reply, cause),
             Self::EraseStep { reply, .. } => answer(reply, cause),
             Self::Mark { reply, .. } => answer(reply, cause),
@@ -237,7 +237,7 @@ impl Command {
 
 /// A change of a reader's preferences.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Choice {
+pub enum PreferenceChange {
     /// Mute or block a source, or end the mute or block.
     Silence {
         /// The id of the source.
@@ -295,7 +295,7 @@ pub struct Published {
 
 /// The answer to a follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Followed {
+pub struct FollowResult {
     /// The number of new edges.
     pub created: usize,
     /// The number of edges that existed before.

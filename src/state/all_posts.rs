@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
 use crate::state::posts::Stored;
@@ -65,7 +65,7 @@ impl World {
         limit: usize,
         bytes: usize,
     ) -> Result<AuthorPosts, ArchiveError> {
-        let (source, span) = (self.sources.at(author), Span { below, ..Span::ALL });
+        let (source, span) = (self.sources.at(author), PositionRange { below, ..PositionRange::ALL });
         let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: limit };
         let mut positions = Vec::new();
         // Reads memory first: a post that leaves memory meanwhile is in the archive already. `World::pull_whole` does the same, but does not

@@ -5,7 +5,7 @@
 //! - the instant at which a post last arrived late, so that pages look for late posts only if there are any.
 //!
 //! Not responsible for:
-//! - which posts those are (`feed::resume`, stored with each source), assigning instants (`runtime::monotonic_clock`).
+//! - which posts those are (`feed::resume`, stored with each source), assigning instants (`runtime::hybrid_logical_clock`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
-use crate::feed::resume::{Resume, Settled, is_late};
+use crate::feed::resume::{DeliveryWatermark, Resume, is_late};
 use crate::id::PostId;
 use crate::state::revealed::RevealedOrigins;
 
@@ -67,18 +67,18 @@ impl Default for Arrivals {
 
 impl Arrivals {
     /// Returns up to which instant posts have arrived. Must be called before an inbox or outbox is read.
-    pub fn settled(&self) -> Settled {
+    pub fn settled(&self) -> DeliveryWatermark {
         // Read in this order, because a post is noted as open before it counts as applied.
         let applied = self.applied.load(Ordering::Acquire);
         let oldest_open = self.oldest_open.load(Ordering::Acquire);
         let ahead_us = self.ahead_us.load(Ordering::Acquire);
-        Settled { through: UnixMicros(applied.min(oldest_open.saturating_sub(1))), ahead_us }
+        DeliveryWatermark { through: UnixMicros(applied.min(oldest_open.saturating_sub(1))), ahead_us }
     }
 
     /// Returns the same for a reader that receives no pushed posts.
-    pub fn applied(&self) -> Settled {
+    pub fn applied(&self) -> DeliveryWatermark {
         let applied = self.applied.load(Ordering::Acquire);
-        Settled { through: UnixMicros(applied), ahead_us: self.ahead_us.load(Ordering::Acquire) }
+        DeliveryWatermark { through: UnixMicros(applied), ahead_us: self.ahead_us.load(Ordering::Acquire) }
     }
 
     /// Notes that the fan-out of a post begins. The post counts as applied afterwards.
@@ -141,7 +141,7 @@ impl Arrivals {
         (from != NEVER).then_some(UnixMicros(from))
     }
 
-    /// The current value of [`Settled::ahead_us`], in microseconds.
+    /// The current value of [`DeliveryWatermark::ahead_us`], in microseconds.
     pub fn ahead_us(&self) -> i64 {
         self.ahead_us.load(Ordering::Acquire)
     }
@@ -340,8 +340,9 @@ mod tests {
         let arrivals = Arrivals::default();
         let max = REVEALED_ORIGINS_MAX as i64;
         arrivals.set_applied(UnixMicros(max));
-        let knows =
-            |since| arrivals.knows(Resume::whole(at(5, 0), Settled { through: UnixMicros(since), ahead_us: 0 }));
+        let knows = |since| {
+            arrivals.knows(Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(since), ahead_us: 0 }))
+        };
         (1..=max).for_each(|nth| arrivals.note_origin(PostId(nth as u64), UnixMicros(nth)));
         assert!(knows(0));
         arrivals.note_origin(PostId(max as u64 + 1), UnixMicros(max + 1));
@@ -352,7 +353,7 @@ mod tests {
     fn tokens_from_before_a_change_from_the_future_and_of_partial_pages_are_not_known() {
         let arrivals = Arrivals::default();
         arrivals.set_applied(UnixMicros(100));
-        let token = |through| Resume::whole(at(5, 0), Settled { through: UnixMicros(through), ahead_us: 0 });
+        let token = |through| Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(through), ahead_us: 0 });
         assert!(arrivals.knows(token(100)) && arrivals.knows(Resume::at(at(500, 0))));
         assert!(!arrivals.knows(token(101)) && !arrivals.knows(Resume { is_partial: true, ..token(100) }));
         arrivals.set_ahead(7, UnixMicros(191));

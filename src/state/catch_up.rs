@@ -11,7 +11,7 @@ use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Range, Reach, WarmPart};
 use crate::feed::position::Position;
-use crate::feed::resume::{Resume, Settled};
+use crate::feed::resume::{DeliveryWatermark, Resume};
 use crate::id::{PostId, SourceSlot};
 use crate::state::feed_view::{Entry, FeedView};
 use crate::state::viewer::Viewer;
@@ -114,7 +114,7 @@ pub(super) fn resumable_from(view: &FeedView<'_>, warm: &[WarmPart], token: Resu
 }
 
 /// Makes the token of a page that was requested with `range`.
-pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled: Settled) -> Option<Resume> {
+pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled: DeliveryWatermark) -> Option<Resume> {
     let given = match range {
         Range::Newest | Range::Before(_) => None,
         Range::After(above) => Some(Resume::at(above)),

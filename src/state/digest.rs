@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::clock::UnixMicros;
 use crate::feed::outbox::Part;
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::post::Post;
 use crate::feed::preferences::{Preferences, Silenced};
 use crate::id::{PostId, SourceSlot};
@@ -202,7 +202,7 @@ impl Sum<'_> {
 
     /// Adds the entries of an outbox, and each post with the outbox of its author.
     fn add_outbox(&mut self, source: &Source) {
-        let (mut positions, mut span) = (Vec::new(), Span::ALL);
+        let (mut positions, mut span) = (Vec::new(), PositionRange::ALL);
         loop {
             positions.clear();
             source.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
@@ -274,11 +274,15 @@ mod tests {
             edges: vec![NewEdge::new(id(follower), id("bob"))],
             since: UnixMicros(since),
         };
-        let silenced =
-            |how, since| Event::Silenced { reader: id("ann"), source: id("eve"), how, since: Some(UnixMicros(since)) };
+        let silenced = |how, since| Event::MuteChanged {
+            reader: id("ann"),
+            source: id("eve"),
+            how,
+            since: Some(UnixMicros(since)),
+        };
         let edited = |body, hidden| Event::Edited { id: PostId(1), body, hidden, at: UnixMicros(50), post: None };
         let unfollowed = |follower, keep_until| Event::Unfollowed { follower, source: id("bob"), keep_until };
-        let listed = |source| Event::Listed {
+        let listed = |source| Event::ListMemberChanged {
             reader: id("ann"),
             list: "news".parse().unwrap(),
             source: id(source),
@@ -296,8 +300,8 @@ mod tests {
             unfollowed(id("dan"), None),
             silenced(MuteOrBlock::Mute, 32),
             silenced(MuteOrBlock::Block, 33),
-            Event::Ruled { reader: id("dan"), rules },
-            Event::Marked { reader: id("ann"), at: at(10, 1), seen: None },
+            Event::RulesChanged { reader: id("dan"), rules },
+            Event::MarkerMoved { reader: id("ann"), at: at(10, 1), seen: None },
             listed("bob"),
             listed("eve"),
             Event::Unlisted { reader: id("ann"), list: "news".parse().unwrap() },

@@ -4,7 +4,7 @@
 //! - answering that from memory, for a range of ids that was listed once.
 //!
 //! Not responsible for:
-//! - minting (`runtime::monotonic_clock`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
+//! - minting (`runtime::hybrid_logical_clock`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
 //!
 //! Callers may choose any post ids, even ids that would be minted years from now. So an id that is minted may be taken,
 //! though most archived ids are smaller. The archive lists the next few ids that are taken. Any other id that is

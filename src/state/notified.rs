@@ -120,7 +120,7 @@ mod tests {
             writer.apply(&Event::Followed { edges, since: UnixMicros(nth as i64) });
             let rules = |notify| Rules { notify, ..Rules::default() };
             for notify in [nth % 7 == 0, nth % 5 == 0] {
-                writer.apply(&Event::Ruled { reader: id(nth), rules: rules(notify) });
+                writer.apply(&Event::RulesChanged { reader: id(nth), rules: rules(notify) });
             }
         }
         let mut found = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
         let edges = (0..count).map(|nth| NewEdge::new(id(nth), bob.clone())).collect();
         writer.apply(&Event::Followed { edges, since });
         for nth in 0..count {
-            writer.apply(&Event::Ruled { reader: id(nth), rules: Rules { notify: true, ..Rules::default() } });
+            writer.apply(&Event::RulesChanged { reader: id(nth), rules: Rules { notify: true, ..Rules::default() } });
         }
         let (source, mut found, mut parts, mut gone) = (world.sources.get(&bob).unwrap(), Vec::new(), 0, Vec::new());
         for shard in 0..2 {

@@ -17,8 +17,8 @@ use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
 use crate::feed::page::{Feed, Page, Range, Reach, Visibility, WarmPart};
-use crate::feed::position::{Direction, Position, Span};
-use crate::feed::resume::{Resume, Settled};
+use crate::feed::position::{Direction, Position, PositionRange};
+use crate::feed::resume::{DeliveryWatermark, Resume};
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
 use crate::limits::PAGE_POSTS_MAX;
@@ -77,7 +77,7 @@ pub struct Reader {
 /// The reader of a page, and what had arrived by then: all that a page is built from besides the inbox and the world.
 #[derive(Debug)]
 pub struct PageStart {
-    pub(super) settled: Settled,
+    pub(super) settled: DeliveryWatermark,
     pub(super) viewer: Viewer,
 }
 
@@ -239,7 +239,7 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     }
     let posts_max = inbox.posts_max().get();
     let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
-    let span = Span { above: inbox.floor(), ..Span::ALL };
+    let span = PositionRange { above: inbox.floor(), ..PositionRange::ALL };
     let budget = Budget::untimed(Allowance::UNLIMITED);
     let mut merge = Merge::new(&world.sources, &budget, inputs, span, Direction::Older, posts_max + 1);
     let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
@@ -340,7 +340,7 @@ impl ColdRead {
 /// the viewer was made.
 pub fn pulled_page(
     viewer: &Viewer,
-    settled: Settled,
+    settled: DeliveryWatermark,
     finder: Finder<'_>,
     request: PageRequest,
     time: ReadClock<'_>,
@@ -358,7 +358,12 @@ pub fn pulled_page(
 }
 
 /// Builds a page. `warm` has the outboxes that must be merged with the inbox.
-pub(super) fn build(view: &mut FeedView<'_>, warm: &[WarmPart], settled: Settled, request: PageRequest) -> Page<Entry> {
+pub(super) fn build(
+    view: &mut FeedView<'_>,
+    warm: &[WarmPart],
+    settled: DeliveryWatermark,
+    request: PageRequest,
+) -> Page<Entry> {
     let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
     let (is_steady, (range, gap, mut page)) = arrivals.watch_for_removals(|| build_by_token(view, warm, request));
     page.gap = gap;

@@ -37,7 +37,7 @@ use serde_bytes::ByteBuf;
 use crate::clock::UnixMicros;
 use crate::feed::following::{Edge, RetainedRange};
 use crate::feed::outbox::{Part, Route};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::post::{Body, Membership, Post, replies};
 use crate::feed::record::PostRecord;
 use crate::id::{ExternalId, PostId, SourceSlot};
@@ -194,7 +194,7 @@ impl<'a> RecordTraversal<'a> {
     pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
         let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
         for source in self.readers() {
-            let mut span = Span::ALL;
+            let mut span = PositionRange::ALL;
             loop {
                 positions.clear();
                 source.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
@@ -348,7 +348,8 @@ impl Writer {
         let answered = record.answered.as_ref().map(member);
         let mut members: Vec<Membership> = record.sources.iter().map(member).collect();
         // Earlier versions had no sources of replies. In the archive of a cluster such a reply has no entry there, and gets none.
-        let replies = replies(record.reply_to, record.repost_of).filter(|_| self.world().behind_log().is_none());
+        let replies =
+            replies(record.reply_to, record.repost_of).filter(|_| self.world().replicated_archive().is_none());
         if let Some(id) = replies.filter(|id| members.iter().all(|member| member.id != *id)) {
             members.push(Membership { slot: self.world().sources.intern(&id).slot, id });
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::TOMBSTONES_IN_MEMORY_MAX;
 use crate::state::held::{Hold, ReleaseFlag};
@@ -136,7 +136,7 @@ impl Resolved {
     /// Returns at most `max` of the newest positions of an outbox, newest first, or `None` if they must be looked up.
     pub fn newest(&self, world: &World, source: &Source, max: usize) -> Option<Vec<Position>> {
         let mut newest = Vec::new();
-        let ask = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
+        let ask = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Older, max };
         if source.pull(ask, &mut newest).is_ok() {
             return Some(newest);
         }
@@ -175,7 +175,8 @@ impl Newest {
         let mut asked = max;
         loop {
             let mut positions = Vec::new();
-            let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: asked };
+            let query =
+                OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Older, max: asked };
             archive.positions(&source.id, query, &mut positions)?;
             let is_all = positions.len() < asked;
             let floor = positions.last().filter(|_| !is_all).copied().unwrap_or(Position::MIN);

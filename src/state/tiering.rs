@@ -4,7 +4,7 @@
 //! - noticing which outboxes have too many posts in memory, and whether all posts together take too many bytes;
 //! - choosing what is written to the archive together, and removing it from memory once it is written;
 //! - reading both tiers as one (outboxes: `state::tiering::both`, posts: `state::tiering::look_up`), writing around damaged pages
-//!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::behind_log`).
+//!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::replicated`).
 //!
 //! Not responsible for:
 //! - the format of the archive (`storage::archive`), the thread that writes it (`runtime::background::archiver`).
@@ -13,19 +13,19 @@
 //! in both, and a reader of both uses the version in memory. So nothing is missing at any moment, and writing the same data again after a
 //! crash changes nothing.
 
-mod behind_log;
 mod both;
 mod look_up;
 mod parts;
+mod replicated;
 mod replies;
 
-pub use behind_log::{Copied, changed_post};
 pub use parts::RoundOutcome;
+pub use replicated::{Copied, changed_post};
 
 use std::sync::Arc;
 
 use crate::feed::outbox::{OutboxQuery, Part, Route};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::feed::post::Post;
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
@@ -135,7 +135,13 @@ impl Writer {
         }
         let mut oldest = Vec::new();
         let outbox = self.world().sources.at(slot).outbox();
-        outbox.copy(Part::Whole, Span { below: cutoff, ..Span::ALL }, Direction::Newer, max, &mut oldest);
+        outbox.copy(
+            Part::Whole,
+            PositionRange { below: cutoff, ..PositionRange::ALL },
+            Direction::Newer,
+            max,
+            &mut oldest,
+        );
         for position in oldest {
             let route = outbox.route(position).expect("it was copied from this outbox, and only this thread writes");
             tiering.entries.push((slot, position, route));
@@ -260,7 +266,7 @@ impl Writer {
 
     fn drop_archived(&mut self, source: &Source, part: Part, newest: Position) -> Result<(), ArchiveError> {
         let mut in_memory = Vec::new();
-        let span = Span { below: newest.next_up(), ..Span::ALL };
+        let span = PositionRange { below: newest.next_up(), ..PositionRange::ALL };
         source.outbox().copy(part, span, Direction::Older, usize::MAX, &mut in_memory);
         for position in in_memory {
             match self.world().is_archived(source, part, position) {
@@ -380,7 +386,7 @@ impl World {
             return Ok(false);
         };
         let mut newest = Vec::with_capacity(1);
-        let span = Span { below: position.next_up(), ..Span::ALL };
+        let span = PositionRange { below: position.next_up(), ..PositionRange::ALL };
         let query = OutboxQuery { part, span, direction: Direction::Older, max: 1 };
         archive.positions(&source.id, query, &mut newest)?;
         Ok(newest == [position])

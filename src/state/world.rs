@@ -257,14 +257,14 @@ impl Writer {
                 }
                 Applied::Done
             }
-            Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
-            Event::Ruled { reader, rules } => {
+            Event::MuteChanged { reader, source, how, since } => self.silence(reader, source, *how, *since),
+            Event::RulesChanged { reader, rules } => {
                 self.world.notified.set(self.world.sources.intern(reader).slot, rules.notify);
                 self.change_preferences(reader, |preferences| preferences.rules = *rules)
             }
-            Event::Marked { reader, at, seen } => self
+            Event::MarkerMoved { reader, at, seen } => self
                 .change_preferences(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen })),
-            Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
+            Event::ListMemberChanged { reader, list, source, since } => self.list(reader, list, source, *since),
             Event::Unlisted { reader, list } => {
                 self.change_preferences(reader, |preferences| drop(preferences.lists.remove(list)))
             }
@@ -425,7 +425,7 @@ impl Writer {
 
     /// Returns the route of a post that an outbox has archived, unless the archive is that of a cluster, which has no routes.
     fn archived_route(&mut self, source: &Source, position: Position) -> Option<Route> {
-        if self.world.behind_log().is_some() {
+        if self.world.replicated_archive().is_some() {
             return None;
         }
         let routes = [(Part::Pushed, Route::Push), (Part::Pulled, Route::Pull)];
@@ -450,7 +450,7 @@ impl Writer {
     /// that published it is replayed too, it becomes whole again. The archive of a cluster may be newer than what is replayed, and has all
     /// of it once that leaves memory, so it is not asked.
     fn archived(&mut self, id: PostId) -> Option<Stored> {
-        if !self.is_replaying || self.world.behind_log().is_some() {
+        if !self.is_replaying || self.world.replicated_archive().is_some() {
             return None;
         }
         // If the replay began before the post was archived, its sources may not be known yet.

@@ -13,7 +13,7 @@ use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use tidewire::feed::followers::Sharding;
 use tidewire::feed::following::{Edge, RetainedRange};
 use tidewire::feed::outbox::Part;
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::reposts::Repost;
 use tidewire::feed::rules::{Replies, Rules};
@@ -40,7 +40,7 @@ pub fn state(world: &World) -> String {
     let (mut lines, mut posts) = (Vec::new(), BTreeMap::new());
     for source in world.sources.iter() {
         let mut outbox = Vec::new();
-        source.outbox().copy(Part::Whole, Span::ALL, Direction::Newer, usize::MAX, &mut outbox);
+        source.outbox().copy(Part::Whole, PositionRange::ALL, Direction::Newer, usize::MAX, &mut outbox);
         if !outbox.is_empty() {
             let ids: Vec<u64> = outbox.iter().map(|position| position.id.0).collect();
             lines.push(format!("outbox {} {ids:?}", source.id));
@@ -226,16 +226,21 @@ impl History {
         let list = if self.random.bool() { "near" } else { "far" }.parse().unwrap();
         let since = (self.random.u8(0..3) > 0).then(|| self.tick(1));
         match self.random.u8(0..8) {
-            0 => Event::Silenced { reader, source, how: MuteOrBlock::Mute, since },
-            1 => Event::Silenced { reader, source, how: MuteOrBlock::Block, since },
+            0 => Event::MuteChanged { reader, source, how: MuteOrBlock::Mute, since },
+            1 => Event::MuteChanged { reader, source, how: MuteOrBlock::Block, since },
             2 => {
                 let replies = if self.random.bool() { Replies::All } else { Replies::None };
-                Event::Ruled { reader, rules: Rules { replies, reposts: self.random.bool(), ..Rules::default() } }
+                Event::RulesChanged {
+                    reader,
+                    rules: Rules { replies, reposts: self.random.bool(), ..Rules::default() },
+                }
             }
-            3 => {
-                Event::Marked { reader, at: Position { published_at: UnixMicros(self.now), id: PostId(7) }, seen: None }
-            }
-            4 => Event::Listed { reader, list, source, since },
+            3 => Event::MarkerMoved {
+                reader,
+                at: Position { published_at: UnixMicros(self.now), id: PostId(7) },
+                seen: None,
+            },
+            4 => Event::ListMemberChanged { reader, list, source, since },
             5..=6 => {
                 let forget_before = self.random.bool().then(|| UnixMicros(self.now - self.random.i64(0..40)));
                 let not_before = UnixMicros(self.now - self.random.i64(-10..60));

@@ -10,7 +10,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::page::Range;
-use tidewire::feed::position::{Direction, Span};
+use tidewire::feed::position::{Direction, PositionRange};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, RedbArchive};
@@ -71,7 +71,7 @@ fn damage(place: &Path) {
         fs::copy(&sums, copy.with_extension("sums")).unwrap();
         let Ok(archive) = RedbArchive::open(&copy, 1 << 20) else { continue };
         let read = |author: &str, max| {
-            let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
+            let query = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Older, max };
             archive.positions(&id(author), query, &mut Vec::new())
         };
         if archive.archived_counts().is_ok()

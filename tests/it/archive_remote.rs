@@ -8,7 +8,7 @@ use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::outbox::{OutboxQuery, Part};
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
@@ -384,7 +384,8 @@ async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
         let replayed = town.open();
         assert!(replayed >= as_of.0, "{seed}: {replayed} events are left of {as_of}");
         let mut archived = Vec::<Position>::new();
-        let all = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+        let all =
+            OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: usize::MAX };
         town.archive.positions(&id("bob"), all, &mut archived).unwrap();
         for position in archived {
             assert!(town.engine.post(position.id).await.is_ok());

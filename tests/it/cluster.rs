@@ -15,11 +15,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use testkit::{DEADLINE, eventually_async, in_time};
 use tidewire::clock::{SystemClock, UnixMicros};
-use tidewire::cluster::followed::{Followed, first_after};
 use tidewire::cluster::journal::{ClusterJournal, JoinError, NodeOptions, found};
+use tidewire::cluster::log_checkpoint::{LogCheckpoint, first_after};
 use tidewire::cluster::placement::{Place, Placement};
 use tidewire::cluster::record::{
-    ClusterId, Content, Epoch, Header, NodeRun, decode_content, decode_header, encode, encode_packed,
+    ClusterId, Content, Epoch, Header, Incarnation, decode_content, decode_header, encode, encode_packed,
 };
 use tidewire::cluster::view::ClusterView;
 use tidewire::config::EngineConfig;
@@ -30,7 +30,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::{ReadBack, SharedJournal as _};
+use tidewire::storage::journal::{LogOutcome, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
 use tidewire::storage::sequence::Sequence;
@@ -311,13 +311,13 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
 fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_it() {
     let log = MemoryLog::default();
     found(&log, 16, ClusterId(5)).unwrap();
-    let by = NodeRun { node: "newer".parse().unwrap(), run: 1 };
+    let by = Incarnation { node: "newer".parse().unwrap(), run: 1 };
     let header = |nth| Header { cluster: ClusterId(5), by: by.clone(), epoch: Epoch(1), nth };
     let mut writer = log.writer().unwrap();
     writer.append(encode(&header(0), &Content::Claim)).unwrap();
     writer.append(encode_packed(&header(1), b"\x81\xa5event\x81\xa5split\x01")).unwrap();
     let options = NodeOptions { name: "older".parse().unwrap(), address: "http://older".to_owned(), session: SESSION };
-    let followed = Followed::founded(&first_after(&log, Sequence(0)).unwrap().unwrap()).unwrap();
+    let followed = LogCheckpoint::founded(&first_after(&log, Sequence(0)).unwrap().unwrap()).unwrap();
     let clock = Arc::new(SystemClock);
     let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), SESSION));
     let mut journal = ClusterJournal::open(&log, followed, options, view, clock).unwrap();
@@ -325,7 +325,7 @@ fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_
     while failed.is_none() {
         let records = journal.incoming().recv_timeout(DEADLINE).expect("the node goes on");
         journal.read(records, &mut |sequence, back| {
-            if let ReadBack::Failed(cause) = back {
+            if let LogOutcome::Failed(cause) = back {
                 failed = Some((sequence, cause));
             }
         });

@@ -10,7 +10,7 @@ use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::feed::event::Event;
 use tidewire::feed::followers::Sharding;
 use tidewire::feed::outbox::{OutboxQuery, Part};
-use tidewire::feed::position::{Direction, Span};
+use tidewire::feed::position::{Direction, PositionRange};
 use tidewire::feed::post::Post;
 use tidewire::id::PostId;
 use tidewire::recovery::{Records, Recovered, Recovery, RecoveryProgress, write_world};
@@ -240,7 +240,7 @@ fn changed(world: &World, event: &Event) -> Option<Arc<Post>> {
 fn both_levels(world: &World, events: &[Event], counts: &dyn Fn(u64) -> bool) -> String {
     let mut lines = Vec::new();
     for source in world.sources.iter() {
-        let (span, direction) = (Span::ALL, Direction::Older);
+        let (span, direction) = (PositionRange::ALL, Direction::Older);
         let (ask, mut all) = (OutboxQuery { part: Part::Whole, span, direction, max: 1_000_000 }, Vec::new());
         world.pull_whole(source.slot, ask, None, &mut all).unwrap();
         let ids: Vec<u64> = all.into_iter().map(|position| position.id.0).filter(|id| counts(*id)).collect();

@@ -1,22 +1,22 @@
 //! The events that count among the copied records of a cluster.
 
 use crate::backup::BackupError;
-use tidewire::cluster::followed::Followed;
 use tidewire::cluster::journal::JoinError;
-use tidewire::cluster::membership::Counted;
+use tidewire::cluster::log_checkpoint::LogCheckpoint;
+use tidewire::cluster::membership::RecordOutcome;
 use tidewire::feed::event::Event;
 use tidewire::storage::log::LogRecord;
 use tidewire::storage::segment::FoundEvent;
 
 /// Follows a copied record, and returns its event if it counts. The nodes ignore what a node has written after it was replaced.
 pub(super) fn counted_event(
-    followed: &mut Followed,
+    followed: &mut LogCheckpoint,
     place: &str,
     found: &FoundEvent<'_>,
 ) -> Result<Option<Event>, BackupError> {
     let record = LogRecord { sequence: found.sequence, bytes: found.payload.to_vec() };
     match followed.read(&record) {
-        Ok((_, Counted::Event(event))) => Ok(Some(event)),
+        Ok((_, RecordOutcome::Event(event))) => Ok(Some(event)),
         Ok(_) => Ok(None),
         Err(cause) => Err(JoinError::Record { place: place.to_owned(), sequence: found.sequence, cause }.into()),
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::backup::store::{Listed, Store};
 use crate::backup::{BackupError, OBJECT_BYTES_MAX};
 use tidewire::clock::UnixMicros;
-use tidewire::cluster::followed::Followed;
+use tidewire::cluster::log_checkpoint::LogCheckpoint;
 
 /// The format of a server on one machine.
 const FORMAT_OF_ONE_MACHINE: u32 = 1;
@@ -84,10 +84,10 @@ pub(crate) struct Manifest {
     pub(crate) journal: Vec<JournalPiece>,
     /// The cluster after the record of the snapshot: it decides which of the later records count. None on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) followed_from: Option<Followed>,
+    pub(crate) followed_from: Option<LogCheckpoint>,
     /// The cluster after the last record. None on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) followed_to: Option<Followed>,
+    pub(crate) followed_to: Option<LogCheckpoint>,
     /// The erasures that began in this journal.
     pub(crate) erased: Vec<Erased>,
     /// True if an erasure ended after `through`. The snapshot or the archive may have data of the user, so another backup is due.

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::outbox::{ArchivedCounts, OutboxQuery, Part};
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::state::tiering::decode;
@@ -180,9 +180,11 @@ struct Outbox {
 impl Outbox {
     fn read(archive: &ReadOnlyArchive, source: &SourceId) -> Self {
         let mut outbox = Self::default();
-        let Err((above, cause)) = outbox.traverse(archive, source, Direction::Newer, Span::ALL) else { return outbox };
+        let Err((above, cause)) = outbox.traverse(archive, source, Direction::Newer, PositionRange::ALL) else {
+            return outbox;
+        };
         // Read from the other end, down to the damaged range.
-        let rest = Span { above, below: Position::MAX };
+        let rest = PositionRange { above, below: Position::MAX };
         let below = outbox.traverse(archive, source, Direction::Older, rest).err().map_or(above, |(below, _)| below);
         outbox.hole = Some((above, below, cause));
         outbox
@@ -194,7 +196,7 @@ impl Outbox {
         archive: &ReadOnlyArchive,
         source: &SourceId,
         direction: Direction,
-        mut span: Span,
+        mut span: PositionRange,
     ) -> Result<(), (Position, String)> {
         let mut max = STEP;
         loop {

@@ -15,7 +15,7 @@ use crate::cli::archive::ClusterArchive;
 use crate::cli::calls::cluster_status::ClusterStatus;
 use crate::cli::founded_state::FoundedState;
 use crate::cli::node::{HttpPeers, NodeStart};
-use crate::cli::settings::{OldPosts, Span};
+use crate::cli::settings::{DurationArg, OldPosts};
 use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
@@ -128,7 +128,7 @@ pub(crate) struct Node {
         value_name = "DURATION",
         requires = "cluster"
     )]
-    cluster_session: Option<Span>,
+    cluster_session: Option<DurationArg>,
 }
 
 impl Node {
@@ -236,7 +236,7 @@ pub(crate) struct Init {
 
     /// Time for which the log keeps records; nodes then need data directories [duration, default: for ever]
     #[arg(long, value_name = "DURATION")]
-    log_retention: Option<Span>,
+    log_retention: Option<DurationArg>,
 
     /// Partitions that readers are shared out by; cannot be changed later
     #[arg(long, value_name = "PARTITIONS", default_value_t = PARTITIONS)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::bounded::read_text;
-use crate::cli::settings::Span;
+use crate::cli::settings::DurationArg;
 use crate::cli::{Outcome, terminal};
 use crate::http::auth::access_file::{self, ACCESS_FILE_BYTES_MAX, check_name};
 use crate::http::auth::key::KeyScope;
@@ -36,7 +36,7 @@ pub(crate) struct Token {
 
     /// How long the token is valid
     #[arg(long, value_name = "DURATION", default_value = "1h")]
-    expires: Span,
+    expires: DurationArg,
 
     /// Scope of the token: read only, or read and write [default: write]
     #[arg(long)]
@@ -91,7 +91,7 @@ pub(crate) struct Key {
 
 impl Token {
     pub(crate) fn run(self) -> Outcome {
-        let Self { user, signer, expires: Span(lasts), scope, audience, kid, json } = self;
+        let Self { user, signer, expires: DurationArg(lasts), scope, audience, kid, json } = self;
         if !user.is_user() {
             return Ok(terminal::refuse(&format!("{} is not a user: tokens are for users", user.as_str())));
         }

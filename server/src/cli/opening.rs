@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cli::settings::OldPosts;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
-use tidewire::engine::{Claimed, Engine, StorageConfig};
+use tidewire::engine::{Engine, LockedDataDir, StorageConfig};
 use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 #[cfg(feature = "cassandra")]
 use tidewire::storage::archive::{Archive, cassandra::CassandraArchive};
@@ -18,7 +18,7 @@ use tidewire::storage::archive::{Archive, cassandra::CassandraArchive};
 pub(super) fn engine(
     config: EngineConfig,
     storage: &StorageConfig,
-    directory: Claimed,
+    directory: LockedDataDir,
     old_posts: &OldPosts,
     progress: &RecoveryProgress,
 ) -> Result<(Engine, RecoveryReport), Box<dyn Error + Send + Sync>> {

@@ -27,7 +27,7 @@ use crate::http::serve;
 use crate::http::sockets::open_files;
 use crate::http::state::{HttpState, ReloadLogLevel};
 use tidewire::config::EngineConfig;
-use tidewire::engine::{Claimed, StorageConfig};
+use tidewire::engine::{LockedDataDir, StorageConfig};
 
 /// Arguments of `tidewire serve`.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub struct Serve {
 /// Where the state of the server is stored.
 enum Source {
     /// A data directory of this machine, and where its old posts are.
-    Directory(StorageConfig, Claimed, OldPosts),
+    Directory(StorageConfig, LockedDataDir, OldPosts),
     /// The log of a cluster, and perhaps a data directory.
     #[cfg(feature = "cluster")]
     Cluster(Box<NodeStart>),
@@ -264,7 +264,7 @@ pub(crate) fn raise_open_files() {
 fn open(
     config: EngineConfig,
     storage: &StorageConfig,
-    (directory, old_posts): (Claimed, OldPosts),
+    (directory, old_posts): (LockedDataDir, OldPosts),
     engine_cell: &EngineCell,
     backups: Option<Backups>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {

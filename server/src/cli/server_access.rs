@@ -20,7 +20,7 @@ use ureq::http::Uri;
 
 use crate::cli::client::Client;
 use crate::cli::keys;
-use crate::cli::settings::Span;
+use crate::cli::settings::DurationArg;
 use crate::http::trust;
 
 /// The variable that has the file of certificates to trust.
@@ -163,7 +163,7 @@ pub(crate) struct Remote {
 
     /// Time after which the command gives up, also while the server is overloaded. It does not end a watch that is connected
     #[arg(long, value_name = "DURATION", default_value = "30s")]
-    timeout: Span,
+    timeout: DurationArg,
 }
 
 /// The shortest time for a command.

@@ -37,7 +37,9 @@ use crate::http::tls::Certificate;
 pub use archive::{OldPosts, RemoteAccess};
 pub use error::SettingsError;
 use values::listen_address_in_toml;
-pub use values::{Bytes, Celebrity, Compression, Inboxes, LogFormat, LogLevel, Span, SyncPolicy, listen_address};
+pub use values::{
+    Bytes, Celebrity, Compression, DurationArg, Inboxes, LogFormat, LogLevel, SyncPolicy, listen_address,
+};
 pub(crate) use values::{reachable, whole_number};
 
 /// Maximum bytes of a settings file.
@@ -108,7 +110,7 @@ pub struct Settings {
 
     /// Longest validity of a user's token, from its iat to its exp; longer ones are refused, and those without iat [duration, default: any time]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
-    pub token_lifetime_max: Option<Span>,
+    pub token_lifetime_max: Option<DurationArg>,
 
     /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
     #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS", value_parser = whole_number)]
@@ -116,7 +118,7 @@ pub struct Settings {
 
     /// Age at which posts leave inboxes; they stay in the feed [duration, default: none]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
-    pub inbox_age: Option<Span>,
+    pub inbox_age: Option<DurationArg>,
 
     /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: 10000]
     #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
@@ -128,7 +130,7 @@ pub struct Settings {
 
     /// How long a reader stays awake after its last read [duration, default: 7d]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_WINDOW", value_name = "DURATION")]
-    pub active_window: Option<Span>,
+    pub active_window: Option<DurationArg>,
 
     /// Readers awake at the same time [readers, default: 2000000]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS", value_parser = whole_number)]
@@ -136,11 +138,11 @@ pub struct Settings {
 
     /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
-    pub live_linger: Option<Span>,
+    pub live_linger: Option<DurationArg>,
 
     /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
-    pub pull_budget: Option<Span>,
+    pub pull_budget: Option<DurationArg>,
 
     /// Threads that readers are spread over [threads, default: one for each core]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS", value_parser = whole_number)]
@@ -197,7 +199,7 @@ pub struct Settings {
 
     /// Time after which there is a new snapshot, if anything was written; 16 times that after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
-    pub snapshot_interval: Option<Span>,
+    pub snapshot_interval: Option<DurationArg>,
 
     /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
@@ -213,11 +215,11 @@ pub struct Settings {
 
     /// How long an erasure waits for readers of changes that are behind, before it removes the journal; only if there was one within the last hour; at most a day [duration, default: 1m]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
-    pub erasure_grace: Option<Span>,
+    pub erasure_grace: Option<DurationArg>,
 
     /// How long segments of the journal that no snapshot needs are kept for readers of changes; if that is at least the grace time of erasures, an erasure rewrites them and cuts off no reader [duration, default: not at all]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION", value_name = "DURATION")]
-    pub changes_retention: Option<Span>,
+    pub changes_retention: Option<DurationArg>,
 
     /// How many bytes of such segments are kept at most, also for registered consumers of changes that are behind [size, default: 4GiB]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION_BYTES", value_name = "SIZE")]
@@ -234,7 +236,7 @@ pub struct Settings {
 
     /// Time after which posts in that store expire [duration, default: never]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
-    pub archive_ttl: Option<Span>,
+    pub archive_ttl: Option<DurationArg>,
 
     /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
@@ -254,7 +256,7 @@ pub struct Settings {
 
     /// Time one page may take that is read from the archive, before it ends early [duration, default: 2s]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
-    pub archive_budget: Option<Span>,
+    pub archive_budget: Option<DurationArg>,
 
     /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
     #[arg(long, help_heading = BACKUPS, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
@@ -262,11 +264,11 @@ pub struct Settings {
 
     /// How often the new journal is copied there [duration, default: 1h; 5m on a node of a cluster]
     #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
-    pub backup_every: Option<Span>,
+    pub backup_every: Option<DurationArg>,
 
     /// How far back every moment can be restored; older backups are removed [duration, default: 7d]
     #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_KEEP", value_name = "DURATION")]
-    pub backup_keep: Option<Span>,
+    pub backup_keep: Option<DurationArg>,
 
     /// Least level of messages in the log, or a filter by module [default: what RUST_LOG says, or else info]
     #[arg(long, help_heading = LOGGING, env = "TIDEWIRE_LOG_LEVEL", value_name = "off|error|warn|info|debug|trace")]
@@ -278,7 +280,7 @@ pub struct Settings {
 
     /// Log requests that take at least so long [duration, default: 1s]
     #[arg(long, help_heading = LOGGING, hide_short_help = true, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
-    pub slow_log: Option<Span>,
+    pub slow_log: Option<DurationArg>,
 }
 
 /// The settings of the lines of a file that are not wrong, and the text of these lines.

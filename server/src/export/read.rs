@@ -12,13 +12,13 @@ use crate::export::line::{
     Counts, End, FORMAT, FollowsLine, Head, Id, Line, ListLine, PostLine, PreferencesLine, RepostsLine, Since,
     SourceLine, Time,
 };
-use tidewire::clock::{Taken, UnixMicros};
+use tidewire::clock::{Timestamp, UnixMicros};
 use tidewire::feed::event::Event;
 use tidewire::feed::outbox::Route;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::feed::record::PostRecord;
-use tidewire::feed::resume::Settled;
+use tidewire::feed::resume::DeliveryWatermark;
 use tidewire::id::{SourceId, SourceSlot};
 use tidewire::limits::POST_TAGS_MAX;
 use tidewire::recovery::write_world;
@@ -242,7 +242,7 @@ impl Reading {
             mutes: self.since(line.mutes)?,
             blocks: self.since(line.blocks)?,
             marker: line.marker.as_ref().map(|marker| marker.at.into()),
-            marker_seen: seen.map(|seen| Settled { through: seen.through.0, ahead_us: seen.ahead_us }),
+            marker_seen: seen.map(|seen| DeliveryWatermark { through: seen.through.0, ahead_us: seen.ahead_us }),
             lists: line.lists.into_iter().map(list).collect::<Result<_, Taking>>()?,
         })
     }
@@ -337,7 +337,7 @@ impl Reading {
         write_world(RecordTraversal { world: &self.world, sources: self.world.sources.len() }, &mut writer)?;
         let revealed = revealed.iter().map(|revealed| (revealed.at.0, revealed.id.0)).collect();
         writer.set_arrivals(tokens_from.map(|from| from.0), revealed);
-        writer.finish(sequence, Taken { instant: last_instant.0, lead_us }, has_archived)?;
+        writer.finish(sequence, Timestamp { instant: last_instant.0, lead_us }, has_archived)?;
         Ok(sequence)
     }
 }

@@ -10,7 +10,7 @@ use crate::export::line::{
     Counts, End, FORMAT, Follow, FollowsLine, Head, Id, Kept, Late, Line, ListLine, MarkerLine, PostLine,
     PreferencesLine, RepostLine, RepostsLine, Revealed, RevokedLine, Seen, Since, SourceLine, Time,
 };
-use tidewire::clock::{Taken, UnixMicros};
+use tidewire::clock::{Timestamp, UnixMicros};
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Post, replies};
 use tidewire::feed::reposts::Repost;
@@ -33,7 +33,7 @@ pub(crate) struct AtRest {
     pub(super) world: Arc<World>,
     /// The last event.
     pub(super) sequence: Sequence,
-    last_instant: Taken,
+    last_instant: Timestamp,
     hidden: HiddenReplies,
 }
 

@@ -12,7 +12,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::outbox::{OutboxQuery, Part, Route};
 use tidewire::feed::page::Range;
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
@@ -56,7 +56,8 @@ fn content(path: &Path) -> Result<Content, ArchiveError> {
     let named = |cause: ArchiveError| assert!(cause.to_string().contains(&path.display().to_string()), "{cause}");
     let outbox = |name: &&str| {
         let mut into = Vec::new();
-        let all = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+        let all =
+            OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: usize::MAX };
         let read = archive.positions(&id(name), all, &mut into);
         read.map(|()| into).map_err(named)
     };

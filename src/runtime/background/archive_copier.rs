@@ -6,7 +6,7 @@
 //! - reading how far it has come while another node writes.
 //!
 //! Not responsible for:
-//! - the design, and what the archive lacks (`storage::archive::behind_log`), what leaves memory (`state::tiering`).
+//! - the design, and what the archive lacks (`storage::archive::replicated`), what leaves memory (`state::tiering`).
 
 mod around;
 mod tests;
@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::id::{PostId, SourceId};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::state::world::World;
-use crate::storage::archive::{ArchiveBehindLog, ArchiveError, Due};
+use crate::storage::archive::{ArchiveError, Due, ReplicatedArchive};
 use crate::storage::sequence::Sequence;
 use crate::throttle::Throttle;
 use around::write_around;
@@ -79,13 +79,13 @@ impl ArchiveCopier {
         let thread = thread::Builder::new().name("tidewire-copier".to_owned());
         thread.spawn(move || {
             let _abort_on_exit = AbortOnExit("archive copier");
-            if let Some(archive) = self.world.behind_log() {
+            if let Some(archive) = self.world.replicated_archive() {
                 self.run(archive);
             }
         })
     }
 
-    fn run(&self, archive: &ArchiveBehindLog) {
+    fn run(&self, archive: &ReplicatedArchive) {
         let (mut turn, mut looked_at) = (None, self.clock.monotonic());
         let failures = Throttle::default();
         while !self.stopping.load(Ordering::Relaxed) {
@@ -121,7 +121,7 @@ impl ArchiveCopier {
     }
 
     /// Writes all that is due. If that is only the progress, it can wait while the archive `is_idle`.
-    fn copy(&self, archive: &ArchiveBehindLog, turn: &mut Turn, is_idle: bool) -> Result<(), ArchiveError> {
+    fn copy(&self, archive: &ReplicatedArchive, turn: &mut Turn, is_idle: bool) -> Result<(), ArchiveError> {
         self.try_held_back(archive, turn)?;
         while let Some(due) = archive.due(CHANGES_PER_BATCH) {
             if self.is_ending() {
@@ -160,7 +160,7 @@ impl ArchiveCopier {
     }
 
     /// Copies what is left. Returns false if the copy ends before all of it was copied.
-    fn copy_everything(&self, archive: &ArchiveBehindLog, copy: &mut Everything) -> Result<bool, ArchiveError> {
+    fn copy_everything(&self, archive: &ReplicatedArchive, copy: &mut Everything) -> Result<bool, ArchiveError> {
         while !copy.left.is_empty() {
             if self.is_ending() {
                 return Ok(false);
@@ -176,7 +176,7 @@ impl ArchiveCopier {
     /// changed the list of them meanwhile, so it is stored again if this progress relies on it.
     fn advance(
         &self,
-        archive: &ArchiveBehindLog,
+        archive: &ReplicatedArchive,
         through: Sequence,
         left_out: &BTreeSet<SourceId>,
     ) -> Result<(), ArchiveError> {
@@ -191,7 +191,7 @@ impl ArchiveCopier {
     /// those whose outboxes turn out to be damaged.
     fn write(
         &self,
-        archive: &ArchiveBehindLog,
+        archive: &ReplicatedArchive,
         ids: &[PostId],
         as_of: Sequence,
         left_out: &mut BTreeSet<SourceId>,
@@ -216,7 +216,7 @@ impl ArchiveCopier {
     }
 
     /// Tries to write the entries of sources that an earlier writer held back: what was damaged may be repaired.
-    fn try_held_back(&self, archive: &ArchiveBehindLog, turn: &mut Turn) -> Result<(), ArchiveError> {
+    fn try_held_back(&self, archive: &ReplicatedArchive, turn: &mut Turn) -> Result<(), ArchiveError> {
         if turn.has_tried_held_back {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl ArchiveCopier {
         Ok(())
     }
 
-    fn report(&self, archive: &ArchiveBehindLog, sources: &[SourceId]) {
+    fn report(&self, archive: &ReplicatedArchive, sources: &[SourceId]) {
         for source in sources.iter().filter_map(|id| self.world.sources.get(id)) {
             self.world.held_back.insert(source.slot);
         }
@@ -259,7 +259,7 @@ impl ArchiveCopier {
 
 /// Learns what another node may have written, and returns the beginning of a turn. It may have come further, and have written more than its
 /// progress says. Edits of what it has written count.
-fn begin_turn(archive: &ArchiveBehindLog) -> Result<Turn, ArchiveError> {
+fn begin_turn(archive: &ReplicatedArchive) -> Result<Turn, ArchiveError> {
     archive.shared().forget_all();
     archive.shared().learn_ids()?;
     archive.refresh()?;

@@ -28,7 +28,7 @@ use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
 use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::{PostId, SourceId};
 use crate::limits::{CHANGE_READER_AWAY_MAX, CHANGE_READERS_RETURN_MAX, ERASURE_RESTS, SNAPSHOT_REQUESTS_MAX};
 use crate::runtime::background::archiver::archive_failed;
@@ -207,7 +207,7 @@ impl Eraser {
         let (mut positions, mut since) = (Vec::new(), Instant::now());
         loop {
             positions.clear();
-            source.outbox().copy(Part::Whole, Span::ALL, Direction::Newer, ERASURE_STEP_MAX, &mut positions);
+            source.outbox().copy(Part::Whole, PositionRange::ALL, Direction::Newer, ERASURE_STEP_MAX, &mut positions);
             if positions.is_empty() {
                 return Ok(());
             }
@@ -218,7 +218,7 @@ impl Eraser {
 
     fn delete_archived(&self, user: &SourceId) -> Result<(), Error> {
         let Some(archive) = self.shared.world.archive() else { return Ok(()) };
-        let (mut span, mut positions, mut since) = (Span::ALL, Vec::new(), Instant::now());
+        let (mut span, mut positions, mut since) = (PositionRange::ALL, Vec::new(), Instant::now());
         for round in 1.. {
             positions.clear();
             let query = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: ERASURE_STEP_MAX };
@@ -359,11 +359,11 @@ fn references(other: &Source, Erasure { source, .. }: &Erasure, user: &SourceId,
     for (how, silenced) in [(MuteOrBlock::Mute, &preferences.mutes), (MuteOrBlock::Block, &preferences.blocks)] {
         if silenced.contains(slot) {
             let (reader, source) = (reader.clone(), user.clone());
-            events.push(Event::Silenced { reader, source, how, since: None });
+            events.push(Event::MuteChanged { reader, source, how, since: None });
         }
     }
     for (list, _) in preferences.lists.iter().filter(|(_, members)| members.contains(slot)) {
         let (reader, list, source) = (reader.clone(), list.clone(), user.clone());
-        events.push(Event::Listed { reader, list, source, since: None });
+        events.push(Event::ListMemberChanged { reader, list, source, since: None });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::clock::{Taken, UnixMicros};
+use crate::clock::{Timestamp, UnixMicros};
 use crate::storage::archive::ArchiveView;
 use crate::storage::sequence::Sequence;
 
@@ -14,7 +14,7 @@ pub struct Mark {
     /// The number of sources at that moment.
     pub sources: usize,
     /// The last instant that the clock issued, or that was read from a shared log.
-    pub last_instant: Taken,
+    pub last_instant: Timestamp,
     /// How far a shared log was followed, as the record of a snapshot.
     pub followed: Option<Arc<[u8]>>,
     /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.

@@ -16,9 +16,9 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::ERASURES_MAX;
 use crate::runtime::message::{Command, Sleep};
 use crate::runtime::writer::queue::Received;
-use crate::runtime::writer::{Accepted, Scribe, Then};
+use crate::runtime::writer::{Completion, PendingEvent, Scribe};
 use crate::state::tiering::changed_post;
-use crate::storage::journal::{Journal, ReadBack, SharedJournal};
+use crate::storage::journal::{Journal, LogOutcome, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
 use crate::storage::sequence::Sequence;
 
@@ -82,7 +82,7 @@ impl<J: Journal> Scribe<J> {
             | Command::Delete { .. }
             | Command::Follow { .. }
             | Command::Unfollow { .. }
-            | Command::Choose { .. }
+            | Command::SetPreference { .. }
             | Command::Erase { .. }
             | Command::EraseStep { .. }
             | Command::RevokeTokens { .. } => (!shared.may_judge()).then_some(Error::NotSequencer),
@@ -135,7 +135,7 @@ impl<J: Journal> Scribe<J> {
         }
         for (at, back) in read {
             match back {
-                ReadBack::Own => {
+                LogOutcome::Local => {
                     if let Some(accepted) = self.group.take_sent(Instant::now()) {
                         let changed = changed_post(&accepted.event);
                         self.note_taken(&accepted.event);
@@ -143,28 +143,28 @@ impl<J: Journal> Scribe<J> {
                         self.note_changed(at, changed);
                     }
                 }
-                ReadBack::Other(event) => {
+                LogOutcome::Remote(event) => {
                     let changed = changed_post(&event);
                     self.apply_other(event);
                     self.note_changed(at, changed);
                 }
-                ReadBack::Promoted => {
+                LogOutcome::Promoted => {
                     info!("this node takes writes from now on");
-                    self.monotonic_clock.resume(self.last_taken);
+                    self.logical_clock.resume(self.last_taken);
                     self.kept_lead_us = Some(self.last_taken.lead_us);
                 }
-                ReadBack::Void => {
+                LogOutcome::Fenced => {
                     let void = self.group.take();
                     void.into_iter().for_each(|accepted| accepted.then.refuse(Error::NotSequencer));
                 }
-                ReadBack::Failed(cause) => {
+                LogOutcome::Failed(cause) => {
                     error!("the log cannot be followed any further, and this node has stopped: {cause}");
                     self.give_up();
                     self.failed = Some(Error::JournalFailed(cause));
                 }
             }
         }
-        if let Some(archive) = self.writer.world().behind_log() {
+        if let Some(archive) = self.writer.world().replicated_archive() {
             archive.note_applied(self.journal.last());
         }
         // Last, so that who sees this sequence also sees its effect.
@@ -173,7 +173,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Notes a post that is changed now, for the archive of the cluster.
     fn note_changed(&self, at: Sequence, changed: Option<PostId>) {
-        if let (Some(archive), Some(id)) = (self.writer.world().behind_log(), changed) {
+        if let (Some(archive), Some(id)) = (self.writer.world().replicated_archive(), changed) {
             archive.note_change(at, id);
         }
     }
@@ -188,7 +188,7 @@ impl<J: Journal> Scribe<J> {
             self.tend();
         }
         let erased_at = if let Event::Erased { at, .. } = event { Some(at) } else { None };
-        self.apply(Accepted { event, found: None, then: Then::Nothing });
+        self.apply(PendingEvent { event, found: None, then: Completion::Nothing });
         let erasure = erased_at.and_then(|at| self.writer.world().sources.erasures().at(at));
         // At once, since the erasure may have ended when this node's eraser looks for it.
         self.erased_readers.extend(erasure.map(|erasure| erasure.source.slot));

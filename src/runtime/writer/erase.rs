@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::feed::event::Event;
 use crate::id::SourceId;
 use crate::limits::ERASURES_MAX;
-use crate::runtime::message::{Choice, Command, EraseStep, Erasing, Reply};
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::message::{Command, EraseStep, Erasing, PreferenceChange, Reply};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
@@ -33,7 +33,7 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, full);
         }
         let at = self.tick(1).instant;
-        self.accept(Event::Erased { user, at }, Then::Erase(reply));
+        self.accept(Event::Erased { user, at }, Completion::Erase(reply));
         self.settle();
     }
 
@@ -53,7 +53,9 @@ impl<J: Journal> Scribe<J> {
             }
             Command::RegisterUser { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
             Command::Unfollow { follower, source, .. } => [follower, source].into_iter().find(is_erased),
-            Command::Choose { reader, choice, .. } => std::iter::once(reader).chain(chosen(choice)).find(is_erased),
+            Command::SetPreference { reader, choice, .. } => {
+                std::iter::once(reader).chain(chosen(choice)).find(is_erased)
+            }
             Command::Resolved { command, .. } => return self.names_erased(command),
             _ => None,
         };
@@ -67,10 +69,10 @@ impl<J: Journal> Scribe<J> {
                 events.retain(|event| self.is_of_erasure(event));
                 let Some(last) = events.pop() else { return drop(reply.send(Ok(()))) };
                 for event in events {
-                    self.accept(event, Then::Nothing);
+                    self.accept(event, Completion::Nothing);
                 }
                 // If only the first are committed, the erasure goes on with the rest after the restart.
-                self.accept(last, Then::Answer(reply));
+                self.accept(last, Completion::Answer(reply));
                 self.settle();
             }
             EraseStep::Rewrite(users) => self.rewrite_archive(users, reply),
@@ -86,9 +88,9 @@ impl<J: Journal> Scribe<J> {
     fn is_of_erasure(&self, event: &Event) -> bool {
         let erasures = self.writer.world().sources.erasures();
         match event {
-            Event::Unfollowed { source, .. } | Event::Silenced { source, .. } | Event::Listed { source, .. } => {
-                erasures.is_of(source)
-            }
+            Event::Unfollowed { source, .. }
+            | Event::MuteChanged { source, .. }
+            | Event::ListMemberChanged { source, .. } => erasures.is_of(source),
             Event::ErasureScrubbed { at } | Event::ErasureEnded { at } => erasures.at(*at).is_some(),
             _ => true,
         }
@@ -96,9 +98,9 @@ impl<J: Journal> Scribe<J> {
 }
 
 /// Returns the source that a decision is about, if there is one.
-fn chosen(choice: &Choice) -> Option<&SourceId> {
+fn chosen(choice: &PreferenceChange) -> Option<&SourceId> {
     match choice {
-        Choice::Silence { source, .. } | Choice::List { source, .. } => Some(source),
-        Choice::Rules(_) | Choice::Mark(_) | Choice::DropList(_) => None,
+        PreferenceChange::Silence { source, .. } | PreferenceChange::List { source, .. } => Some(source),
+        PreferenceChange::Rules(_) | PreferenceChange::Mark(_) | PreferenceChange::DropList(_) => None,
     }
 }

@@ -11,9 +11,9 @@ use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
 };
-use crate::runtime::message::{Followed, Reply};
+use crate::runtime::message::{FollowResult, Reply};
 use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
 
@@ -28,7 +28,7 @@ impl<J: Journal> Scribe<J> {
         &mut self,
         edges: Vec<NewEdge>,
         unfollows: Vec<(SourceId, SourceId)>,
-        reply: Reply<(Followed, usize)>,
+        reply: Reply<(FollowResult, usize)>,
     ) {
         let requested = edges.len();
         let (edges, new) = match self.validate_follows(edges) {
@@ -36,18 +36,16 @@ impl<J: Journal> Scribe<J> {
             Err(refused) => return refuse(reply, refused),
         };
         let removed = self.edges_there(unfollows, &edges);
-        let answer = (Followed { created: edges.len(), existing: requested - edges.len() }, removed.len());
+        let answer = (FollowResult { created: edges.len(), existing: requested - edges.len() }, removed.len());
         let event = match (edges.is_empty(), removed.len()) {
             (true, 0) => return drop(reply.send(Ok(answer))),
             (false, 0) => Event::Followed { since: self.tick(edges.len()).instant, edges },
-            (true, _) => {
-                Event::FollowsChanged { follows: edges, since: self.monotonic_clock.now(), unfollows: removed }
-            }
+            (true, _) => Event::FollowsChanged { follows: edges, since: self.logical_clock.now(), unfollows: removed },
             (false, _) => {
                 Event::FollowsChanged { since: self.tick(edges.len()).instant, follows: edges, unfollows: removed }
             }
         };
-        if self.accept(event, Then::Follow(reply, answer)) {
+        if self.accept(event, Completion::Follow(reply, answer)) {
             self.group.add(Added { edges: new, ..Added::default() });
         }
     }
@@ -174,7 +172,7 @@ impl<J: Journal> Scribe<J> {
     /// Limits a bound of an edge to about the current time. If a post was dated while the clock was years ahead, such
     /// a bound would exclude from an edge, or leave in a feed, all posts until that time.
     fn not_ahead(&self, at: Position) -> Position {
-        let now = self.monotonic_clock.now();
+        let now = self.logical_clock.now();
         if at.published_at > now.saturating_add(PUBLISH_AHEAD_MAX) {
             Position { published_at: now, id: PostId(u64::MAX) }
         } else {
@@ -209,12 +207,12 @@ impl<J: Journal> Scribe<J> {
                 Err(refused) => return refuse(reply, refused),
             };
             // Posts that are dated ahead are already in the feed, too.
-            let now = Position { published_at: self.monotonic_clock.now(), id: PostId(u64::MAX) };
+            let now = Position { published_at: self.logical_clock.now(), id: PostId(u64::MAX) };
             Some(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
         } else {
             None
         };
-        self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
+        self.accept(Event::Unfollowed { follower, source, keep_until }, Completion::Answer(reply));
     }
 
     /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does

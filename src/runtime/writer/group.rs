@@ -23,7 +23,7 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::SCRIBE_BATCH_MAX;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::Command;
-use crate::runtime::writer::{Accepted, Then};
+use crate::runtime::writer::{Completion, PendingEvent};
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Sources;
 
@@ -32,7 +32,7 @@ type Hasher = foldhash::fast::RandomState;
 /// Accepted commands, in order, and what they change.
 #[derive(Default)]
 pub(super) struct Group {
-    accepted: VecDeque<Accepted>,
+    accepted: VecDeque<PendingEvent>,
     /// The number of the first of them that are on their way to a shared log.
     sent: usize,
     /// The time at which the first of these was sent.
@@ -98,7 +98,7 @@ impl Group {
                 !self.readers.is_empty() && named.any(|follower| self.readers.contains(follower))
             }
             Command::Unfollow { follower, .. } => self.readers.contains(follower),
-            Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
+            Command::SetPreference { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }
             Command::Resolved { command, .. } => self.conflicts_with(command, reposts),
@@ -119,7 +119,7 @@ impl Group {
         self.posts.contains(&id)
     }
 
-    pub(super) fn push(&mut self, accepted: Accepted, sources: &Sources) {
+    pub(super) fn push(&mut self, accepted: PendingEvent, sources: &Sources) {
         self.note_changes(&accepted.event);
         names(&accepted.event, &mut |id| {
             self.named += 1;
@@ -155,15 +155,15 @@ impl Group {
                 followers(follows).chain(unfollows.iter().map(|edge| &edge.follower)).for_each(change);
             }
             // A block removes edges in both directions.
-            Event::Silenced { reader, source, how: MuteOrBlock::Block, .. } => {
+            Event::MuteChanged { reader, source, how: MuteOrBlock::Block, .. } => {
                 change(reader);
                 change(source);
             }
             Event::Unfollowed { follower: reader, .. }
-            | Event::Silenced { reader, .. }
-            | Event::Ruled { reader, .. }
-            | Event::Marked { reader, .. }
-            | Event::Listed { reader, .. }
+            | Event::MuteChanged { reader, .. }
+            | Event::RulesChanged { reader, .. }
+            | Event::MarkerMoved { reader, .. }
+            | Event::ListMemberChanged { reader, .. }
             | Event::Unlisted { reader, .. }
             | Event::Revoked { user: reader, .. } => change(reader),
             // These are journaled outside a group, or in a group of their own.
@@ -209,7 +209,7 @@ impl Group {
     pub(super) fn unknown(&mut self, sources: &Sources) -> &HashSet<SourceId, Hasher> {
         self.unknown.get_or_insert_with(|| {
             let mut unknown = HashSet::default();
-            for Accepted { event, .. } in &self.accepted {
+            for PendingEvent { event, .. } in &self.accepted {
                 names(event, &mut |id| {
                     if sources.get(id).is_none() {
                         unknown.insert(id.clone());
@@ -250,7 +250,7 @@ impl Group {
     }
 
     /// Removes and returns the oldest command that is on its way.
-    pub(super) fn take_sent(&mut self, now: Instant) -> Option<Accepted> {
+    pub(super) fn take_sent(&mut self, now: Instant) -> Option<PendingEvent> {
         self.sent = self.sent.checked_sub(1)?;
         self.sent_at = (self.sent > 0).then_some(now);
         let accepted = self.accepted.pop_front();
@@ -259,14 +259,14 @@ impl Group {
     }
 
     /// Removes and returns the commands that are not on their way.
-    pub(super) fn take_unsent(&mut self) -> VecDeque<Accepted> {
+    pub(super) fn take_unsent(&mut self) -> VecDeque<PendingEvent> {
         let unsent = self.accepted.split_off(self.sent);
         self.clear_if_empty();
         unsent
     }
 
     /// Ends the group: returns the accepted commands, and starts an empty group.
-    pub(super) fn take(&mut self) -> VecDeque<Accepted> {
+    pub(super) fn take(&mut self) -> VecDeque<PendingEvent> {
         (self.sent, self.sent_at) = (0, None);
         let accepted = std::mem::take(&mut self.accepted);
         self.clear_if_empty();
@@ -275,9 +275,12 @@ impl Group {
 
     /// Returns the answers that are still due for commands on their way. These will be applied when they are read back, like those of
     /// other processes.
-    pub(super) fn take_answers(&mut self) -> impl Iterator<Item = Then> {
+    pub(super) fn take_answers(&mut self) -> impl Iterator<Item = Completion> {
         self.sent_at = None;
-        self.accepted.iter_mut().take(self.sent).map(|accepted| std::mem::replace(&mut accepted.then, Then::Nothing))
+        self.accepted
+            .iter_mut()
+            .take(self.sent)
+            .map(|accepted| std::mem::replace(&mut accepted.then, Completion::Nothing))
     }
 
     fn clear_if_empty(&mut self) {
@@ -309,10 +312,10 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
         Event::Followed { edges, .. } | Event::FollowsChanged { follows: edges, .. } => {
             edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).for_each(name);
         }
-        Event::Silenced { reader, source, .. } | Event::Listed { reader, source, .. } => {
+        Event::MuteChanged { reader, source, .. } | Event::ListMemberChanged { reader, source, .. } => {
             [reader, source].into_iter().for_each(name);
         }
-        Event::Ruled { reader, .. } | Event::Marked { reader, .. } => name(reader),
+        Event::RulesChanged { reader, .. } | Event::MarkerMoved { reader, .. } => name(reader),
         Event::Edited { .. }
         | Event::Deleted { .. }
         | Event::Unfollowed { .. }

@@ -39,7 +39,7 @@ use std::time::Instant;
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use tracing::error;
 
-use crate::clock::Taken;
+use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
@@ -49,8 +49,8 @@ use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::FanoutQueue;
-use crate::runtime::message::{Command, Erasing, Followed, Published, Reply};
-use crate::runtime::monotonic_clock::MonotonicClock;
+use crate::runtime::hybrid_logical_clock::HybridLogicalClock;
+use crate::runtime::message::{Command, Erasing, FollowResult, Published, Reply};
 use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, Writer};
@@ -76,7 +76,7 @@ const NEW_SOURCE_BYTES: usize = 320;
 pub struct Scribe<J> {
     writer: Writer,
     journal: J,
-    monotonic_clock: MonotonicClock,
+    logical_clock: HybridLogicalClock,
     fanout: FanoutQueue,
     shared: Arc<Shared>,
     commands: CommandReceiver,
@@ -87,7 +87,7 @@ pub struct Scribe<J> {
     /// The refusal of a post that is accepted later, if nothing else keeps it from that.
     refused_for_now: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
-    last_taken: Taken,
+    last_taken: Timestamp,
     /// The readers whose erasure another node has begun, and whose actors must still end. At most as many as there are erasures.
     erased_readers: Vec<SourceSlot>,
     /// The lead of instants over the times shown that the journal contains. None if this is unknown.
@@ -99,17 +99,17 @@ pub struct Scribe<J> {
 }
 
 /// A journaled event, and the answer to send after it is committed and applied.
-struct Accepted {
+struct PendingEvent {
     event: Event,
     /// The post that it changes, as it was found; it may be in the archive only.
     found: Option<Arc<Post>>,
-    then: Then,
+    then: Completion,
 }
 
-enum Then {
+enum Completion {
     Publish { wait: bool, reply: Reply<Published> },
     Edit(Reply<Arc<Post>>),
-    Follow(Reply<(Followed, usize)>, (Followed, usize)),
+    Follow(Reply<(FollowResult, usize)>, (FollowResult, usize)),
     Answer(Reply<()>),
     Chosen(Reply<bool>),
     Erase(Reply<Erasing>),
@@ -122,18 +122,18 @@ impl<J: Journal> Scribe<J> {
     pub fn new(
         writer: Writer,
         journal: J,
-        monotonic_clock: MonotonicClock,
+        logical_clock: HybridLogicalClock,
         fanout: FanoutQueue,
         shared: Arc<Shared>,
         commands: CommandReceiver,
         archive: Option<(Sender<Task>, Resolver)>,
     ) -> Self {
         let (archiver, resolver) = archive.unzip();
-        let (kept_lead_us, monotonic_clock_last) = (Some(monotonic_clock.kept_lead_us()), monotonic_clock.last());
+        let (kept_lead_us, monotonic_clock_last) = (Some(logical_clock.kept_lead_us()), logical_clock.last());
         let mut scribe = Self {
             writer,
             journal,
-            monotonic_clock,
+            logical_clock,
             fanout,
             shared,
             commands,
@@ -266,7 +266,7 @@ impl<J: Journal> Scribe<J> {
             Command::Follow { edges, unfollows, reply } => self.follow(edges, unfollows, reply),
             Command::RegisterUser { user, reply } => self.register_user(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
-            Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
+            Command::SetPreference { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
                 self.revoke(user, not_before, forget_before, reply);
             }
@@ -319,12 +319,12 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Journals an event, which is applied and answered when the group is committed. Returns false if that failed.
-    fn accept(&mut self, event: Event, then: Then) -> bool {
+    fn accept(&mut self, event: Event, then: Completion) -> bool {
         self.accept_change(event, None, then)
     }
 
     /// The same for an event that changes a post, which was `found` in memory or in the archive.
-    fn accept_change(&mut self, event: Event, found: Option<Arc<Post>>, then: Then) -> bool {
+    fn accept_change(&mut self, event: Event, found: Option<Arc<Post>>, then: Completion) -> bool {
         if self.failed.is_none()
             && let Err(cause) = self.journal.append(&event)
         {
@@ -332,7 +332,7 @@ impl<J: Journal> Scribe<J> {
             then.refuse(refusal);
             return false;
         }
-        self.group.push(Accepted { event, found, then }, &self.writer.world().sources);
+        self.group.push(PendingEvent { event, found, then }, &self.writer.world().sources);
         true
     }
 
@@ -370,7 +370,7 @@ impl<J: Journal> Scribe<J> {
         self.group.take_unsent().into_iter().for_each(|accepted| accepted.then.refuse(cause.clone()));
     }
 
-    fn apply(&mut self, Accepted { event, found, then }: Accepted) {
+    fn apply(&mut self, PendingEvent { event, found, then }: PendingEvent) {
         let applied = self.writer.apply_validated(&event, found.as_ref());
         self.notify_watched(&event, &applied);
         self.note_applied(&event);
@@ -385,34 +385,34 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn answer(&mut self, applied: Applied, then: Then) {
+    fn answer(&mut self, applied: Applied, then: Completion) {
         // Callers may have disconnected.
         match (then, applied) {
-            (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
+            (Completion::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
                 self.queue_fanout(post, &push, Some((wait, reply)));
                 self.notify_of_replies(answers.as_deref());
             }
-            (Then::Nothing, Applied::Published { post, push, answers }) => {
+            (Completion::Nothing, Applied::Published { post, push, answers }) => {
                 self.queue_fanout(post, &push, None);
                 self.notify_of_replies(answers.as_deref());
             }
-            (Then::Edit(reply), Applied::Edited(post)) => {
+            (Completion::Edit(reply), Applied::Edited(post)) => {
                 let _ = reply.send(Ok(post));
             }
-            (Then::Follow(reply, followed), _) => {
+            (Completion::Follow(reply, followed), _) => {
                 let _ = reply.send(Ok(followed));
             }
-            (Then::Answer(reply), _) => {
+            (Completion::Answer(reply), _) => {
                 let _ = reply.send(Ok(()));
             }
-            (Then::Chosen(reply), _) => {
+            (Completion::Chosen(reply), _) => {
                 let _ = reply.send(Ok(true));
             }
-            (Then::Erase(reply), _) => {
+            (Completion::Erase(reply), _) => {
                 let _ = reply.send(Ok(Erasing::UnderWay));
             }
-            (Then::Nothing, _) => {}
-            (Then::Publish { .. } | Then::Edit(_), applied) => {
+            (Completion::Nothing, _) => {}
+            (Completion::Publish { .. } | Completion::Edit(_), applied) => {
                 unreachable!("the scribe accepted an event that did {applied:?}")
             }
         }
@@ -445,7 +445,7 @@ impl<J: Journal> Scribe<J> {
     }
 }
 
-impl Then {
+impl Completion {
     fn refuse(self, cause: Error) {
         match self {
             Self::Publish { reply, .. } => refuse(reply, cause),

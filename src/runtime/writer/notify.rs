@@ -106,18 +106,18 @@ impl<J: Journal> Scribe<J> {
                 let fanout_routes = erasure.map(|erasure| FanoutRoute::Watched(erasure.source.slot));
                 self.fanout.notify(Invalidation::Everything, fanout_routes.into_iter().collect());
             }
-            (Event::Silenced { reader, source, how: MuteOrBlock::Block, .. }, _) => {
+            (Event::MuteChanged { reader, source, how: MuteOrBlock::Block, .. }, _) => {
                 self.notify_readers(vec![reader, source], Invalidation::Everything);
             }
             (
                 Event::Unfollowed { follower: reader, .. }
-                | Event::Silenced { reader, .. }
-                | Event::Ruled { reader, .. },
+                | Event::MuteChanged { reader, .. }
+                | Event::RulesChanged { reader, .. },
                 _,
             ) => {
                 self.notify_readers(vec![reader], Invalidation::Everything);
             }
-            (Event::Marked { reader, .. }, _) => self.notify_readers(vec![reader], Invalidation::Marked),
+            (Event::MarkerMoved { reader, .. }, _) => self.notify_readers(vec![reader], Invalidation::Marked),
             _ => {}
         }
     }

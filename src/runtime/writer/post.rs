@@ -9,7 +9,7 @@ use crate::id::PostId;
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::state::posts::Stored;
 use crate::storage::journal::Journal;
 
@@ -22,7 +22,7 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(post));
             return;
         }
-        if let Some(archive) = self.writer.world().behind_log()
+        if let Some(archive) = self.writer.world().replicated_archive()
             && let Err(cause) = archive.check_edit(id, body.as_ref())
         {
             return refuse(reply, archive_failed(&cause));
@@ -37,7 +37,7 @@ impl<J: Journal> Scribe<J> {
         }
         let at = self.tick(1).shown();
         let edited = Event::Edited { id, body, hidden, at, post: self.known_of(&post) };
-        if self.accept_change(edited, Some(post), Then::Edit(reply)) {
+        if self.accept_change(edited, Some(post), Completion::Edit(reply)) {
             self.group.add(Added { post_bytes: growth, ..Added::default() });
         }
     }
@@ -48,7 +48,7 @@ impl<J: Journal> Scribe<J> {
         let body_bytes = body.map_or(post.body().len(), |body| body.as_str().len());
         if world.posts.get(post.id()).is_some() {
             body_bytes.saturating_sub(post.body().len())
-        } else if world.behind_log().is_some() {
+        } else if world.replicated_archive().is_some() {
             // The archive has a limit of its own for edits that it has not written yet.
             0
         } else {
@@ -69,18 +69,18 @@ impl<J: Journal> Scribe<J> {
                 Err(full) => return refuse(reply, full),
             },
         };
-        self.accept_change(deleted, post, Then::Answer(reply));
+        self.accept_change(deleted, post, Completion::Answer(reply));
     }
 
     /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.
     fn known_of(&self, post: &Post) -> Option<Box<ChangedPost>> {
-        self.writer.world().behind_log().map(|_| self.changed(post))
+        self.writer.world().replicated_archive().map(|_| self.changed(post))
     }
 
     /// Returns what other nodes need to know of a post that is deleted, and a replay after a snapshot that has a reply as hidden and not
     /// among its posts, because it was deleted meanwhile.
     fn known_of_deleted(&self, post: &Post) -> Option<Box<ChangedPost>> {
-        let is_needed = self.writer.world().behind_log().is_some() || post.replies().is_some();
+        let is_needed = self.writer.world().replicated_archive().is_some() || post.replies().is_some();
         is_needed.then(|| self.changed(post))
     }
 

@@ -5,8 +5,8 @@ use crate::feed::event::{Event, MuteOrBlock};
 use crate::feed::preferences::{Marker, Preferences};
 use crate::id::{ListName, SourceId};
 use crate::limits::LISTS_MAX;
-use crate::runtime::message::{Choice, Reply};
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::message::{PreferenceChange, Reply};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::storage::journal::Journal;
 
 /// Maximum number of sources that one reader may mute, and the same number that it may block.
@@ -16,10 +16,10 @@ const SILENCED_MAX: usize = 10_000;
 const PREFERENCE_AS_EDGES: usize = 8;
 
 impl<J: Journal> Scribe<J> {
-    pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
+    pub(super) fn choose(&mut self, reader: SourceId, choice: PreferenceChange, reply: Reply<bool>) {
         match self.validate_choice(reader, choice) {
             Ok(Some(event)) => {
-                self.accept(event, Then::Chosen(reply));
+                self.accept(event, Completion::Chosen(reply));
             }
             Ok(None) => {
                 let _ = reply.send(Ok(false));
@@ -29,7 +29,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Returns the event for a decision, or None if it changes nothing.
-    fn validate_choice(&mut self, reader: SourceId, choice: Choice) -> Result<Option<Event>, Error> {
+    fn validate_choice(&mut self, reader: SourceId, choice: PreferenceChange) -> Result<Option<Event>, Error> {
         if !reader.is_user() {
             return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
         }
@@ -37,22 +37,24 @@ impl<J: Journal> Scribe<J> {
         let is_first = known.as_ref().is_none_or(|reader| reader.own_preferences().is_none());
         let preferences = known.map(|reader| reader.preferences()).unwrap_or_default();
         match choice {
-            Choice::Silence { source, how, on } => self.validate_silence(reader, &preferences, source, how, on),
-            Choice::Rules(patch) => {
+            PreferenceChange::Silence { source, how, on } => {
+                self.validate_silence(reader, &preferences, source, how, on)
+            }
+            PreferenceChange::Rules(patch) => {
                 let rules = preferences.rules.patched(patch);
                 self.check_sources_limit([&reader].into_iter())?;
                 let is_new = rules != preferences.rules;
                 self.check_preference_bytes(is_first && is_new)?;
-                Ok(is_new.then_some(Event::Ruled { reader, rules }))
+                Ok(is_new.then_some(Event::RulesChanged { reader, rules }))
             }
-            Choice::Mark(marker) => {
+            PreferenceChange::Mark(marker) => {
                 self.check_sources_limit([&reader].into_iter())?;
                 self.check_preference_bytes(is_first)?;
                 let Marker { at, seen } = marker;
-                Ok((preferences.marker != Some(marker)).then_some(Event::Marked { reader, at, seen }))
+                Ok((preferences.marker != Some(marker)).then_some(Event::MarkerMoved { reader, at, seen }))
             }
-            Choice::List { list, source, on } => self.validate_list(reader, &preferences, list, source, on),
-            Choice::DropList(list) => {
+            PreferenceChange::List { list, source, on } => self.validate_list(reader, &preferences, list, source, on),
+            PreferenceChange::DropList(list) => {
                 Ok(preferences.lists.contains_key(&list).then_some(Event::Unlisted { reader, list }))
             }
         }
@@ -90,7 +92,7 @@ impl<J: Journal> Scribe<J> {
         // A block protects the reader, however full the memory is.
         self.check_preference_bytes(on && how == MuteOrBlock::Mute)?;
         let since = on.then(|| self.tick(1).instant);
-        Ok(Some(Event::Silenced { reader, source, how, since }))
+        Ok(Some(Event::MuteChanged { reader, source, how, since }))
     }
 
     fn validate_list(
@@ -117,6 +119,6 @@ impl<J: Journal> Scribe<J> {
         self.check_sources_limit([&reader, &source].into_iter())?;
         self.check_preference_bytes(on)?;
         let since = on.then(|| self.tick(1).instant);
-        Ok(Some(Event::Listed { reader, list, source, since }))
+        Ok(Some(Event::ListMemberChanged { reader, list, source, since }))
     }
 }

@@ -21,7 +21,7 @@ use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::fanout::records::SourceReach;
 use crate::runtime::message::{Command, FanoutOrder, Published, Reply};
 use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::state::posts::Stored;
 use crate::state::resolved::Needs;
 use crate::storage::journal::Journal;
@@ -50,7 +50,7 @@ impl<J: Journal> Scribe<J> {
         draft.earlier_reposts = self.earlier_reposts(id, &draft);
         let position = Position { published_at: draft.published_at.unwrap_or(now.shown()), id };
         self.count_accepted(&draft);
-        let then = Then::Publish { wait, reply };
+        let then = Completion::Publish { wait, reply };
         self.accept(Event::Published { position, draft, accepted_at: now.instant }, then);
     }
 
@@ -75,7 +75,7 @@ impl<J: Journal> Scribe<J> {
                 return Err(Error::InvalidDraft { what: "a post cannot repeat or answer itself".to_owned() });
             }
         }
-        let now = self.monotonic_clock.now();
+        let now = self.logical_clock.now();
         if let Some(at) = draft.published_at
             && at > now.saturating_add(PUBLISH_AHEAD_MAX)
         {
@@ -206,7 +206,7 @@ impl<J: Journal> Scribe<J> {
     /// Fails if none was looked up.
     fn mint(&mut self, at: UnixMicros) -> Result<PostId, Error> {
         loop {
-            let id = self.monotonic_clock.mint(at);
+            let id = self.logical_clock.mint(at);
             let world = self.writer.world();
             if self.group.changes_post(id) || world.posts.stored(id).is_some() {
                 continue;
@@ -243,7 +243,7 @@ impl<J: Journal> Scribe<J> {
         if !matches!(command, Command::Publish { draft, .. } if draft.id.is_none()) {
             return false;
         }
-        let next = self.monotonic_clock.next_id();
+        let next = self.logical_clock.next_id();
         self.writer.world().may_have_archived(next) && self.writer.free_ids.is_free(next).is_none()
     }
 
@@ -257,7 +257,7 @@ impl<J: Journal> Scribe<J> {
         let commands = if let Command::Many(commands) = command { commands } else { std::slice::from_ref(command) };
         let wanted = commands.iter().filter(|command| self.needs_id(command)).count();
         for _ in self.resolved.free_ids(self.writer.world())..wanted {
-            needs.free_id(self.monotonic_clock.mint_now());
+            needs.free_id(self.logical_clock.mint_now());
         }
     }
 
@@ -275,7 +275,7 @@ impl<J: Journal> Scribe<J> {
     /// Lists the archived ids in the range of the ids that are issued next. Waits for a disk if the archive may
     /// contain any.
     pub(super) fn list_first_ids(&mut self) {
-        let (from, world) = (self.monotonic_clock.next_id(), self.writer.world());
+        let (from, world) = (self.logical_clock.next_id(), self.writer.world());
         let archive = world.archive().filter(|_| world.may_have_archived(from));
         let listed = archive.map_or(Ok(Some(Vec::new())), |archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
         self.writer.free_ids.ask(from);

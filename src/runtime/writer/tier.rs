@@ -63,7 +63,7 @@ impl<J: Journal> Scribe<J> {
         }
         let sources = self.writer.world().sources.len();
         let followed = self.journal.shared().map(|shared| shared.followed().into());
-        let last_instant = if followed.is_some() { self.last_taken } else { self.monotonic_clock.last() };
+        let last_instant = if followed.is_some() { self.last_taken } else { self.logical_clock.last() };
         let last = self.journal.last();
         let mark = Mark { last, sources, last_instant, followed, has_archived: false, archive: None };
         match &mut self.archiver {

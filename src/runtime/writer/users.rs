@@ -7,7 +7,7 @@ use crate::id::SourceId;
 use crate::limits::REVOCATIONS_MAX;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::runtime::writer::{Completion, Scribe, refuse};
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
@@ -32,7 +32,7 @@ impl<J: Journal> Scribe<J> {
         if known.is_none() && revocations.would_exceed(REVOCATIONS_MAX, more, forget_before) {
             return refuse(reply, Error::Full { what: "revocation", limit: REVOCATIONS_MAX });
         }
-        if self.accept(Event::Revoked { user, not_before, forget_before }, Then::Answer(reply)) {
+        if self.accept(Event::Revoked { user, not_before, forget_before }, Completion::Answer(reply)) {
             self.group.add(Added { revocations: usize::from(known.is_none()), ..Added::default() });
         }
     }

@@ -6,7 +6,7 @@ use crate::clock::UnixMicros;
 use crate::feed::following::Following;
 use crate::feed::position::Position;
 use crate::feed::preferences::{Marker, Preferences, Silenced};
-use crate::feed::resume::Settled;
+use crate::feed::resume::DeliveryWatermark;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 use crate::state::records::{InvalidRecordError, RecordTraversal, invalid};
@@ -32,7 +32,7 @@ pub struct PreferencesRecord {
     pub marker: Option<Position>,
     /// Up to which instant posts had arrived when the marker was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub marker_seen: Option<Settled>,
+    pub marker_seen: Option<DeliveryWatermark>,
     /// Lists: the name of each, and its members with the instant at which each was added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,

@@ -8,7 +8,7 @@
 //! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
 
 use crate::feed::outbox::{OutboxQuery, ReadGap};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::{PostId, SourceSlot};
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
@@ -108,7 +108,7 @@ impl World {
 }
 
 /// Returns the span in which an outbox may lack entries in memory. Above it the archive of a cluster may have the same ones.
-fn archived_span(source: &Source, ask: OutboxQuery) -> Span {
+fn archived_span(source: &Source, ask: OutboxQuery) -> PositionRange {
     let below = source.outbox().archived(ask.part).map_or(Position::MIN, Position::next_up);
-    Span { below: below.min(ask.span.below), ..ask.span }
+    PositionRange { below: below.min(ask.span.below), ..ask.span }
 }

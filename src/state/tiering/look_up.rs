@@ -49,7 +49,7 @@ impl World {
         id: PostId,
         source: &impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let Some(behind) = archive.behind_log() else {
+        let Some(behind) = archive.replicated_archive() else {
             return Ok(read(archive, id, source)?.map(|stored| self.redirected(stored)));
         };
         // Kept edits end when the archive has them. So the ones that count are those before and after the read.
@@ -93,7 +93,7 @@ impl World {
 
     /// Returns what was read of the archive for an id, with the changes that were applied since and that the archive may not have.
     pub(in crate::state) fn with_later_changes(&self, id: PostId, stored: Stored) -> Stored {
-        self.redirected(edited(stored, self.behind_log().and_then(|archive| archive.edit(id)).as_ref()))
+        self.redirected(edited(stored, self.replicated_archive().and_then(|archive| archive.edit(id)).as_ref()))
     }
 
     fn redirected(&self, stored: Stored) -> Stored {

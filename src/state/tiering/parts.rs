@@ -187,7 +187,7 @@ impl Writer {
     /// it to the engine as long as memory has room. A node of a cluster writes nothing here: what the archive has leaves memory at once.
     fn must_archive_replayed(&self) -> bool {
         let (world, backlog) = (self.world(), &self.backlog);
-        if world.archive().is_none_or(|archive| !archive.is_remote() || archive.behind_log().is_some()) {
+        if world.archive().is_none_or(|archive| !archive.is_remote() || archive.replicated_archive().is_some()) {
             return self.is_tiering_due();
         }
         backlog.rewrites.len() + backlog.tombstoned.len() >= CHANGES_LEFT_MAX

@@ -6,7 +6,7 @@ use std::mem;
 
 use super::Tiering;
 use crate::feed::outbox::{OutboxQuery, Part};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::SourceSlot;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
@@ -60,7 +60,7 @@ impl Writer {
 
     /// Reads from the archive which replies to a post it has, if they must be listed.
     pub(super) fn list_archived_replies(&self, archive: &dyn Archive, source: &Source) -> Result<(), ArchiveError> {
-        let mut span = Span::ALL;
+        let mut span = PositionRange::ALL;
         while self.world().lists_archived(source) {
             let mut archived = Vec::new();
             let max = LISTED_AT_ONCE;
@@ -98,7 +98,7 @@ mod tests {
     use crate::state::records::{SourceRecord, record};
     use crate::state::unwritten::TieringLimits;
     use crate::storage::archive::faulty::{FaultyArchive, Plan};
-    use crate::storage::archive::{ArchiveBehindLog, MemoryArchive};
+    use crate::storage::archive::{MemoryArchive, ReplicatedArchive};
     use crate::storage::sequence::Sequence;
 
     fn world() -> (Arc<World>, Writer) {
@@ -188,6 +188,6 @@ mod tests {
             world.sources.get(&SourceId::replies_to(PostId(101))).is_some()
         };
         assert!(restored(Arc::new(MemoryArchive::default())));
-        assert!(!restored(Arc::new(ArchiveBehindLog::new(Arc::new(MemoryArchive::ordered())).unwrap())));
+        assert!(!restored(Arc::new(ReplicatedArchive::new(Arc::new(MemoryArchive::ordered())).unwrap())));
     }
 }

@@ -19,7 +19,7 @@ use crate::state::resolved::{Needs, Resolved};
 use crate::state::unwritten::TieringLimits;
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
-use crate::storage::archive::{Archive, ArchiveBehindLog, ArchivedRecord, MemoryArchive};
+use crate::storage::archive::{Archive, ArchivedRecord, MemoryArchive, ReplicatedArchive};
 use crate::storage::sequence::Sequence;
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
@@ -206,7 +206,7 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
 fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only_the_archive_has() {
     let store = MemoryArchive::ordered();
     let limits = TieringLimits { outbox_posts: 4, posts_bytes: usize::MAX };
-    let archive: Arc<dyn Archive> = Arc::new(ArchiveBehindLog::new(Arc::new(store)).unwrap());
+    let archive: Arc<dyn Archive> = Arc::new(ReplicatedArchive::new(Arc::new(store)).unwrap());
     let policy = CelebrityPolicy::PushAll;
     let (world, mut writer) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
     let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("0").unwrap());
@@ -215,7 +215,7 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
         writer.apply(&Event::Published { position, draft: draft.clone(), accepted_at: position.published_at });
     }
     let copied = world.copied(&[6, 7, 8].map(PostId), Sequence(2)).unwrap();
-    let behind = world.behind_log().unwrap();
+    let behind = world.replicated_archive().unwrap();
     behind.shared().write(&copied.rest).unwrap();
     let slot = world.sources.get(&SourceId::new("bob").unwrap()).unwrap().slot;
     for id in [6, 7, 8] {

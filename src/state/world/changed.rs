@@ -6,7 +6,7 @@
 //!
 //! Not responsible for:
 //! - who is notified of the change (`runtime::writer::notify`), keeping an edit until the archive has it
-//!   (`storage::archive::behind_log`).
+//!   (`storage::archive::replicated`).
 
 use std::sync::Arc;
 
@@ -43,11 +43,11 @@ impl Writer {
             Some(Stored::Deleted) => return Applied::Done,
             None => return self.edit_in_archive(id, changed, edit),
         };
-        if is_archived && let Some(kept) = self.world.behind_log().and_then(|archive| archive.edit(id)) {
+        if is_archived && let Some(kept) = self.world.replicated_archive().and_then(|archive| archive.edit(id)) {
             // It may have been looked up before this node applied its last edits.
             post = Arc::new(kept.applied_to(&post));
         }
-        if let Some(archive) = self.world.behind_log() {
+        if let Some(archive) = self.world.replicated_archive() {
             archive.count_edit(id, edit.body);
         }
         let edited = Arc::new(post.edited(edit.body, edit.hidden, edit.at));
@@ -63,7 +63,7 @@ impl Writer {
     /// Edits a post that only the archive may have. The edit is kept until the copier has written it there.
     fn edit_in_archive(&mut self, id: PostId, changed: Option<&ChangedPost>, edit: Edit<'_>) -> Applied {
         let keep = |writer: &Self| {
-            if let Some(archive) = writer.world.behind_log() {
+            if let Some(archive) = writer.world.replicated_archive() {
                 archive.keep_edit(id, edit.body, edit.hidden, edit.at);
             }
         };
@@ -150,7 +150,7 @@ impl Writer {
         world.reposts.forget_id(id, repost_of);
         world.posts.write_tombstone(id);
         // A node of a cluster that has not judged the deletion did not look the post up.
-        if is_deleted_there || world.behind_log().is_some() {
+        if is_deleted_there || world.replicated_archive().is_some() {
             self.backlog.note_tombstone(id);
         } else if is_new {
             self.backlog.note_deleted_id(id);

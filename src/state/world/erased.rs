@@ -48,7 +48,7 @@ impl Writer {
 
     pub(super) fn end_erasure(&mut self, at: UnixMicros) -> Applied {
         self.world.sources.erasures().end(at);
-        if let Some(archive) = self.world.behind_log() {
+        if let Some(archive) = self.world.replicated_archive() {
             // The node that takes writes has removed the user there. What this node has read before may name the user, whose id is free now.
             archive.forget_everything();
         }

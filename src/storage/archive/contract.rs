@@ -15,7 +15,7 @@ use std::thread;
 use testkit::OnDrop;
 
 use crate::feed::outbox::{OutboxQuery, Part, Route};
-use crate::feed::position::{Direction, Position, Span, at};
+use crate::feed::position::{Direction, Position, PositionRange, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{NAME_BYTES_MAX, POST_BODY_BYTES_MAX};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
@@ -132,7 +132,14 @@ fn removed<const N: usize>(entries: [(&str, Position); N]) -> Batch {
 }
 
 /// Returns the copied positions. They are appended to a list that has an entry already, which must be unchanged.
-fn copied(archive: &dyn Archive, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
+fn copied(
+    archive: &dyn Archive,
+    id: &str,
+    part: Part,
+    span: PositionRange,
+    way: Direction,
+    max: usize,
+) -> Vec<Position> {
     let mut into = vec![at(999, 9)];
     let query = OutboxQuery { part, span, direction: way, max };
     archive.positions(&source(id), query, &mut into).expect("the archive can be read");
@@ -141,7 +148,7 @@ fn copied(archive: &dyn Archive, id: &str, part: Part, span: Span, way: Directio
 }
 
 pub(super) fn all(archive: &dyn Archive, id: &str, part: Part) -> Vec<Position> {
-    copied(archive, id, part, Span::ALL, Newer, usize::MAX)
+    copied(archive, id, part, PositionRange::ALL, Newer, usize::MAX)
 }
 
 /// Checks the counts of all outboxes, if the archive counts them.
@@ -248,7 +255,7 @@ fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> 
 
 fn what_is_announced_is_read_as_ever(archive: &dyn Archive) -> Tested {
     let ann = source("ann");
-    let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Older, max: 9 };
+    let query = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Older, max: 9 };
     let wanted = [Wanted::Post(PostId(1)), Wanted::Outbox(&ann, query), Wanted::Post(PostId(2))];
     for nth in 1..4 {
         archive.prefetch(&mut wanted.into_iter());
@@ -267,16 +274,16 @@ fn parts_answer_in_order_within_their_span(archive: &dyn Archive) -> Tested {
         let route = if time % 2 == 0 { Pull } else { Push };
         archive.write(&placed([("ann", at(time, 0), route)]))?;
     }
-    let middle = Span { above: at(1, 0), below: at(7, 0) };
+    let middle = PositionRange { above: at(1, 0), below: at(7, 0) };
     for (part, span, way, max, expected) in [
-        (Part::Pushed, Span::ALL, Older, 3, vec![7, 5, 3]),
-        (Part::Pulled, Span::ALL, Older, 9, vec![6, 4, 2]),
+        (Part::Pushed, PositionRange::ALL, Older, 3, vec![7, 5, 3]),
+        (Part::Pulled, PositionRange::ALL, Older, 9, vec![6, 4, 2]),
         (Part::Pushed, middle, Newer, 9, vec![3, 5]),
-        (Part::Pulled, Span::ALL, Newer, 2, vec![2, 4]),
+        (Part::Pulled, PositionRange::ALL, Newer, 2, vec![2, 4]),
         (Part::Whole, middle, Older, 4, vec![6, 5, 4, 3]),
         (Part::Whole, middle, Newer, 4, vec![2, 3, 4, 5]),
-        (Part::Whole, Span::ALL, Newer, usize::MAX, vec![1, 2, 3, 4, 5, 6, 7]),
-        (Part::Whole, Span::ALL, Older, 0, vec![]),
+        (Part::Whole, PositionRange::ALL, Newer, usize::MAX, vec![1, 2, 3, 4, 5, 6, 7]),
+        (Part::Whole, PositionRange::ALL, Older, 0, vec![]),
     ] {
         let times: Vec<_> = copied(archive, "ann", part, span, way, max).iter().map(|p| p.published_at.0).collect();
         assert_eq!(times, expected, "{part:?} {span:?} {way:?} {max}");
@@ -303,7 +310,7 @@ fn a_span_that_holds_nothing_answers_nothing(archive: &dyn Archive) -> Tested {
         (Position::MAX, Position::MAX),
     ] {
         for way in [Older, Newer] {
-            assert_eq!(copied(archive, "ann", Part::Whole, Span { above, below }, way, 9), []);
+            assert_eq!(copied(archive, "ann", Part::Whole, PositionRange { above, below }, way, 9), []);
         }
     }
     Ok(())

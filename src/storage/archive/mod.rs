@@ -9,7 +9,6 @@
 //! - the encoding of a post: its bytes are opaque to the archive;
 //! - posts that were never archived: they are stored in the journal.
 
-mod behind_log;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
 #[cfg(test)]
@@ -21,14 +20,15 @@ mod largest_ids;
 #[cfg(any(test, feature = "internals"))]
 mod memory;
 mod redb;
+mod replicated;
 
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
-pub use behind_log::{ArchiveBehindLog, Due, PendingEdit};
 pub use error::ArchiveError;
 pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
 #[cfg(any(test, feature = "internals"))]
 pub use memory::MemoryArchive;
 pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in, identity_without_lock};
+pub use replicated::{Due, PendingEdit, ReplicatedArchive};
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -162,7 +162,7 @@ pub trait Archive: Send + Sync + 'static {
 
     /// Returns the archive as that of a node of a cluster, if it is one: then it may have anything that the log has, and not only what has left
     /// memory.
-    fn behind_log(&self) -> Option<&ArchiveBehindLog> {
+    fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
         None
     }
 

@@ -44,7 +44,7 @@ use crate::storage::archive::{
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
-use sums::{DamagedPage, SummedFile};
+use sums::{ChecksummedFile, DamagedPage};
 use tables::OpenTables;
 
 /// An archive in a file. Everything written survives an orderly close; a crash preserves only what was persisted.
@@ -53,7 +53,7 @@ pub struct RedbArchive {
     /// The open database. None once the archive is closed.
     database: RwLock<Option<Arc<Database>>>,
     /// The file of the database. A rewrite replaces it.
-    file: RwLock<SummedFile>,
+    file: RwLock<ChecksummedFile>,
     tables: OpenTables,
     path: PathBuf,
     ids: LargestIds,
@@ -72,7 +72,7 @@ impl RedbArchive {
         })
     }
 
-    fn of(database: Database, file: SummedFile, path: &Path) -> Result<Self, ArchiveError> {
+    fn of(database: Database, file: ChecksummedFile, path: &Path) -> Result<Self, ArchiveError> {
         let ids = open::check_tables(&database, path)?;
         file.set_waits_for_space(true);
         Ok(Self {
@@ -84,7 +84,7 @@ impl RedbArchive {
         })
     }
 
-    fn file(&self) -> SummedFile {
+    fn file(&self) -> ChecksummedFile {
         self.file.read().clone()
     }
 
@@ -295,7 +295,7 @@ mod tests {
     use super::layout::OutboxKey;
     use super::*;
     use crate::feed::outbox::{Part, Route};
-    use crate::feed::position::{Direction, Span, at};
+    use crate::feed::position::{Direction, PositionRange, at};
     use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
     use Route::{Pull, Push};
     use redb::WriteTransaction;
@@ -325,7 +325,8 @@ mod tests {
         }
     }
 
-    const NINE: OutboxQuery = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: 9 };
+    const NINE: OutboxQuery =
+        OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: 9 };
 
     fn batch(nth: u64) -> Batch {
         Batch { posts: posts([(nth, post("text"))]).posts, ..placed([("ann", at(nth as i64, nth), Push)]) }

@@ -54,7 +54,7 @@ pub enum JournalError {
 pub enum Committed {
     /// They are stored.
     Stored,
-    /// They are on their way to a log that several nodes share. They are stored once they are read back, see [`ReadBack`].
+    /// They are on their way to a log that several nodes share. They are stored once they are read back, see [`LogOutcome`].
     Sent,
     /// The same for the first of them, this many. The others were not appended.
     SentFirst(usize, JournalError),
@@ -63,15 +63,15 @@ pub enum Committed {
 /// What a journal on a shared log has read from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
-pub enum ReadBack {
+pub enum LogOutcome {
     /// The oldest event of this process that was sent and not read back yet is stored.
-    Own,
+    Local,
     /// Another process has appended this event, or this process has and no longer waits for it.
-    Other(Event),
+    Remote(Event),
     /// This process is the sequencer from here on, and has read all that was appended before.
     Promoted,
     /// The events of this process that were not read back yet will never count.
-    Void,
+    Fenced,
     /// The log cannot be followed any further. The text is the cause.
     Failed(String),
 }
@@ -82,7 +82,7 @@ pub trait SharedJournal {
     fn incoming(&self) -> &Receiver<Result<Vec<LogRecord>, LogError>>;
 
     /// Reads records in their order, and passes what counts to `each`.
-    fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, ReadBack));
+    fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, LogOutcome));
 
     /// Returns how far the log was followed, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
     fn followed(&self) -> Vec<u8>;

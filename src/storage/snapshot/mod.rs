@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Taken, UnixMicros};
+use crate::clock::{Timestamp, UnixMicros};
 use crate::id::PostId;
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
 use crate::storage::archive::Archive;
@@ -273,7 +273,7 @@ impl<'a> SnapshotWriter<'a> {
     ///
     /// # Errors
     /// Fails if any of these steps fails. Then there is no snapshot.
-    pub fn finish(mut self, through: Sequence, last: impl Into<Taken>, archive: bool) -> Result<u64, StorageError> {
+    pub fn finish(mut self, through: Sequence, last: impl Into<Timestamp>, archive: bool) -> Result<u64, StorageError> {
         match self.end(through, last.into(), archive) {
             Ok(()) => Ok(self.bytes),
             Err(cause) => {
@@ -283,9 +283,9 @@ impl<'a> SnapshotWriter<'a> {
         }
     }
 
-    fn end(&mut self, through: Sequence, last: Taken, archive: bool) -> Result<(), StorageError> {
+    fn end(&mut self, through: Sequence, last: Timestamp, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
-        let Taken { instant: last_instant, lead_us } = last;
+        let Timestamp { instant: last_instant, lead_us } = last;
         let (tokens_from, blocks) = (self.tokens_from, self.blocks);
         let revealed = std::mem::take(&mut self.revealed);
         let end = EndRecord { through, last_instant, lead_us, tokens_from, revealed, blocks, archive };

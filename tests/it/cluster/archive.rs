@@ -17,7 +17,7 @@ use tidewire::cluster::journal::found_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::page::Range;
-use tidewire::feed::position::{Direction, Span};
+use tidewire::feed::position::{Direction, PositionRange};
 use tidewire::feed::post::Body;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::node::NoPeers;
@@ -47,7 +47,7 @@ const AUTHORS: u64 = 3;
 
 /// Reads all of an outbox, newest first.
 const ALL: OutboxQuery =
-    OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: usize::MAX };
+    OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Older, max: usize::MAX };
 
 struct Member {
     node: Node,

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use testkit::{eventually_async, seed};
-use tidewire::cluster::followed::Followed;
+use tidewire::cluster::log_checkpoint::LogCheckpoint;
 use tidewire::engine::{Joining, Listed, NodeStorage, SnapshotOptions, StorageConfig};
 use tidewire::recovery::node::{NoPeers, NoSnapshot, SnapshotPeers};
 use tidewire::recovery::{RecordBatch, RecoveryProgress, RecoveryReport, decode};
@@ -467,7 +467,7 @@ fn a_snapshot_of_format_3_still_says_how_far_the_log_was_followed() {
             _ => {}
         }
     }
-    let [Followed { membership, sequence, fingerprint, .. }] = &followed[..] else { panic!("{followed:?}") };
+    let [LogCheckpoint { membership, sequence, fingerprint, .. }] = &followed[..] else { panic!("{followed:?}") };
     assert_eq!((*sequence, *fingerprint, posts), (RELEASED, 15_938_055_778_520_662_308, 12));
     assert_eq!((membership.cluster(), membership.partitions(), membership.epoch().0), (ClusterId(5), 16, 1));
     let members: Vec<_> = membership.members().map(|member| (member.run.node.as_str(), &*member.address)).collect();

@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use self::entries::{Ask, Page, each_round, keep_lacking, read};
 use super::remote::Access;
-use crate::cli::settings::Span;
+use crate::cli::settings::DurationArg;
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
@@ -46,7 +46,7 @@ pub(crate) struct Copy {
 
     /// Time after which what is written to Cassandra expires
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
-    archive_ttl: Option<Span>,
+    archive_ttl: Option<DurationArg>,
 
     #[command(flatten)]
     access: Access,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::cli::settings::{RemoteAccess, SettingsError, Span};
+use crate::cli::settings::{DurationArg, RemoteAccess, SettingsError};
 use crate::cli::{Outcome, terminal};
 #[cfg(feature = "cluster")]
 use tidewire::storage::archive::Archive;
@@ -45,7 +45,7 @@ pub(super) struct Access {
 
 impl Access {
     /// Returns the options of the archive with a URL.
-    pub(super) fn options(&self, url: &str, ttl: Option<Span>) -> Result<CassandraOptions, SettingsError> {
+    pub(super) fn options(&self, url: &str, ttl: Option<DurationArg>) -> Result<CassandraOptions, SettingsError> {
         let access = RemoteAccess {
             url: url.to_owned(),
             user: self.archive_user.clone(),

@@ -147,15 +147,15 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
 
 fn line_of_choice(event: &Event) -> EventLine<'_> {
     match event {
-        Event::Silenced { reader, source, how, since } => {
+        Event::MuteChanged { reader, source, how, since } => {
             let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(|since| since.to_string()));
             EventLine::Silenced { reader, source, how: *how, since }
         }
-        Event::Ruled { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
-        Event::Marked { reader, at, .. } => {
+        Event::RulesChanged { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
+        Event::MarkerMoved { reader, at, .. } => {
             EventLine::Marked { reader: reader.as_str(), at: at.published_at.to_string() }
         }
-        Event::Listed { reader, list, source, since } => {
+        Event::ListMemberChanged { reader, list, source, since } => {
             let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(|since| since.to_string()));
             EventLine::Listed { reader, list: list.as_str(), source, since }
         }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::{Bytes, Compression, Inboxes, Settings, SettingsError, Span, SyncPolicy};
+use super::{Bytes, Compression, DurationArg, Inboxes, Settings, SettingsError, SyncPolicy};
 use crate::http::admission::AdmissionLimits;
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
@@ -52,7 +52,7 @@ impl Settings {
     /// The error names the option whose value is invalid.
     pub fn engine(&self) -> Result<EngineConfig, SettingsError> {
         let default = EngineConfig::default();
-        let span = |span: Option<Span>, default| span.map_or(default, |span| span.0);
+        let span = |span: Option<DurationArg>, default| span.map_or(default, |span| span.0);
         let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
         let config = EngineConfig {
             inbox_posts: self.inbox_posts.unwrap_or(default.inbox_posts),

@@ -21,9 +21,9 @@ use tidewire::storage::journal::Durability;
 
 /// A duration in text form: `90s`, `50ms`, `7d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct DurationArg(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for DurationArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -224,7 +224,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, LogLevel, Origins, Hosts, Proxies, BackupUrl);
+read_as_text!(DurationArg, Inboxes, Compression, SyncPolicy, LogFormat, LogLevel, Origins, Hosts, Proxies, BackupUrl);
 
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -85,16 +85,16 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
                 let _ = write!(json, r#"{{"follower":"{follower}","source":"{source}"}}"#);
             });
         }
-        Event::Silenced { reader, source, .. } => {
+        Event::MuteChanged { reader, source, .. } => {
             let _ = write!(json, r#","user":"{reader}","source":"{source}""#);
         }
-        Event::Ruled { reader, rules } => {
+        Event::RulesChanged { reader, rules } => {
             let _ = write!(json, r#","user":"{reader}","rules":{}"#, answer::rules(rules));
         }
-        Event::Marked { reader, at, .. } => {
+        Event::MarkerMoved { reader, at, .. } => {
             let _ = write!(json, r#","user":"{reader}","cursor":"{}""#, cursor::encode(*at));
         }
-        Event::Listed { reader, list, source, .. } => {
+        Event::ListMemberChanged { reader, list, source, .. } => {
             let list = list.as_str();
             let _ = write!(json, r#","user":"{reader}","list":"{list}","source":"{source}""#);
         }
@@ -183,9 +183,13 @@ mod tests {
         let position = Position { published_at: at, id: post };
         let (reader, source, list) = (id("ann"), id("bob"), "near".parse::<tidewire::id::ListName>().unwrap());
         let edge = |hidden| NewEdge { hidden, ..NewEdge::new(reader.clone(), source.clone()) };
-        let silenced = |how, since| Event::Silenced { reader: reader.clone(), source: source.clone(), how, since };
-        let listed =
-            |since| Event::Listed { reader: reader.clone(), list: list.clone(), source: source.clone(), since };
+        let silenced = |how, since| Event::MuteChanged { reader: reader.clone(), source: source.clone(), how, since };
+        let listed = |since| Event::ListMemberChanged {
+            reader: reader.clone(),
+            list: list.clone(),
+            source: source.clone(),
+            since,
+        };
         let marker = cursor::encode(position);
         let rules = answer::rules(&Rules::default()).to_string();
         let body = Some(Body::new("[1,\n2]").unwrap());
@@ -212,8 +216,8 @@ mod tests {
             (silenced(MuteOrBlock::Mute, None), r#","user":"ann","source":"bob""#.to_owned()),
             (silenced(MuteOrBlock::Block, Some(at)), r#","user":"ann","source":"bob""#.to_owned()),
             (silenced(MuteOrBlock::Block, None), r#","user":"ann","source":"bob""#.to_owned()),
-            (Event::Ruled { reader: reader.clone(), rules: Rules::default() }, format!(r#","user":"ann","rules":{rules}"#)),
-            (Event::Marked { reader: reader.clone(), at: position, seen: None }, format!(r#","user":"ann","cursor":"{marker}""#)),
+            (Event::RulesChanged { reader: reader.clone(), rules: Rules::default() }, format!(r#","user":"ann","rules":{rules}"#)),
+            (Event::MarkerMoved { reader: reader.clone(), at: position, seen: None }, format!(r#","user":"ann","cursor":"{marker}""#)),
             (listed(Some(at)), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
             (listed(None), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
             (Event::Unlisted { reader: reader.clone(), list: list.clone() }, r#","user":"ann","list":"near""#.to_owned()),

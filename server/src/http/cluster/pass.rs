@@ -153,7 +153,7 @@ impl Peers {
         }
         // Before the read, so that it is not newer than this says.
         let placement = self.cluster.placement();
-        let stale_min = STALE_MIN.max(2 * placement.beat_period());
+        let stale_min = STALE_MIN.max(2 * placement.heartbeat_period());
         let stale = placement.heard_ago().filter(|ago| *ago >= stale_min);
         let mut response = handle(request, caller).await?;
         // Feeds of other nodes in the answer may be older than those of this one.

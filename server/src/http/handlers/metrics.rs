@@ -43,7 +43,7 @@ use tidewire::engine::Engine;
 use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
-use tidewire::runtime::monotonic_clock::ClockReport;
+use tidewire::runtime::hybrid_logical_clock::ClockReport;
 use tidewire::storage::disk_use::StoredBytes;
 use tidewire::storage::sequence::Sequence;
 
@@ -397,7 +397,7 @@ impl Sheet<'_> {
     /// Of an archive across a network only.
     fn of_remote_archive(&mut self, engine: &Engine) -> fmt::Result {
         let archive = engine.shared().world.archive();
-        if let Some(behind) = archive.and_then(|archive| archive.behind_log()) {
+        if let Some(behind) = archive.and_then(|archive| archive.replicated_archive()) {
             let help = "Records of the log that this node has applied and the archive of the cluster does not have yet";
             self.gauge("archive_lag", help, None, behind.lag())?;
             let help = "Changes of posts that the archive of the cluster does not have yet";

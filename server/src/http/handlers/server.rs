@@ -31,8 +31,8 @@ use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::RecoveryReport;
 use tidewire::runtime::fanout::latency::AudienceLatency;
+use tidewire::runtime::hybrid_logical_clock::ClockReport;
 use tidewire::runtime::message::SnapshotTaken;
-use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::state::verify::Verdict;
 use tidewire::storage::disk_use::StoredBytes;
 use tidewire::storage::journal::reader::{Lost, Torn};
@@ -129,7 +129,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
         "nodes": view.nodes.iter().map(node).collect::<Vec<_>>(),
         "gone": view.gone.iter().map(gone).collect::<Vec<_>>(),
         "session_ms": in_ms(view.session),
-        "beat_ms": in_ms(view.beat),
+        "beat_ms": in_ms(view.heartbeat),
     });
     if has_digest && let Some((sequence, digest)) = peers.cluster().digest(&engine).await {
         answer["world"] = json!({"sequence": sequence, "digest": digest.to_string()});

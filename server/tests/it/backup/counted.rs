@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::sync::atomic::AtomicBool;
 
 use tidewire::clock::{Clock as _, UnixMicros};
-use tidewire::cluster::record::{ClusterId, Content, Epoch, Header, NodeRun, encode, encode_packed};
+use tidewire::cluster::record::{ClusterId, Content, Epoch, Header, Incarnation, encode, encode_packed};
 use tidewire::feed::event::Event;
 use tidewire::recovery::node::NoPeers;
 use tidewire::storage::log::memory::MemoryLog;
@@ -25,7 +25,7 @@ fn events_that_a_replaced_node_has_written_too_late_are_no_events_of_a_backup() 
         let mut backups = node.backups(&place, Arc::new(log.clone()));
         back_up(&mut backups).unwrap();
         node.write(50).await;
-        let by = NodeRun { node: "z".parse().unwrap(), run: 1 };
+        let by = Incarnation { node: "z".parse().unwrap(), run: 1 };
         let header = Header { cluster: ClusterId(5), by, epoch: Epoch(0), nth: 7 };
         let erased = Event::Erased { user: id("bob"), at: UnixMicros(i64::MAX / 2) };
         let mut writer = log.writer().unwrap();

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{DEADLINE, eventually_async};
 use tidewire::clock::{Clock, UnixMicros};
-use tidewire::cluster::followed::Followed;
 use tidewire::cluster::journal::{JoinError, NodeOptions, append_first, first_record, found};
+use tidewire::cluster::log_checkpoint::LogCheckpoint;
 use tidewire::cluster::placement::{Place as Placed, Placement as _};
 use tidewire::cluster::record::{ClusterId, Content};
 use tidewire::cluster::view::ClusterView;
@@ -453,7 +453,7 @@ fn a_backup_is_begun_after_an_erasure_and_a_restore_to_a_record_before_names_the
 #[test]
 fn a_snapshot_that_needs_records_is_no_state_to_begin_with() {
     let first = first_record(ClusterId(5), &Content::Founded { partitions: 16, archive: false });
-    let followed = Followed::founded(&first).unwrap();
+    let followed = LogCheckpoint::founded(&first).unwrap();
     let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };
     // The last record that was applied before the snapshot was complete.
     for through in [1, 4] {

@@ -130,7 +130,7 @@ impl Placement for Seen {
         Some(Duration::from_secs(self.roles.silent_seconds[self.me].load(Ordering::Relaxed)))
     }
 
-    fn beat_period(&self) -> Duration {
+    fn heartbeat_period(&self) -> Duration {
         Duration::from_secs(self.roles.beat_seconds.load(Ordering::Relaxed))
     }
 
@@ -143,9 +143,9 @@ impl Placement for Seen {
             heard_ago: Some(Duration::from_millis(self.roles.heard_ms[nth].load(Ordering::Relaxed))),
         };
         let sequencer = self.roles.sequencer.lock().unwrap().map(|nth| NAMES[nth].parse().unwrap());
-        let (session, beat) = (Duration::from_secs(6), Duration::from_millis(500));
+        let (session, heartbeat) = (Duration::from_secs(6), Duration::from_millis(500));
         let nodes = (0..NAMES.len()).map(node).collect();
-        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, gone: Vec::new(), session, beat }
+        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, gone: Vec::new(), session, heartbeat }
     }
 }
 

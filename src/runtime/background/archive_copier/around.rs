@@ -71,7 +71,7 @@ fn together(sources: &[(SourceId, Batch)], as_of: Sequence) -> Batch {
 mod tests {
     use super::*;
     use crate::feed::outbox::{OutboxQuery, Part, Route};
-    use crate::feed::position::{Direction, Span, at};
+    use crate::feed::position::{Direction, PositionRange, at};
     use crate::id::PostId;
     use crate::storage::archive::faulty::{FaultyArchive, Plan};
     use crate::storage::archive::{ArchivedRecord, MemoryArchive};
@@ -91,7 +91,7 @@ mod tests {
         let (held_back, mut left_out) = (BTreeSet::from([source(4), source(7), source(30)]), BTreeSet::new());
         write_around(&archive, batch, &held_back, &mut left_out).unwrap();
         assert_eq!(left_out, [3, 4, 7, 9].map(source).into());
-        let all = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: 9 };
+        let all = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: 9 };
         for nth in 0..20 {
             let mut entries = Vec::new();
             archive.positions(&source(nth), all, &mut entries).unwrap();

@@ -20,14 +20,14 @@ type Store = FaultyArchive<MemoryArchive>;
 /// A node that has applied as many records, each of which has published a post.
 struct Node {
     store: Arc<Store>,
-    behind: Arc<ArchiveBehindLog>,
+    behind: Arc<ReplicatedArchive>,
     writer: Writer,
     copier: ArchiveCopier,
 }
 
 fn node(posts: u64) -> Node {
     let store = Arc::new(Store::remote(MemoryArchive::ordered(), Plan::default()));
-    let behind = Arc::new(ArchiveBehindLog::new(Arc::clone(&store) as Arc<dyn Archive>).unwrap());
+    let behind = Arc::new(ReplicatedArchive::new(Arc::clone(&store) as Arc<dyn Archive>).unwrap());
     let limits = TieringLimits { outbox_posts: 1_000_000, posts_bytes: usize::MAX };
     let archive = (Arc::clone(&behind) as Arc<dyn Archive>, limits);
     let (world, mut writer) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some(archive));

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::layout::{BucketId, Layout};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::ArchivedRecord;
 
@@ -61,14 +61,14 @@ pub(super) enum Value {
 /// All positions of a bucket between two bounds, both exclusive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    pub(super) span: Span,
+    pub(super) span: PositionRange,
     /// The positions that there are, ascending.
     pub(super) positions: Vec<Position>,
 }
 
 impl Run {
     /// Returns at most `max` positions inside a span, nearest first, if the run has all of them.
-    pub(super) fn answer(&self, span: Span, direction: Direction, max: usize) -> Option<Vec<Position>> {
+    pub(super) fn answer(&self, span: PositionRange, direction: Direction, max: usize) -> Option<Vec<Position>> {
         let from = self.positions.partition_point(|position| *position <= span.above);
         let to = self.positions.partition_point(|position| *position < span.below).max(from);
         let inside = &self.positions[from..to];
@@ -92,7 +92,7 @@ impl Run {
         let from = high.positions.partition_point(|position| *position < low.span.below);
         let mut positions = low.positions.clone();
         positions.extend(&high.positions[from..]);
-        let span = Span { above: low.span.above, below: low.span.below.max(high.span.below) };
+        let span = PositionRange { above: low.span.above, below: low.span.below.max(high.span.below) };
         Self { span, positions }
     }
 }
@@ -325,7 +325,7 @@ mod tests {
 
     fn run(above: i64, below: i64, times: &[i64]) -> Run {
         let positions = times.iter().map(|time| at(*time, 0)).collect();
-        Run { span: Span { above: at(above, 0), below: at(below, 0) }, positions }
+        Run { span: PositionRange { above: at(above, 0), below: at(below, 0) }, positions }
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn a_run_answers_only_what_it_has_all_of() {
         let run = run(10, 20, &[11, 13, 15, 17]);
-        let span = |above, below| Span { above: at(above, 0), below: at(below, 0) };
+        let span = |above, below| PositionRange { above: at(above, 0), below: at(below, 0) };
         for (asked, direction, max, expected) in [
             (span(10, 20), Direction::Older, 9, Some(vec![17, 15, 13, 11])),
             (span(12, 16), Direction::Newer, 9, Some(vec![13, 15])),

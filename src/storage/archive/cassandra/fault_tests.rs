@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::tests::{created, run};
 use super::{CassandraArchive, Replication, schema};
 use crate::feed::outbox::{OutboxQuery, Part, Route};
-use crate::feed::position::{Direction, Span, at};
+use crate::feed::position::{Direction, PositionRange, at};
 use crate::id::PostId;
 use crate::storage::archive::contract::{all, next_batch, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Wanted};
@@ -29,7 +29,8 @@ fn batch(nth: u64) -> Batch {
 /// Returns the numbers of the batches that are there, each with the number of its entries.
 fn read(archive: &CassandraArchive) -> Result<Vec<(i64, usize)>, ArchiveError> {
     let mut into = Vec::new();
-    let query = OutboxQuery { part: Part::Pushed, span: Span::ALL, direction: Direction::Newer, max: usize::MAX };
+    let query =
+        OutboxQuery { part: Part::Pushed, span: PositionRange::ALL, direction: Direction::Newer, max: usize::MAX };
     archive.positions(&source("ann"), query, &mut into)?;
     let batches = into.chunk_by(|a, b| a.published_at == b.published_at);
     Ok(batches.map(|batch| (batch[0].published_at.0, batch.len())).collect())
@@ -113,7 +114,7 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
     temporary("a read of a node that hangs", read(&archive));
     assert!(began.elapsed() < archive.core.read_time_max + SLACK, "{:?}", began.elapsed());
     // What was announced, and has not come, is not waited for again.
-    let ask = OutboxQuery { part: Part::Pushed, span: Span::ALL, direction: Direction::Older, max: 20 };
+    let ask = OutboxQuery { part: Part::Pushed, span: PositionRange::ALL, direction: Direction::Older, max: 20 };
     let names: Vec<_> = (0..50).map(|nth| source(&format!("user-{nth}"))).collect();
     let began = Instant::now();
     archive.prefetch(&mut names.iter().map(|name| Wanted::Outbox(name, ask)));

@@ -13,7 +13,7 @@
 //! [`FIRST`] until it is replaced, so a source with few entries needs no stored layout. Ids of other buckets are random and never used twice:
 //! a bucket that was replaced is not read again, whatever is left in it.
 
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 
 /// Sizes of buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ impl Layout {
     }
 
     /// Returns the buckets that may have positions of a span, nearest first in `direction`, each with its part of the span.
-    pub(super) fn of_span(&self, span: Span, direction: Direction) -> Vec<(Bucket, Span)> {
+    pub(super) fn of_span(&self, span: PositionRange, direction: Direction) -> Vec<(Bucket, PositionRange)> {
         if span.is_empty() {
             return Vec::new();
         }
@@ -96,11 +96,11 @@ impl Layout {
     }
 
     /// Returns the part of a span that is in a bucket.
-    fn part(&self, index: usize, span: Span) -> Span {
+    fn part(&self, index: usize, span: PositionRange) -> PositionRange {
         let begins = self.0[index].begins;
         let above = if begins == Position::MIN { Position::MIN } else { previous(begins) };
         let below = self.0.get(index + 1).map_or(Position::MAX, |next| next.begins);
-        Span { above: span.above.max(above), below: span.below.min(below) }
+        PositionRange { above: span.above.max(above), below: span.below.min(below) }
     }
 
     /// Closes the newest bucket: a new one begins at `position`, which must be above everything in it.
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_span_is_read_bucket_by_bucket_nearest_first() {
         let ids = |above, below, direction| -> Vec<_> {
-            layout().of_span(Span { above, below }, direction).iter().map(|(bucket, _)| bucket.id).collect()
+            layout().of_span(PositionRange { above, below }, direction).iter().map(|(bucket, _)| bucket.id).collect()
         };
         assert_eq!(ids(Position::MIN, Position::MAX, Direction::Older), [2, 1, FIRST]);
         assert_eq!(ids(Position::MIN, Position::MAX, Direction::Newer), [FIRST, 1, 2]);
@@ -231,7 +231,7 @@ mod tests {
         // A bucket of which nothing is left is not read.
         layout.replace(at(10, 0), &[]);
         assert_eq!(layout.ids().collect::<Vec<_>>(), [FIRST, 8, 2]);
-        let read = layout.of_span(Span { above: at(9, 0), below: at(15, 1) }, Direction::Newer);
+        let read = layout.of_span(PositionRange { above: at(9, 0), below: at(15, 1) }, Direction::Newer);
         assert_eq!(read.iter().map(|(bucket, _)| bucket.id).collect::<Vec<_>>(), [FIRST, 8]);
     }
 
@@ -255,7 +255,7 @@ mod tests {
         ) {
             let mut layout = Layout::default();
             begins.into_iter().zip(1..).for_each(|((time, id), nth)| layout.close_newest(at(time, id), nth));
-            let span = Span { above: at(above.0, above.1), below: at(below.0, below.1) };
+            let span = PositionRange { above: at(above.0, above.1), below: at(below.0, below.1) };
             let asked = at(asked.0, asked.1);
             let covers = layout.of_span(span, Direction::Newer).into_iter()
                 .filter(|(_, part)| asked > part.above && asked < part.below)

@@ -18,7 +18,7 @@ use super::connection::Core;
 use super::layout::{Bucket, Layout, id_of_row, id_to_row};
 use crate::clock::UnixMicros;
 use crate::feed::outbox::{OutboxQuery, Route};
-use crate::feed::position::{Direction, Position, Span};
+use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, ArchivedRecord};
 
@@ -129,7 +129,7 @@ impl Core {
         source: &SourceId,
         route: Route,
         bucket: Bucket,
-        span: Span,
+        span: PositionRange,
         direction: Direction,
         max: usize,
     ) -> Option<Vec<Position>> {
@@ -180,7 +180,7 @@ impl Core {
         source: &SourceId,
         route: Route,
         bucket: Bucket,
-        span: Span,
+        span: PositionRange,
         direction: Direction,
         max: usize,
     ) -> Result<Vec<Position>, ArchiveError> {
@@ -265,16 +265,16 @@ pub(super) fn late_key(wanted: &Announced) -> Key {
 }
 
 /// Returns what is known after positions of a bucket were read.
-fn run_of(found: &[Position], span: Span, direction: Direction, max: usize) -> Run {
+fn run_of(found: &[Position], span: PositionRange, direction: Direction, max: usize) -> Run {
     let mut positions = found.to_vec();
     let end = found.last().filter(|_| found.len() >= max).copied();
     let span = match direction {
         Direction::Older => {
             positions.reverse();
             let above = end.map_or(span.above, |end| Position::of_rank(end.rank() - 1));
-            Span { above, ..span }
+            PositionRange { above, ..span }
         }
-        Direction::Newer => Span { below: end.map_or(span.below, Position::next_up), ..span },
+        Direction::Newer => PositionRange { below: end.map_or(span.below, Position::next_up), ..span },
     };
     Run { span, positions }
 }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_known_after_a_read_ends_where_the_read_did() {
-        let span = Span { above: at(0, 0), below: at(9, 0) };
+        let span = PositionRange { above: at(0, 0), below: at(9, 0) };
         let (older, newer) = ([at(8, 0), at(5, 0)], [at(3, 0), at(5, 0)]);
         for (found, direction, max, above, below) in [
             (older, Direction::Older, 3, at(0, 0), at(9, 0)),
@@ -310,7 +310,7 @@ mod tests {
             (newer, Direction::Newer, 2, at(0, 0), at(5, 1)),
         ] {
             let run = run_of(&found, span, direction, max);
-            assert_eq!(run.span, Span { above, below });
+            assert_eq!(run.span, PositionRange { above, below });
             assert_eq!(run.answer(run.span, direction, 9), Some(found.to_vec()));
         }
     }

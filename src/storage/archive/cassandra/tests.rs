@@ -10,7 +10,7 @@ use super::layout::{BucketId, BucketLimits};
 use super::read::row;
 use super::{CassandraArchive, CassandraOptions, CassandraUrl, Replication};
 use crate::feed::outbox::{OutboxQuery, Part, Route};
-use crate::feed::position::{Direction, Position, Span, at};
+use crate::feed::position::{Direction, Position, PositionRange, at};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::contract::{CACHE_BYTES, all, next_batch, placed, post, posts, source};
 use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, Fate, Rewrite};
@@ -145,7 +145,7 @@ fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
     for reader in [&archive, &CassandraArchive::open(&options).unwrap()] {
         let (mut below, mut read) = (Position::MAX, Vec::new());
         loop {
-            let (mut page, span) = (Vec::new(), Span { above: Position::MIN, below });
+            let (mut page, span) = (Vec::new(), PositionRange { above: Position::MIN, below });
             let query = OutboxQuery { part: Part::Pushed, span, direction: Direction::Older, max: 30 };
             reader.positions(&source("ann"), query, &mut page).unwrap();
             let Some(last) = page.last() else { break };
@@ -374,7 +374,7 @@ fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
     archive.core.cache.clear();
     assert_eq!(damage(archive.post(PostId(2)).unwrap_err()), "post 2 is neither post nor tombstone");
     let mut into = vec![at(9, 9)];
-    let query = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Newer, max: 9 };
+    let query = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: 9 };
     let read = archive.positions(&source("bob"), query, &mut into);
     assert_eq!(damage(read.unwrap_err()), "the buckets of bob: a layout has version 7");
     assert_eq!(into, [at(9, 9)]);
@@ -402,7 +402,7 @@ fn pages_that_were_read_come_from_memory_until_they_change() {
     archive.write(&posts([(1, post("text"))])).unwrap();
     let page = |below: i64| {
         let mut page = Vec::new();
-        let span = Span { above: Position::MIN, below: at(below, 0) };
+        let span = PositionRange { above: Position::MIN, below: at(below, 0) };
         let query = OutboxQuery { part: Part::Pushed, span, direction: Direction::Older, max: 20 };
         archive.positions(&source("ann"), query, &mut page).unwrap();
         times(&page)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{CACHE_BYTES, copied, next_batch, of_route, source};
 use crate::feed::outbox::{Part, Route};
-use crate::feed::position::{Direction, Position, Span, at};
+use crate::feed::position::{Direction, Position, PositionRange, at};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::faulty::FaultyArchive;
 use crate::storage::archive::{
@@ -37,7 +37,7 @@ impl Model {
         self.entries.retain(|(source, position, _)| !batch.removed.contains(&(source.clone(), *position)));
     }
 
-    fn copy(&self, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
+    fn copy(&self, id: &str, part: Part, span: PositionRange, way: Direction, max: usize) -> Vec<Position> {
         let inside = self.entries.iter().filter(|(source, position, route)| {
             let in_part = part == Part::Whole || (part == Part::Pushed) == (*route == Push);
             source.as_str() == id && *position > span.above && *position < span.below && in_part
@@ -74,7 +74,7 @@ pub(in crate::storage::archive) enum Then {
     Reopen,
 }
 
-pub(in crate::storage::archive) type Read = (&'static str, Part, Span, Direction, usize);
+pub(in crate::storage::archive) type Read = (&'static str, Part, PositionRange, Direction, usize);
 
 fn positions() -> impl Strategy<Value = Position> {
     (-3..4i64, 0..3u64).prop_map(|(time, id)| at(time, id))
@@ -98,7 +98,7 @@ pub(in crate::storage::archive) fn steps() -> impl Strategy<Value = Vec<(Batch, 
     let read = (
         prop::sample::select(SOURCES.as_slice()),
         prop::sample::select([Part::Pushed, Part::Pulled, Part::Whole].as_slice()),
-        (end(), end()).prop_map(|(above, below)| Span { above, below }),
+        (end(), end()).prop_map(|(above, below)| PositionRange { above, below }),
         prop::sample::select([Older, Newer].as_slice()),
         0..8usize,
     );

@@ -199,7 +199,7 @@ mod tests {
     use crate::id::PostId;
     use crate::storage::archive::contract::{all, placed, post, posts};
     use crate::storage::archive::redb::open;
-    use crate::storage::archive::redb::sums::SummedFile;
+    use crate::storage::archive::redb::sums::ChecksummedFile;
     use crate::storage::archive::{Archive, Batch, RedbArchive};
     use crate::storage::sequence::Sequence;
     use redb::backends::InMemoryBackend;
@@ -235,7 +235,7 @@ mod tests {
 
         fn open(&self) -> RedbArchive {
             let (path, file) = (Path::new("disk"), BufferedFile::new(self.clone(), "the archive".to_owned()));
-            let file = SummedFile::new(file);
+            let file = ChecksummedFile::new(file);
             let database = open::open(file.clone(), path, 1 << 20).unwrap();
             open::initialise(&database).unwrap();
             RedbArchive::of(database, file, path).unwrap()

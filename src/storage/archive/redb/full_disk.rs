@@ -11,7 +11,7 @@ use redb::StorageBackend;
 use redb::backends::FileBackend;
 
 use super::buffered_file::{BufferedFile, Disk, PLENTY, batch};
-use super::sums::SummedFile;
+use super::sums::ChecksummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;
 use crate::id::PostId;
@@ -23,15 +23,15 @@ fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, Arch
     let (path, sums_path) = (Path::new("archive"), Path::new("sums"));
     guarded(path, || {
         let buffered = |disk: &Disk| BufferedFile::new(disk.clone(), "a file".to_owned());
-        let file = SummedFile::new(buffered(archive));
+        let file = ChecksummedFile::new(buffered(archive));
         if !is_new {
             file.compare_with(buffered(sums), path, sums_path)?;
-            file.begin().unwrap();
+            file.mark_open().unwrap();
         }
         let database = open::open(file.clone(), path, 1 << 20)?;
         if is_new {
             open::initialise(&database).unwrap();
-            file.seal(buffered(sums)).unwrap();
+            file.checksum_all(buffered(sums)).unwrap();
         }
         RedbArchive::of(database, file, path)
     })

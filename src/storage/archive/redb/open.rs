@@ -19,14 +19,14 @@ use redb::{
 
 use super::buffered_file::BufferedFile;
 use super::leftovers::remove_leftovers;
-use super::sums::SummedFile;
+use super::sums::ChecksummedFile;
 use super::{cannot, guarded, layout};
 use crate::id::PostId;
 use crate::storage::archive::{ArchiveError, LARGEST_IDS_MAX, LargestIds};
 use crate::storage::files::guard;
 
 /// Opens the database in the file `path`, checks that this version knows its format, and returns the database and the file.
-pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, SummedFile), ArchiveError> {
+pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, ChecksummedFile), ArchiveError> {
     let failed = |error| cannot("open", path, error);
     // A new file has another name until it is complete. So a process that dies meanwhile leaves no file that the operator must remove.
     let is_new = !path.exists();
@@ -35,12 +35,12 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
         std::fs::remove_file(&unfinished).map_err(|error| failed(error.into()))?;
     }
     let file = file(if is_new { &unfinished } else { path }, path)?;
-    let file = SummedFile::new(BufferedFile::new(file, format!("the archive {}", path.display())));
+    let file = ChecksummedFile::new(BufferedFile::new(file, format!("the archive {}", path.display())));
     let sums_path = path.with_extension("sums");
     let has_sums = !is_new && sums_path.exists();
     if has_sums {
         file.compare_with(sums(&sums_path, false)?, path, &sums_path)?;
-        file.begin().map_err(|error| cannot("write", &sums_path, error.into()))?;
+        file.mark_open().map_err(|error| cannot("write", &sums_path, error.into()))?;
     }
     let mut database = open(file.clone(), path, cache_bytes)?;
     if !is_new {
@@ -55,7 +55,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
         if !is_new {
             check_whole(&mut database, path)?;
         }
-        seal(&database, &file, &sums_path).map_err(|error| cannot("write the checksums of", path, error))?;
+        write_checksums(&database, &file, &sums_path).map_err(|error| cannot("write the checksums of", path, error))?;
     }
     if is_new {
         std::fs::rename(&unfinished, path).map_err(|error| failed(error.into()))?;
@@ -100,10 +100,10 @@ fn totals(database: &Database) -> Result<(u64, u64, u64, Option<u64>), Error> {
 
 /// Writes the checksums of all pages to a new file `sums_path`. The file gets this name only after the archive has the format that requires
 /// it: then an earlier version rejects the archive, and does not write pages without checksums.
-fn seal(database: &Database, file: &SummedFile, sums_path: &Path) -> Result<(), Error> {
+fn write_checksums(database: &Database, file: &ChecksummedFile, sums_path: &Path) -> Result<(), Error> {
     let unfinished = sums_path.with_extension("sums.unfinished");
     let sums = sums(&unfinished, true).map_err(|error| Error::from(io::Error::other(error.with_sources())))?;
-    file.seal(sums)?;
+    file.checksum_all(sums)?;
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     transaction.open_table(layout::META)?.insert(layout::META_FORMAT, layout::FORMAT)?;

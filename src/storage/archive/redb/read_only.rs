@@ -17,7 +17,7 @@ use redb::{
 
 use super::buffered_file::BufferedFile;
 use super::overlay::OverlaidFile;
-use super::sums::SummedFile;
+use super::sums::ChecksummedFile;
 use super::{cannot, guarded, layout, open, read};
 use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
@@ -69,7 +69,7 @@ impl ReadOnlyArchive {
                 error => open::refused(error, path),
             };
             let file = guard::open_named(path).map_err(|error| cannot("open", path, error.into()))?;
-            let file = SummedFile::new(overlaid(file, path)?);
+            let file = ChecksummedFile::new(overlaid(file, path)?);
             let read = |error: io::Error| cannot("read", path, error.into());
             let ((_, is_open), is_empty) = (file.database_header().map_err(read)?, file.len().map_err(read)? == 0);
             if is_empty {
@@ -191,7 +191,7 @@ pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
     let found = guarded(path, || {
         let file = guard::open(OpenOptions::new().read(true), path);
         let file = file.map_err(|error| cannot("open", path, error.into()))?;
-        let file = SummedFile::new(overlaid(file, path)?);
+        let file = ChecksummedFile::new(overlaid(file, path)?);
         if file.len().map_err(|error| cannot("read", path, error.into()))? == 0 {
             return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it is empty" });
         }
@@ -218,7 +218,7 @@ pub fn identity_without_lock(path: &Path) -> Result<Option<Identity>, ArchiveErr
     let file = guard::open(OpenOptions::new().read(true), path);
     let file = file.map_err(|error| cannot("open", path, error.into()))?;
     // What redb writes is not seen through this one.
-    let raw = SummedFile::new(overlaid_without_lock(file.try_clone().map_err(cannot_read)?, path)?);
+    let raw = ChecksummedFile::new(overlaid_without_lock(file.try_clone().map_err(cannot_read)?, path)?);
     let (mut magic, bytes) = ([0; MAGIC.len()], raw.len().map_err(cannot_read)?);
     if bytes >= MAGIC.len() as u64 {
         raw.read(0, &mut magic).map_err(cannot_read)?;
@@ -243,7 +243,7 @@ pub fn identity_without_lock(path: &Path) -> Result<Option<Identity>, ArchiveErr
 
 /// Reads the identity without a lock from an archive that was closed in order. Returns none if it needs a repair nevertheless.
 fn identity_of_closed(file: File, path: &Path) -> Result<Option<Identity>, ArchiveError> {
-    let file = SummedFile::new(overlaid_without_lock(file, path)?);
+    let file = ChecksummedFile::new(overlaid_without_lock(file, path)?);
     compare(&file, path)?;
     let mut builder = Builder::new();
     builder.set_cache_size(IDENTITY_CACHE_BYTES).set_repair_callback(redb::RepairSession::abort);
@@ -265,7 +265,7 @@ fn stored_identity(database: &Database, path: &Path) -> Result<Option<Identity>,
 }
 
 /// Enables the comparison of pages with the checksum file of the archive `path`. Returns true if there is such a file.
-fn compare(file: &SummedFile, path: &Path) -> Result<bool, ArchiveError> {
+fn compare(file: &ChecksummedFile, path: &Path) -> Result<bool, ArchiveError> {
     let sums_path = path.with_extension("sums");
     match guard::open(OpenOptions::new().read(true), &sums_path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -25,7 +25,7 @@ use redb::{
 use super::buffered_file::BufferedFile;
 use super::layout::{self, OutboxKey};
 use super::leftovers::{leftover, leftover_sums, remove, remove_leftovers};
-use super::sums::SummedFile;
+use super::sums::ChecksummedFile;
 use super::{RedbArchive, cannot, guarded, open};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS};
 use crate::storage::archive::{ArchiveError, Fate, Rewrite};
@@ -60,12 +60,13 @@ impl RedbArchive {
         &self,
         rewrite: &Rewrite<'_>,
         wrap: impl Fn(FileBackend) -> B,
-    ) -> Result<(Database, SummedFile), ArchiveError> {
+    ) -> Result<(Database, ChecksummedFile), ArchiveError> {
         let failed = |error| cannot("rewrite", &self.path, error);
         let file = wrap(open::file(&leftover(&self.path), &self.path)?);
-        let file = SummedFile::new(BufferedFile::new(file, format!("the rewritten archive {}", self.path.display())));
+        let file =
+            ChecksummedFile::new(BufferedFile::new(file, format!("the rewritten archive {}", self.path.display())));
         // The file is still empty, so the checksums of all its pages are recorded when they are written.
-        file.seal(open::sums(&leftover_sums(&self.path), true)?).map_err(|error| failed(error.into()))?;
+        file.checksum_all(open::sums(&leftover_sums(&self.path), true)?).map_err(|error| failed(error.into()))?;
         let database = open::open(file.clone(), &self.path, ARCHIVE_CACHE_BYTES)?;
         let from = self.database().and_then(|from| Ok(from.begin_read()?)).map_err(failed)?;
         let copy = Copy { archive: self, from, to: &database, file: &file };
@@ -73,7 +74,7 @@ impl RedbArchive {
         Ok((database, file))
     }
 
-    fn replace_by(&self, (database, file): (Database, SummedFile)) -> Result<(), Error> {
+    fn replace_by(&self, (database, file): (Database, ChecksummedFile)) -> Result<(), Error> {
         let sums = self.path.with_extension("sums");
         drop(self.database()?);
         // The old checksums are removed first: an archive with the checksums of another one counts as damaged.
@@ -96,7 +97,7 @@ impl RedbArchive {
     }
 
     /// Puts the new database in the place of the old one, which it returns.
-    fn swap(&self, database: Database, file: SummedFile) -> Result<Arc<Database>, Error> {
+    fn swap(&self, database: Database, file: ChecksummedFile) -> Result<Arc<Database>, Error> {
         let mut now = self.database.write();
         let Some(now) = &mut *now else { return Err(Error::DatabaseClosed) };
         std::fs::rename(leftover(&self.path), &self.path)?;
@@ -114,7 +115,7 @@ struct Copy<'a> {
     archive: &'a RedbArchive,
     from: ReadTransaction,
     to: &'a Database,
-    file: &'a SummedFile,
+    file: &'a ChecksummedFile,
 }
 
 impl Copy<'_> {

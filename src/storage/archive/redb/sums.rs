@@ -50,13 +50,13 @@ pub(super) struct DamagedPage {
 
 /// The file of a database that verifies the checksum of each page when it is read. Clones share the same file.
 #[derive(Clone, Debug)]
-pub(super) struct SummedFile {
+pub(super) struct ChecksummedFile {
     file: BufferedFile,
     /// The file of checksums. None while the checksums of the pages are unknown.
     sums: Arc<RwLock<Option<BufferedFile>>>,
 }
 
-impl SummedFile {
+impl ChecksummedFile {
     /// Wraps a file without checksums. They are added by [`Self::compare_with`] or [`Self::seal`].
     pub(super) fn new(file: BufferedFile) -> Self {
         Self { file, sums: Arc::default() }
@@ -98,7 +98,7 @@ impl SummedFile {
     }
 
     /// Records that the archive is open: from now on its header may change at any time.
-    pub(super) fn begin(&self) -> io::Result<()> {
+    pub(super) fn mark_open(&self) -> io::Result<()> {
         let sums = self.sums.read();
         let Some(sums) = &*sums else { return Ok(()) };
         let end = end_of_sums(self.file.len()?);
@@ -111,7 +111,7 @@ impl SummedFile {
     }
 
     /// Writes the checksums of all current pages to the empty file `sums`, and uses it from now on.
-    pub(super) fn seal(&self, sums: BufferedFile) -> io::Result<()> {
+    pub(super) fn checksum_all(&self, sums: BufferedFile) -> io::Result<()> {
         let bytes = self.file.len()?;
         sums.set_len(end_of_sums(bytes))?;
         sums.write(0, &header(0))?;
@@ -229,7 +229,7 @@ fn header(closed_with: u32) -> [u8; HEADER_BYTES] {
     header
 }
 
-impl StorageBackend for SummedFile {
+impl StorageBackend for ChecksummedFile {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -401,17 +401,17 @@ mod tests {
             let (path, sums_path) = (Path::new("archive"), Path::new("sums"));
             super::super::guarded(path, || {
                 let buffered = |disk: &Disk| BufferedFile::new(disk.clone(), "a file".to_owned());
-                let file = SummedFile::new(buffered(&self.archive));
+                let file = ChecksummedFile::new(buffered(&self.archive));
                 let is_new = self.sums.len().unwrap() == 0;
                 if !is_new {
                     file.compare_with(buffered(&self.sums), path, sums_path)?;
-                    file.begin().unwrap();
+                    file.mark_open().unwrap();
                 }
                 // The cache is small, so that many pages are written before they are committed, and read again.
                 let database = open::open(file.clone(), path, 64 << 10)?;
                 if is_new {
                     open::initialise(&database).unwrap();
-                    file.seal(buffered(&self.sums)).unwrap();
+                    file.checksum_all(buffered(&self.sums)).unwrap();
                 }
                 RedbArchive::of(database, file, path)
             })

@@ -8,7 +8,7 @@
 //! - what is done about these entries (`copy`).
 
 use tidewire::feed::outbox::{OutboxQuery, Part, Route};
-use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::SourceId;
 use tidewire::storage::archive::{Archive, ArchiveError, Wanted};
 
@@ -26,7 +26,7 @@ const PAGE_MIN: usize = 64;
 pub(super) struct Ask<'a> {
     pub(super) source: &'a SourceId,
     route: Route,
-    span: Span,
+    span: PositionRange,
     max: usize,
 }
 
@@ -61,8 +61,8 @@ impl<'a> Page<'a> {
 
     /// Returns the same read, up to its last entry.
     fn up_to_last(&self) -> Ask<'a> {
-        let below = self.positions.last().map_or(Span::ALL.below, |last| last.next_up());
-        Ask { span: Span { below, ..self.ask.span }, ..self.ask }
+        let below = self.positions.last().map_or(PositionRange::ALL.below, |last| last.next_up());
+        Ask { span: PositionRange { below, ..self.ask.span }, ..self.ask }
     }
 
     /// Returns its entries one by one, each with its source and its route.
@@ -73,7 +73,7 @@ impl<'a> Page<'a> {
 
     /// Returns true if it begins with the oldest entry of its route.
     pub(super) fn is_first(&self) -> bool {
-        self.ask.span == Span::ALL
+        self.ask.span == PositionRange::ALL
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn each_round(
     mut each: impl FnMut(Vec<Page<'_>>) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
     for some in sources.chunks(OUTBOXES_TOGETHER) {
-        let first = |source| Route::ALL.map(|route| Ask { source, route, span: Span::ALL, max: 0 });
+        let first = |source| Route::ALL.map(|route| Ask { source, route, span: PositionRange::ALL, max: 0 });
         let mut asks: Vec<Ask<'_>> = some.iter().flat_map(first).collect();
         while !asks.is_empty() {
             let max = (ENTRIES_TOGETHER / asks.len()).max(PAGE_MIN);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use crate::clock::{Clock, Taken, UnixMicros, micros};
+use crate::clock::{Clock, Timestamp, UnixMicros, micros};
 use crate::id::PostId;
 use crate::limits::{CLOCK_EARLIEST, CLOCK_STEP_MAX};
 use crate::runtime::counters::Counter;
@@ -29,7 +29,7 @@ use crate::runtime::counters::Counter;
 const CLOCK_GAP_REPORTED: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Issues instants and ids. Each instant is issued once.
-pub struct MonotonicClock {
+pub struct HybridLogicalClock {
     clock: Arc<dyn Clock>,
     /// The values of both clocks when they were last read.
     seen: Seen,
@@ -59,7 +59,7 @@ pub struct ClockReport {
     pub jumps_back: Counter,
     /// The last jump in microseconds; 0 if there was none.
     last_jump_us: AtomicI64,
-    /// A copy of [`MonotonicClock::lead_us`].
+    /// A copy of [`HybridLogicalClock::lead_us`].
     lead_us: AtomicI64,
 }
 
@@ -99,7 +99,7 @@ const END: UnixMicros = UnixMicros((u64::MAX >> ID_SUB_BITS) as i64);
 /// would leave no ids for the time after its correction.
 const LATEST: UnixMicros = UnixMicros(END.0 - 366 * 24 * 3_600 * 1_000_000);
 
-impl MonotonicClock {
+impl HybridLogicalClock {
     /// Creates a monotonic clock on `clock` that reports its jumps to `report`.
     pub fn new(clock: Arc<dyn Clock>, report: Arc<ClockReport>) -> Self {
         let seen = Seen { now: clock.now().min(LATEST), monotonic: clock.monotonic() };
@@ -118,7 +118,7 @@ impl MonotonicClock {
     /// Continues after `last`, which an earlier process issued. The time since then is unknown. A clock that is ahead
     /// of `last` is believed. If the clock is far behind, one of the two is wrong, which is more likely `last`.
     #[must_use]
-    pub fn after(mut self, last: Taken) -> Self {
+    pub fn after(mut self, last: Timestamp) -> Self {
         self.kept_lead_us = last.lead_us;
         // Issued instants are never near the end, whatever a journal contains.
         let possible = |at: UnixMicros| if at.0 < LATEST.0 + (END.0 - LATEST.0) / 2 { at } else { LATEST };
@@ -146,14 +146,14 @@ impl MonotonicClock {
     }
 
     /// Continues after `last`, which another process issued, as [`Self::after`] does.
-    pub fn resume(&mut self, last: Taken) {
+    pub fn resume(&mut self, last: Timestamp) {
         let fresh = Self::new(Arc::clone(&self.clock), Arc::clone(&self.report));
         *self = fresh.after(last);
     }
 
     /// Returns the last issued instant.
-    pub fn last(&self) -> Taken {
-        Taken { instant: self.last, lead_us: self.lead_us }
+    pub fn last(&self) -> Timestamp {
+        Timestamp { instant: self.last, lead_us: self.lead_us }
     }
 
     /// Returns the lead that was in effect when the earlier process ended.
@@ -167,12 +167,12 @@ impl MonotonicClock {
     }
 
     /// Issues `count` consecutive instants, one microsecond apart, and returns the first.
-    pub fn take(&mut self, count: usize) -> Taken {
+    pub fn take(&mut self, count: usize) -> Timestamp {
         let now = self.look();
         let wanted = now.0.saturating_add(self.lead_us).min(LATEST.0);
         let first = wanted.max(self.last.0.saturating_add(1));
         self.last = UnixMicros(first + count.max(1) as i64 - 1);
-        Taken { instant: UnixMicros(first), lead_us: self.lead_us }
+        Timestamp { instant: UnixMicros(first), lead_us: self.lead_us }
     }
 
     /// Returns the smallest id that [`Self::mint`] may issue next.
@@ -288,18 +288,18 @@ mod tests {
         Arc::new(ManualClock::new(UnixMicros(at)))
     }
 
-    fn monotonic_clock(clock: &Arc<ManualClock>, last: Taken) -> MonotonicClock {
-        MonotonicClock::new(Arc::clone(clock) as Arc<dyn Clock>, Arc::default()).after(last)
+    fn logical_clock(clock: &Arc<ManualClock>, last: Timestamp) -> HybridLogicalClock {
+        HybridLogicalClock::new(Arc::clone(clock) as Arc<dyn Clock>, Arc::default()).after(last)
     }
 
     #[test]
     fn another_life_goes_on_where_the_last_one_ended() {
         let clock = clock(1_000);
-        let mut first = monotonic_clock(&clock, Taken::NONE);
+        let mut first = logical_clock(&clock, Timestamp::NONE);
         let instant = first.take(7).instant;
         let id = first.mint(instant);
         clock.set(UnixMicros(3));
-        let mut second = monotonic_clock(&clock, first.last());
+        let mut second = logical_clock(&clock, first.last());
         let next = second.take(1).instant;
         assert!(next > first.last().instant && second.mint(next) > id);
     }
@@ -307,15 +307,15 @@ mod tests {
     #[test]
     fn instants_and_ids_increase_when_the_clock_steps_back() {
         let clock = clock(1_000);
-        let mut monotonic_clock = monotonic_clock(&clock, Taken::NONE);
-        let mut taken = vec![monotonic_clock.take(3), monotonic_clock.take(1)];
+        let mut logical_clock = logical_clock(&clock, Timestamp::NONE);
+        let mut taken = vec![logical_clock.take(3), logical_clock.take(1)];
         clock.set(UnixMicros(5));
-        taken.push(monotonic_clock.take(1));
+        taken.push(logical_clock.take(1));
         clock.set(UnixMicros(2_000));
-        taken.push(monotonic_clock.take(1));
-        assert_eq!(taken, [1_000, 1_003, 1_004, 2_000].map(|at| Taken::from(UnixMicros(at))));
+        taken.push(logical_clock.take(1));
+        assert_eq!(taken, [1_000, 1_003, 1_004, 2_000].map(|at| Timestamp::from(UnixMicros(at))));
         let instants = taken.iter().map(|taken| taken.instant);
-        let ids: Vec<PostId> = instants.chain([UnixMicros(7)]).map(|at| monotonic_clock.mint(at)).collect();
+        let ids: Vec<PostId> = instants.chain([UnixMicros(7)]).map(|at| logical_clock.mint(at)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
     }
 
@@ -357,14 +357,14 @@ mod tests {
             ),
         ] {
             let clock = clock(NOW);
-            let mut ticking = monotonic_clock(&clock, Taken::NONE);
+            let mut ticking = logical_clock(&clock, Timestamp::NONE);
             let mut last = ticking.take(1);
             let mut id = ticking.mint(last.instant);
             for (nth, (does, shown, lead)) in steps.into_iter().enumerate() {
                 match does {
                     Set(to) => clock.set(UnixMicros(NOW + to * SECOND)),
                     Pass(by) => clock.advance(Duration::from_secs(by as u64)),
-                    Restart => ticking = monotonic_clock(&clock, ticking.last()),
+                    Restart => ticking = logical_clock(&clock, ticking.last()),
                 }
                 let taken = ticking.take(1);
                 let is_near = |micros: i64, seconds: i64| (micros - seconds * SECOND).abs() < SECOND;
@@ -380,10 +380,10 @@ mod tests {
     #[test]
     fn the_lead_shrinks_by_the_time_for_which_a_server_was_stopped() {
         let clock = clock(NOW);
-        let mut first = monotonic_clock(&clock, Taken::from(UnixMicros(NOW + YEAR)));
-        assert_eq!(first.take(1), Taken { instant: UnixMicros(NOW + YEAR + 1), lead_us: YEAR + 1 });
+        let mut first = logical_clock(&clock, Timestamp::from(UnixMicros(NOW + YEAR)));
+        assert_eq!(first.take(1), Timestamp { instant: UnixMicros(NOW + YEAR + 1), lead_us: YEAR + 1 });
         clock.advance(Duration::from_secs(100));
-        let mut second = monotonic_clock(&clock, first.last());
+        let mut second = logical_clock(&clock, first.last());
         let taken = second.take(1);
         assert_eq!((taken.shown(), taken.lead_us), (UnixMicros(NOW + 100 * SECOND), YEAR + 2 - 100 * SECOND));
     }
@@ -398,7 +398,7 @@ mod tests {
             lead_us in prop_oneof![3 => Just(0), 1 => any::<i64>()],
         ) {
             let clock = clock(NOW);
-            let mut ticking = monotonic_clock(&clock, Taken { instant: UnixMicros(first), lead_us });
+            let mut ticking = logical_clock(&clock, Timestamp { instant: UnixMicros(first), lead_us });
             let (mut last, mut shown, mut id) = (ticking.last().instant, ticking.last().shown(), PostId(0));
             let mut has_shown = false;
             for (what, by, count) in steps {
@@ -406,7 +406,7 @@ mod tests {
                     0 => clock.set(UnixMicros(clock.now().0.saturating_add(i64::from(by) * 60 * SECOND))),
                     1 => clock.set(UnixMicros(clock.now().0.saturating_add(i64::from(by % 200) * SECOND))),
                     2 => clock.advance(Duration::from_micros(u64::from(by.unsigned_abs()))),
-                    _ => ticking = monotonic_clock(&clock, ticking.last()),
+                    _ => ticking = logical_clock(&clock, ticking.last()),
                 }
                 let taken = ticking.take(count);
                 prop_assert!(taken.instant > last && taken.instant < END);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::cluster::membership::{Counted, Membership, ReadError};
+use crate::cluster::membership::{Membership, ReadError, RecordOutcome};
 use crate::cluster::record::{Content, FirstState, Header, decode_content, decode_header};
 use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
 use crate::storage::sequence::Sequence;
@@ -14,7 +14,7 @@ use crate::storage::sequence::Sequence;
 /// The state of a cluster after a record of its log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Followed {
+pub struct LogCheckpoint {
     /// The state after the record.
     pub membership: Membership,
     /// The sequence of the record.
@@ -30,7 +30,7 @@ fn founding() -> Sequence {
     Sequence(1)
 }
 
-impl Followed {
+impl LogCheckpoint {
     /// Reads the first record of a log.
     ///
     /// # Errors
@@ -58,11 +58,11 @@ impl Followed {
     ///
     /// # Errors
     /// Fails if the log cannot be followed any further. Nothing has changed then.
-    pub fn read(&mut self, record: &LogRecord) -> Result<(Header, Counted), ReadError> {
+    pub fn read(&mut self, record: &LogRecord) -> Result<(Header, RecordOutcome), ReadError> {
         let (header, content) = decode_header(&record.bytes)?;
         let counted = self.membership.read(record.sequence, &header, content)?;
         (self.sequence, self.fingerprint) = (record.sequence, xxh3_64(&record.bytes));
-        if let Counted::Event(_) = counted {
+        if let RecordOutcome::Event(_) = counted {
             self.last_event = record.sequence;
         }
         Ok((header, counted))

@@ -5,7 +5,7 @@
 //! - counting their bytes alike on every node, whether a node has the post in memory or not.
 //!
 //! Not responsible for:
-//! - when the archive has an edit, and refusing edits (`behind_log`).
+//! - when the archive has an edit, and refusing edits (`replicated_archive`).
 
 use rustc_hash::FxHashMap;
 

@@ -21,9 +21,9 @@ const NODES: usize = 3;
 const LOAD: usize = 8;
 
 struct Node {
-    me: NodeRun,
+    me: Incarnation,
     membership: Membership,
-    presence: Presence,
+    failure_detector: FailureDetector,
     applied: usize,
     /// The number that its next record as the sequencer has, and in which epoch.
     next: (Epoch, u64),
@@ -43,13 +43,13 @@ struct Simulation {
     load: usize,
 }
 
-fn header(by: &NodeRun, epoch: Epoch, nth: u64) -> Header {
+fn header(by: &Incarnation, epoch: Epoch, nth: u64) -> Header {
     Header { cluster: ClusterId(1), by: by.clone(), epoch, nth }
 }
 
 impl Simulation {
     fn new() -> Self {
-        let founder = NodeRun { node: "init".parse().unwrap(), run: 0 };
+        let founder = Incarnation { node: "init".parse().unwrap(), run: 0 };
         let first =
             encode(&header(&founder, Epoch(0), 0), &Content::Founded { partitions: PARTITIONS, archive: false });
         let mut simulation = Self { log: vec![first], nodes: Vec::new(), now: Duration::ZERO, load: 0 };
@@ -61,11 +61,11 @@ impl Simulation {
     }
 
     fn node(&self, nth: usize, run: u64) -> Node {
-        let me = NodeRun { node: format!("node-{nth}").parse().unwrap(), run };
+        let me = Incarnation { node: format!("node-{nth}").parse().unwrap(), run };
         let (header, content) = decode_header(&self.log[0]).unwrap();
         Node {
             membership: Membership::founded(&header, content).unwrap(),
-            presence: Presence::new(me.clone(), format!("http://{nth}"), SESSION, self.now),
+            failure_detector: FailureDetector::new(me.clone(), format!("http://{nth}"), SESSION, self.now),
             me,
             applied: 1,
             next: (Epoch(0), 0),
@@ -108,7 +108,7 @@ impl Simulation {
     /// Returns the owners of each partition, by what each node knows at this moment, paused or not.
     fn owners(&self, partition: u32) -> Vec<&Node> {
         let owns = |node: &&Node| {
-            let is_leased = node.presence.lease_until().is_some_and(|until| self.now < until);
+            let is_leased = node.failure_detector.lease_until().is_some_and(|until| self.now < until);
             is_leased && node.membership.owner(partition).is_some_and(|owner| owner.run == node.me)
         };
         self.nodes.iter().filter(owns).collect()
@@ -116,7 +116,7 @@ impl Simulation {
 
     /// Returns a node that answers for a partition although it was removed. A living node may have not read yet that another one has joined,
     /// but one that was removed must know it.
-    fn usurper(&self) -> Option<(u32, &NodeRun)> {
+    fn usurper(&self) -> Option<(u32, &Incarnation)> {
         (0..PARTITIONS).step_by(16).find_map(|partition| {
             let owners = self.owners(partition);
             let newest = owners.iter().max_by_key(|node| node.applied)?;
@@ -132,20 +132,20 @@ impl Node {
             let (header, content) = decode_header(bytes).unwrap();
             self.applied += 1;
             let counted = self.membership.read(Sequence(self.applied as u64), &header, content).unwrap();
-            if counted == Counted::Claimed {
+            if counted == RecordOutcome::Claimed {
                 self.next = (self.membership.epoch(), 1);
             }
-            self.presence.note(now, &header, &counted, &self.membership);
+            self.failure_detector.note(now, &header, &counted, &self.membership);
         }
-        self.presence.set_ready();
+        self.failure_detector.set_ready();
     }
 
     fn append(&mut self, now: Duration, delay: usize) {
-        for duty in self.presence.duties(now, &self.membership, Sequence(self.applied as u64)) {
-            let (header, content) = match duty {
-                Duty::Beat(nth, content) => (header(&self.me, self.membership.epoch(), nth), content),
-                Duty::Claim => (header(&self.me, self.membership.epoch().next(), 0), Content::Claim),
-                Duty::AsSequencer(content) => {
+        for action in self.failure_detector.actions(now, &self.membership, Sequence(self.applied as u64)) {
+            let (header, content) = match action {
+                Action::Heartbeat(nth, content) => (header(&self.me, self.membership.epoch(), nth), content),
+                Action::Claim => (header(&self.me, self.membership.epoch().next(), 0), Content::Claim),
+                Action::AsSequencer(content) => {
                     self.next.1 += 1;
                     (header(&self.me, self.next.0, self.next.1 - 1), content)
                 }
@@ -206,8 +206,8 @@ proptest! {
         for node in &simulation.nodes {
             prop_assert_eq!(node.membership.sequencer(), first.sequencer());
             prop_assert!(node.membership.members().eq(first.members()));
-            prop_assert!(first.is_member(&node.me) && node.presence.lease_until() > Some(simulation.now));
-            prop_assert!(!node.presence.must_give_up_name(simulation.now, &node.membership));
+            prop_assert!(first.is_member(&node.me) && node.failure_detector.lease_until() > Some(simulation.now));
+            prop_assert!(!node.failure_detector.must_give_up_name(simulation.now, &node.membership));
         }
         prop_assert!(first.sequencer().is_some_and(|run| first.is_member(run)));
         let epoch = first.epoch();
@@ -227,7 +227,7 @@ fn a_node_that_reads_too_slowly_is_removed_and_comes_back() {
         let (me, other) = (simulation.nodes[slow].me.clone(), (slow + 1) % NODES);
         (simulation.load, simulation.nodes[slow].reads_max) = (LOAD, reads_max);
         let is_behind = |simulation: &Simulation| {
-            let heard_at = simulation.nodes[slow].presence.heard_at().unwrap();
+            let heard_at = simulation.nodes[slow].failure_detector.heard_at().unwrap();
             simulation.now - heard_at > SESSION
         };
         let mut tick_until = |what: &str, holds: &dyn Fn(&Simulation) -> bool| {
@@ -255,12 +255,12 @@ fn publishing_waits_for_a_member_that_is_behind_and_one_that_stays_behind_is_rem
     (0..40).for_each(|_| simulation.tick(1));
     let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
     let slow = (sequencer + 1) % NODES;
-    let all: Vec<NodeRun> = simulation.nodes.iter().map(|node| node.me.clone()).collect();
+    let all: Vec<Incarnation> = simulation.nodes.iter().map(|node| node.me.clone()).collect();
     let by = all[slow].clone();
-    // (seconds behind by each of two beats, true if publishing waits, number of members)
+    // (seconds behind by each of two heartbeats, true if publishing waits, number of members)
     for (behind, waits, members) in [
         (&[0, 0][..], false, 3),
-        // A beat right after a pause.
+        // A heartbeat right after a pause.
         (&[5, 0], false, 3),
         (&[1, 1], false, 3),
         (&[4, 4], true, 3),
@@ -275,21 +275,21 @@ fn publishing_waits_for_a_member_that_is_behind_and_one_that_stays_behind_is_rem
             for run in &all {
                 let behind_ms = if *run == by { 1_000 * seconds } else { 0 };
                 let is_ready = behind_ms <= 6_000;
-                let beat = Counted::Beat { address: "http://any".to_owned(), is_ready, behind_ms };
-                node.presence.note(simulation.now, &header(run, Epoch(0), 0), &beat, &node.membership);
+                let heartbeat = RecordOutcome::Heartbeat { address: "http://any".to_owned(), is_ready, behind_ms };
+                node.failure_detector.note(simulation.now, &header(run, Epoch(0), 0), &heartbeat, &node.membership);
             }
         }
-        let waited = node.presence.outruns_members(&node.membership);
-        let after = node.presence.changed_members(simulation.now, &node.membership);
+        let waited = node.failure_detector.outruns_members(&node.membership);
+        let after = node.failure_detector.changed_members(simulation.now, &node.membership);
         if let Some(changed) = after {
             let members = Content::Members { members: changed, as_of: Sequence(u64::MAX) };
             let nth = node.membership.next_nth();
             let bytes = encode(&header(&node.me, node.membership.epoch(), nth), &members);
             let (header, content) = decode_header(&bytes).unwrap();
-            assert_eq!(node.membership.read(Sequence(1_000), &header, content), Ok(Counted::Members));
+            assert_eq!(node.membership.read(Sequence(1_000), &header, content), Ok(RecordOutcome::Members));
         }
         // Nobody waits for a node that was removed.
-        let waits_now = waited && node.presence.outruns_members(&node.membership);
+        let waits_now = waited && node.failure_detector.outruns_members(&node.membership);
         assert_eq!((waits_now, node.membership.members().count()), (waits, members), "{behind:?} s behind");
     }
 }
@@ -334,8 +334,8 @@ fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_t
     (0..40).for_each(|_| simulation.tick(1));
     let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
     let member = simulation.nodes[(sequencer + 1) % NODES].me.clone();
-    let joins = NodeRun { node: "node-9".parse().unwrap(), run: 1 };
-    // (seconds behind by two beats before a claim and by one after it, true if a node that is no member yet becomes one)
+    let joins = Incarnation { node: "node-9".parse().unwrap(), run: 1 };
+    // (seconds behind by two heartbeats before a claim and by one after it, true if a node that is no member yet becomes one)
     for (before, after, joined) in [
         ([4, 4], None, false),
         ([0, 4], None, false),
@@ -345,36 +345,42 @@ fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_t
         ([4, 4], Some(1), true),
     ] {
         let (node, mut now) = (&mut simulation.nodes[sequencer], simulation.now);
-        let mut note = |run: &NodeRun, counted: &Counted| {
+        let mut note = |run: &Incarnation, counted: &RecordOutcome| {
             now += SESSION / BEATS_PER_SESSION;
-            node.presence.note(now, &header(run, Epoch(0), 0), counted, &node.membership);
+            node.failure_detector.note(now, &header(run, Epoch(0), 0), counted, &node.membership);
         };
-        let beat = |seconds: u64| Counted::Beat {
+        let heartbeat = |seconds: u64| RecordOutcome::Heartbeat {
             address: "http://any".to_owned(),
             is_ready: true,
             behind_ms: 1_000 * seconds,
         };
         for seconds in before {
-            [&joins, &member].into_iter().for_each(|run| note(run, &beat(seconds)));
+            [&joins, &member].into_iter().for_each(|run| note(run, &heartbeat(seconds)));
         }
-        note(&member, &Counted::Claimed);
-        after.into_iter().for_each(|seconds| note(&joins, &beat(seconds)));
-        assert!(!node.presence.outruns_members(&node.membership), "nobody waits for {before:?} after the claim");
-        let members = node.presence.changed_members(now, &node.membership).unwrap_or_default();
+        note(&member, &RecordOutcome::Claimed);
+        after.into_iter().for_each(|seconds| note(&joins, &heartbeat(seconds)));
+        assert!(
+            !node.failure_detector.outruns_members(&node.membership),
+            "nobody waits for {before:?} after the claim"
+        );
+        let members = node.failure_detector.changed_members(now, &node.membership).unwrap_or_default();
         assert_eq!(members.iter().any(|member| member.run == joins), joined, "{before:?}, {after:?}");
-        node.presence.heard.remove(&joins);
+        node.failure_detector.heard.remove(&joins);
     }
 }
 
 #[test]
 fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
     let mut node = Simulation::new().node(0, 1);
-    node.presence.set_ready();
-    let mut beat_at =
-        |seconds| match node.presence.duties(Duration::from_secs(seconds), &node.membership, Sequence(1)).remove(0) {
-            Duty::Beat(_, Content::Beat(beat)) => (beat.behind_ms, beat.is_ready),
-            other => panic!("no beat but {other:?}"),
-        };
+    node.failure_detector.set_ready();
+    let mut beat_at = |seconds| match node
+        .failure_detector
+        .actions(Duration::from_secs(seconds), &node.membership, Sequence(1))
+        .remove(0)
+    {
+        Action::Heartbeat(_, Content::Heartbeat(heartbeat)) => (heartbeat.behind_ms, heartbeat.is_ready),
+        other => panic!("no heartbeat but {other:?}"),
+    };
     for (seconds, said) in [(0, (0, true)), (3, (3_000, true)), (7, (7_000, false))] {
         assert_eq!(beat_at(seconds), said, "after {seconds} s");
     }
@@ -391,22 +397,22 @@ fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_
             simulation.tick(1);
             clock.advance(TICK);
         }
-        let Node { membership, presence, .. } = &simulation.nodes[0];
-        view.show(membership, Sequence(9), (presence, true), true);
+        let Node { membership, failure_detector, .. } = &simulation.nodes[0];
+        view.show(membership, Sequence(9), (failure_detector, true), true);
     };
     let silent = || {
         let shown = view.view();
         [0, 1, 2].map(|nth| shown.nodes[nth].heard_ago.unwrap())
     };
     run(&mut simulation, 40);
-    let (beat, before) = (SESSION / BEATS_PER_SESSION, silent());
-    assert!(before.iter().all(|ago| *ago <= 2 * beat), "{before:?}");
-    assert_eq!((view.view().session, view.view().beat, view.readiness()), (SESSION, beat, Readiness::Ready));
+    let (heartbeat, before) = (SESSION / BEATS_PER_SESSION, silent());
+    assert!(before.iter().all(|ago| *ago <= 2 * heartbeat), "{before:?}");
+    assert_eq!((view.view().session, view.view().heartbeat, view.readiness()), (SESSION, heartbeat, Readiness::Ready));
     // It is a member for a session, whatever it does.
     simulation.nodes[1].paused_ticks = 100;
     run(&mut simulation, 16);
     let after = silent();
-    assert!(after[1] >= before[1] + Duration::from_secs(3) && after[0].max(after[2]) <= 2 * beat, "{after:?}");
+    assert!(after[1] >= before[1] + Duration::from_secs(3) && after[0].max(after[2]) <= 2 * heartbeat, "{after:?}");
     assert_eq!(view.readiness(), Readiness::Ready);
     // Times grow while nothing is read.
     clock.advance(SESSION);
@@ -424,8 +430,8 @@ fn a_node_that_goes_is_shown_for_an_hour_or_until_it_comes_back() {
         for _ in 0..ticks {
             simulation.tick(1);
             clock.advance(TICK);
-            let Node { membership, presence, .. } = &simulation.nodes[0];
-            view.show(membership, Sequence(9), (presence, true), is_ready);
+            let Node { membership, failure_detector, .. } = &simulation.nodes[0];
+            view.show(membership, Sequence(9), (failure_detector, true), is_ready);
         }
     };
     let gone = || view.view().gone.iter().map(|node| (node.name.to_string(), node.gone_ago)).collect::<Vec<_>>();

@@ -114,7 +114,7 @@ struct State {
 }
 
 /// The archive of a cluster, as one node sees it.
-pub struct ArchiveBehindLog {
+pub struct ReplicatedArchive {
     archive: Arc<dyn Archive>,
     /// The ids that have left the memory of this node.
     ids: LargestIds,
@@ -125,7 +125,7 @@ pub struct ArchiveBehindLog {
     writing: Mutex<()>,
 }
 
-impl ArchiveBehindLog {
+impl ReplicatedArchive {
     /// Wraps the archive that all nodes share.
     ///
     /// # Errors
@@ -362,7 +362,7 @@ impl ArchiveBehindLog {
     }
 }
 
-impl Archive for ArchiveBehindLog {
+impl Archive for ReplicatedArchive {
     fn is_remote(&self) -> bool {
         self.archive.is_remote()
     }
@@ -371,7 +371,7 @@ impl Archive for ArchiveBehindLog {
         self.archive.expires()
     }
 
-    fn behind_log(&self) -> Option<&ArchiveBehindLog> {
+    fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
         Some(self)
     }
 

@@ -5,18 +5,18 @@
 //! - what the archive has of a post, as it is in memory.
 //!
 //! Not responsible for:
-//! - the design, and how far the archive has come (`storage::archive::behind_log`), writing (`runtime::background::archive_copier`).
+//! - the design, and how far the archive has come (`storage::archive::replicated`), writing (`runtime::background::archive_copier`).
 
 use super::{decode, encode_record};
 use crate::feed::event::Event;
 use crate::feed::outbox::{Part, Route};
-use crate::feed::position::{Direction, Span};
+use crate::feed::position::{Direction, PositionRange};
 use crate::feed::post::{Membership, Post};
 use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::world::World;
-use crate::storage::archive::{ArchiveBehindLog, ArchiveError, ArchivedRecord, Batch};
+use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch, ReplicatedArchive};
 use crate::storage::sequence::Sequence;
 
 /// Returns the post that an event changes.
@@ -39,8 +39,8 @@ pub struct Copied {
 
 impl World {
     /// Returns the archive of the cluster, if this is the world of a node that has one.
-    pub fn behind_log(&self) -> Option<&ArchiveBehindLog> {
-        self.archive().and_then(|archive| archive.behind_log())
+    pub fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
+        self.archive().and_then(|archive| archive.replicated_archive())
     }
 
     /// Returns the present state of posts that the events up to `as_of` have changed. Blocks on reads of the archive.
@@ -70,7 +70,7 @@ impl World {
     pub fn entries_in_memory(&self, id: &SourceId, as_of: Sequence) -> Batch {
         let mut positions = Vec::new();
         if let Some(source) = self.sources.get(id) {
-            source.outbox().copy(Part::Whole, Span::ALL, Direction::Older, usize::MAX, &mut positions);
+            source.outbox().copy(Part::Whole, PositionRange::ALL, Direction::Older, usize::MAX, &mut positions);
         }
         let placed = positions.into_iter().map(|position| (id.clone(), position, Route::Pull)).collect();
         Batch { as_of, placed, ..Batch::default() }
@@ -78,7 +78,7 @@ impl World {
 
     /// Returns all posts and tombstones in memory, and the edited ones that only the archive has.
     pub fn all_to_copy(&self) -> Vec<PostId> {
-        let edited = self.behind_log().map(ArchiveBehindLog::edited).unwrap_or_default();
+        let edited = self.replicated_archive().map(ReplicatedArchive::edited).unwrap_or_default();
         self.posts.ids().into_iter().chain(self.posts.deleted()).chain(edited).collect()
     }
 

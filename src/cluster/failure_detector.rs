@@ -1,71 +1,71 @@
 //! What a node has to append to the log so that the cluster goes on, and how long it may answer for its readers.
 //!
 //! Responsible for:
-//! - beats, by which others see that a node lives; claims, when the sequencer is silent; changes of the members, if this node is the sequencer;
+//! - heartbeats, by which others see that a node lives; claims, when the sequencer is silent; changes of the members, if this node is the sequencer;
 //! - the lease: until when this node may answer for the readers that it owns.
 //!
 //! Not responsible for:
 //! - which records count (`cluster::membership`), reading a clock: callers pass the time since the start of the process.
 //!
-//! A member is removed when the sequencer has read no beat of it for a session. A node may answer for its readers until nine tenths of a
-//! session have passed since it sent the last beat that it has read back. The sequencer read that beat later than it was sent, and the
+//! A member is removed when the sequencer has read no heartbeat of it for a session. A node may answer for its readers until nine tenths of a
+//! session have passed since it sent the last heartbeat that it has read back. The sequencer read that heartbeat later than it was sent, and the
 //! removal has no effect if the log has a newer one. So the lease of a node that is cut off ends before its readers have another owner, if
 //! the clocks of both run at the same rate, to a tenth. A node that is alive loses readers to one that joins when it reads this in the log,
 //! and until then answers from a state that is older by just that. A client with a live connection to the new owner must not get such a page: it
 //! asks for one after a record that the new owner had begun to apply, which is not before the one that moved the reader.
 //!
-//! Each beat says how far its node is behind. While a member is behind the sequencer by more than a third of a session, publishing waits.
+//! Each heartbeat says how far its node is behind. While a member is behind the sequencer by more than a third of a session, publishing waits.
 //! One that is behind by more than a session gives up its lease, says so, and is removed, so that nobody waits for it for long; it is a member
 //! again when it has caught up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::cluster::membership::{Counted, Membership, rank};
-use crate::cluster::record::{Beat, Content, Header, Member, NodeRun};
+use crate::cluster::membership::{Membership, RecordOutcome, rank};
+use crate::cluster::record::{Content, Header, Heartbeat, Incarnation, Member};
 use crate::storage::sequence::Sequence;
 
 /// Part of a session by which a member may be behind the sequencer. Beyond it publishing must wait.
 const BEHIND_MAX: u32 = 3;
 
-/// Number of beats in a session.
+/// Number of heartbeats in a session.
 pub(super) const BEATS_PER_SESSION: u32 = 12;
 
-/// Maximum number of beats whose time is remembered until they are read back. While the log does not answer, the oldest are forgotten.
+/// Maximum number of heartbeats whose time is remembered until they are read back. While the log does not answer, the oldest are forgotten.
 const BEATS_UNDER_WAY_MAX: usize = 64;
 
 /// What this node knows about the life of the others and of itself.
 #[derive(Debug)]
-pub struct Presence {
-    me: NodeRun,
+pub struct FailureDetector {
+    me: Incarnation,
     address: String,
     /// Time after which a silent node counts as dead.
     session: Duration,
     started: Duration,
-    heard: BTreeMap<NodeRun, Heard>,
-    /// The own beats that were not read back yet.
+    heard: BTreeMap<Incarnation, Heard>,
+    /// The own heartbeats that were not read back yet.
     under_way: VecDeque<UnderWay>,
     next_beat: u64,
     last_beat: Option<Duration>,
-    /// The time at which the last own beat that was read back was sent.
+    /// The time at which the last own heartbeat that was read back was sent.
     heard_at: Option<Duration>,
     /// The same for the last one with which this node may answer for its readers.
     confirmed: Option<Duration>,
     last_claim: Option<Duration>,
-    /// Another process with the same name, and the time at which a beat of it was last read, behind a beat of this one.
-    namesake: Option<(NodeRun, Duration)>,
+    /// Another process with the same name, and the time at which a heartbeat of it was last read, behind a heartbeat of this one.
+    namesake: Option<(Incarnation, Duration)>,
     is_ready: bool,
     has_left: bool,
-    /// True once it was written that a member which leaves is none. It is written again with a beat, if it had no effect.
+    /// True once it was written that a member which leaves is none. It is written again with a heartbeat, if it had no effect.
     removes_one: bool,
 }
 
-/// An own beat that was sent.
+/// An own heartbeat that was sent.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     nth: u64,
     sent: Duration,
-    /// True if this node may answer for its readers once it has read the beat back.
+    /// True if this node may answer for its readers once it has read the heartbeat back.
     confirms: bool,
 }
 
@@ -75,24 +75,24 @@ struct Heard {
     address: String,
     is_ready: bool,
     has_left: bool,
-    /// By how much it was behind at most, by its last beat and by the one before.
+    /// By how much it was behind at most, by its last heartbeat and by the one before.
     behind: [Duration; 2],
 }
 
 /// Something to append to the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Duty {
+pub enum Action {
     /// A record without a place in an epoch, with this number.
-    Beat(u64, Content),
+    Heartbeat(u64, Content),
     /// A claim of the epoch after the current one.
     Claim,
     /// A record of the sequencer.
     AsSequencer(Content),
 }
 
-impl Presence {
-    /// Creates the presence of a process that starts `now`.
-    pub fn new(me: NodeRun, address: String, session: Duration, now: Duration) -> Self {
+impl FailureDetector {
+    /// Creates the failure detector of a process that starts `now`.
+    pub fn new(me: Incarnation, address: String, session: Duration, now: Duration) -> Self {
         Self {
             me,
             address,
@@ -117,7 +117,7 @@ impl Presence {
         self.is_ready = true;
     }
 
-    /// Ends all duties of this node: a beat after it has left would count as another life.
+    /// Ends all duties of this node: a heartbeat after it has left would count as another life.
     pub fn leave(&mut self) {
         self.has_left = true;
     }
@@ -133,9 +133,9 @@ impl Presence {
     }
 
     /// Takes note of a record that was read `now`.
-    pub fn note(&mut self, now: Duration, header: &Header, counted: &Counted, membership: &Membership) {
+    pub fn note(&mut self, now: Duration, header: &Header, counted: &RecordOutcome, membership: &Membership) {
         match counted {
-            Counted::Beat { address, is_ready, behind_ms } => {
+            RecordOutcome::Heartbeat { address, is_ready, behind_ms } => {
                 if header.by == self.me {
                     self.confirm(header.nth);
                 } else if header.by.node == self.me.node && self.heard_at.is_some() {
@@ -152,25 +152,25 @@ impl Presence {
                 self.heard.insert(header.by.clone(), heard);
                 self.heard.retain(|_, heard| now.saturating_sub(heard.at) <= 2 * self.session);
             }
-            Counted::Left => {
+            RecordOutcome::Left => {
                 self.heard.entry(header.by.clone()).and_modify(|heard| heard.has_left = true);
             }
-            Counted::Claimed => {
+            RecordOutcome::Claimed => {
                 self.last_claim = None;
                 for (run, heard) in &mut self.heard {
                     // While there was no sequencer, or no log, all were behind. So members start afresh. Another node must have said with
-                    // both of its last beats that it has caught up, or says so with the next one.
+                    // both of its last heartbeats that it has caught up, or says so with the next one.
                     let is_excused = membership.is_member(run) || *run == self.me;
                     heard.behind = [if is_excused { Duration::ZERO } else { heard.behind[0].max(heard.behind[1]) }; 2];
                 }
             }
-            Counted::Event(_) | Counted::Members | Counted::Nothing => {}
+            RecordOutcome::Event(_) | RecordOutcome::Members | RecordOutcome::Nothing => {}
         }
     }
 
-    fn confirm(&mut self, beat: u64) {
+    fn confirm(&mut self, heartbeat: u64) {
         while let Some(UnderWay { nth, sent, confirms }) = self.under_way.front().copied()
-            && nth <= beat
+            && nth <= heartbeat
         {
             self.under_way.pop_front();
             self.heard_at = Some(sent);
@@ -178,9 +178,9 @@ impl Presence {
         }
     }
 
-    /// Returns the next beat. One that is sent a session behind says that the node is not ready, so that it may be removed. From then on only a
-    /// later beat that says otherwise gives it a lease: if it was removed, it has read that before it reads this beat.
-    fn beat(&mut self, now: Duration) -> Duty {
+    /// Returns the next heartbeat. One that is sent a session behind says that the node is not ready, so that it may be removed. From then on only a
+    /// later heartbeat that says otherwise gives it a lease: if it was removed, it has read that before it reads this heartbeat.
+    fn heartbeat(&mut self, now: Duration) -> Action {
         if self.under_way.len() == BEATS_UNDER_WAY_MAX {
             self.under_way.pop_front();
         }
@@ -193,18 +193,18 @@ impl Presence {
         self.under_way.push_back(UnderWay { nth, sent: now, confirms: is_ready });
         (self.next_beat, self.last_beat) = (nth + 1, Some(now));
         let behind_ms = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
-        Duty::Beat(nth, Content::Beat(Beat { address: self.address.clone(), is_ready, behind_ms }))
+        Action::Heartbeat(nth, Content::Heartbeat(Heartbeat { address: self.address.clone(), is_ready, behind_ms }))
     }
 
     /// Returns what to append now, after the records up to `as_of` were read.
-    pub fn duties(&mut self, now: Duration, membership: &Membership, as_of: Sequence) -> Vec<Duty> {
-        let mut duties = Vec::new();
+    pub fn actions(&mut self, now: Duration, membership: &Membership, as_of: Sequence) -> Vec<Action> {
+        let mut actions = Vec::new();
         if self.has_left {
-            return duties;
+            return actions;
         }
         let is_due = self.last_beat.is_none_or(|last| now.saturating_sub(last) >= self.session / BEATS_PER_SESSION);
         if is_due {
-            duties.push(self.beat(now));
+            actions.push(self.heartbeat(now));
         }
         if membership.sequencer() == Some(&self.me) {
             // Without a lease this node cannot know who is silent: it may be itself that does not hear.
@@ -214,12 +214,12 @@ impl Presence {
             let may_change = has_lease && (is_due || (one_leaves && !self.removes_one));
             let changed = may_change.then(|| self.changed_members(now, membership)).flatten();
             self.removes_one = one_leaves && (self.removes_one || changed.is_some());
-            duties.extend(changed.map(|members| Duty::AsSequencer(Content::Members { members, as_of })));
+            actions.extend(changed.map(|members| Action::AsSequencer(Content::Members { members, as_of })));
         } else if self.may_claim(now, membership) {
             self.last_claim = Some(now);
-            duties.push(Duty::Claim);
+            actions.push(Action::Claim);
         }
-        duties
+        actions
     }
 
     /// Returns the members if they must change: those that were heard within the session, have read the log and follow it. A name belongs to the
@@ -242,14 +242,14 @@ impl Presence {
         if members.iter().eq(membership.members()) { None } else { Some(members) }
     }
 
-    /// Returns by how much a node is further behind than this one, by both of its last two beats: a single one may follow a pause.
-    fn lag(&self, run: &NodeRun) -> Duration {
+    /// Returns by how much a node is further behind than this one, by both of its last two heartbeats: a single one may follow a pause.
+    fn lag(&self, run: &Incarnation) -> Duration {
         let behind = |run| self.heard.get(run).map_or(Duration::ZERO, |heard| heard.behind[0].min(heard.behind[1]));
         behind(run).saturating_sub(behind(&self.me))
     }
 
     /// Returns true if a node stays so far behind that it answers none of its readers.
-    fn has_given_up(&self, run: &NodeRun) -> bool {
+    fn has_given_up(&self, run: &Incarnation) -> bool {
         self.heard.get(run).is_some_and(|heard| !heard.is_ready) && self.lag(run) > self.session
     }
 
@@ -259,7 +259,7 @@ impl Presence {
     }
 
     /// Returns true if a process was heard within the session. Before a session has passed since the start, all count as heard.
-    fn lives(&self, now: Duration, run: &NodeRun) -> bool {
+    fn lives(&self, now: Duration, run: &Incarnation) -> bool {
         match self.heard.get(run) {
             Some(heard) => !heard.has_left && now.saturating_sub(heard.at) <= self.session,
             None => now.saturating_sub(self.started) <= self.session,
@@ -272,8 +272,8 @@ impl Presence {
         let is_heard = self.heard_at.is_some_and(|sent| now.saturating_sub(sent) <= self.session / 2);
         let waits = self.last_claim.is_some_and(|at| now.saturating_sub(at) <= self.session / 2);
         // This process may have started after it left.
-        let has_left = |run: &NodeRun| membership.is_leaving(run);
-        let is_lost = |run: &NodeRun| has_left(run) || !self.lives(now, run) || self.has_given_up(run);
+        let has_left = |run: &Incarnation| membership.is_leaving(run);
+        let is_lost = |run: &Incarnation| has_left(run) || !self.lives(now, run) || self.has_given_up(run);
         let is_needed = membership.sequencer().is_none_or(is_lost);
         if !self.is_ready || !is_heard || waits || !is_needed {
             return false;
@@ -281,14 +281,14 @@ impl Presence {
         let epoch = membership.epoch().next().0;
         let candidates = self.heard.iter().filter(|(run, heard)| heard.is_ready && self.lives(now, run));
         // Members first: another node becomes one only after this.
-        let key = |run: &&NodeRun| (membership.is_member(run), rank(&run.node, epoch), (*run).clone());
+        let key = |run: &&Incarnation| (membership.is_member(run), rank(&run.node, epoch), (*run).clone());
         let first = candidates.map(|(run, _)| run).max_by_key(key);
         let silent_since =
             membership.sequencer().and_then(|run| self.heard.get(run)).map_or(self.started, |heard| heard.at);
         first == Some(&self.me) || now.saturating_sub(silent_since) > 2 * self.session
     }
 
-    /// Returns true if this process must give up its name: another one with this name has written a beat after this one's, is not silent,
+    /// Returns true if this process must give up its name: another one with this name has written a heartbeat after this one's, is not silent,
     /// and is a member. If neither is, one of the two gives up.
     pub fn must_give_up_name(&self, now: Duration, membership: &Membership) -> bool {
         let Some((namesake, at)) = &self.namesake else { return false };
@@ -296,17 +296,17 @@ impl Presence {
         lives && !membership.is_member(&self.me) && (membership.is_member(namesake) || self.me.run < namesake.run)
     }
 
-    /// Returns the processes that were heard lately, and when the last beat of each was read, in the order of the processes.
-    pub fn heard(&self) -> impl Iterator<Item = (&NodeRun, Duration)> {
+    /// Returns the processes that were heard lately, and when the last heartbeat of each was read, in the order of the processes.
+    pub fn heard(&self) -> impl Iterator<Item = (&Incarnation, Duration)> {
         self.heard.iter().map(|(run, heard)| (run, heard.at))
     }
 
-    /// Returns the time at which the newest own beat was sent that was read back.
+    /// Returns the time at which the newest own heartbeat was sent that was read back.
     pub fn heard_at(&self) -> Option<Duration> {
         self.heard_at
     }
 
-    /// Returns the time until which this node may answer for the readers that it owns: none before the log has confirmed a beat.
+    /// Returns the time until which this node may answer for the readers that it owns: none before the log has confirmed a heartbeat.
     pub fn lease_until(&self) -> Option<Duration> {
         self.confirmed.map(|sent| sent + self.session / 10 * 9)
     }

@@ -16,10 +16,10 @@ fn changed(posts: impl IntoIterator<Item = u64>, through: u64) -> Option<Due> {
 
 const LIMITS: Limits = Limits { changes_max: 100, edits_bytes_max: 1_000 };
 
-fn behind(after: u64, through: u64) -> ArchiveBehindLog {
+fn behind(after: u64, through: u64) -> ReplicatedArchive {
     let store = MemoryArchive::ordered();
     store.persist(Sequence(through)).unwrap();
-    let archive = ArchiveBehindLog::with_limits(Arc::new(store), LIMITS).unwrap();
+    let archive = ReplicatedArchive::with_limits(Arc::new(store), LIMITS).unwrap();
     archive.begin(Sequence(after)).unwrap();
     archive
 }
@@ -146,7 +146,7 @@ fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_p
 fn what_was_read_before_another_node_wrote_it_is_forgotten() {
     let store = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
     store.write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
-    let archive = ArchiveBehindLog::with_limits(Arc::clone(&store) as Arc<dyn Archive>, LIMITS).unwrap();
+    let archive = ReplicatedArchive::with_limits(Arc::clone(&store) as Arc<dyn Archive>, LIMITS).unwrap();
     archive.begin(Sequence(0)).unwrap();
     archive.advance(Sequence(1)).unwrap();
     assert_eq!(store.forgotten(), [None, None], "it is not known what changed up to the beginning");

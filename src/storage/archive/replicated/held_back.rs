@@ -12,13 +12,13 @@
 
 use std::collections::BTreeSet;
 
-use super::ArchiveBehindLog;
+use super::ReplicatedArchive;
 use crate::id::SourceId;
 use crate::limits::HELD_BACK_SOURCES_MAX;
 use crate::storage::archive::{ArchiveError, Batch};
 use crate::storage::sequence::Sequence;
 
-impl ArchiveBehindLog {
+impl ReplicatedArchive {
     /// The last record that this node has applied.
     pub fn applied(&self) -> Sequence {
         self.state.lock().applied
