@@ -33,6 +33,7 @@ use crate::http::routes::OPERATIONS;
 use crate::http::sockets::connection_slots::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
 use tidewire::engine::{AllUsers, Engine, PostIds};
+use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
 /// Default duration above which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -108,7 +109,7 @@ impl HttpState {
             compress_from: None,
             access: Arc::default(),
             connections: Arc::default(),
-            open_paths: Arc::new(OpenPaths::new(Proxies::default())),
+            open_paths: Arc::new(OpenPaths::new(OPEN_REQUESTS_PER_SECOND, Proxies::default())),
             changes: Arc::default(),
             listed_posts: Arc::default(),
             listed_users: Arc::default(),
@@ -124,7 +125,7 @@ impl HttpState {
     /// Replaces the limits on connections. Must be called before the first connection is accepted.
     #[must_use]
     pub fn with_connections(self, limits: ConnectionLimits) -> Self {
-        let open_paths = Arc::new(OpenPaths::new(limits.proxies.clone()));
+        let open_paths = Arc::new(OpenPaths::new(OPEN_REQUESTS_PER_SECOND, limits.proxies.clone()));
         Self { connections: Arc::new(Connections::new(limits)), open_paths, ..self }
     }
 

@@ -7,13 +7,13 @@
 //! - rates of callers with credentials (`http::auth`).
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use crate::http::auth::Denial;
 use crate::http::auth::rate::Rates;
 use crate::http::client::Client;
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
-use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
 /// The rate limits of addresses on paths without credentials.
 pub struct OpenPaths {
@@ -22,9 +22,9 @@ pub struct OpenPaths {
 }
 
 impl OpenPaths {
-    /// Creates the rate limits. The addresses of `proxies` have no limit.
-    pub fn new(proxies: Proxies) -> Self {
-        Self { rates: Rates::new(OPEN_REQUESTS_PER_SECOND), proxies }
+    /// Creates limits of `rate` requests a second for each address but those of `proxies`.
+    pub fn new(rate: NonZeroU32, proxies: Proxies) -> Self {
+        Self { rates: Rates::new(rate), proxies }
     }
 
     /// Returns the client as whom limits count an address.
@@ -48,10 +48,11 @@ impl OpenPaths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
     #[test]
     fn an_address_has_a_rate_and_a_proxy_has_none() {
-        let open = OpenPaths::new("loopback,192.0.2.9".parse().unwrap());
+        let open = OpenPaths::new(OPEN_REQUESTS_PER_SECOND, "loopback,192.0.2.9".parse().unwrap());
         let granted = |peer: &str| {
             let peer = Some(peer.parse().unwrap());
             (0..10_000).take_while(|_| open.enter(peer).is_ok()).count()
