@@ -18,8 +18,11 @@ use tidewire::error::Error;
 /// Time for which it is used, and after which it is forgotten. For posts, the journal must reach back so far and as long as the pages take.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Time between two collections, so that many first pages do not keep the server busy: a first page waits so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum time between two collections, for which a first page waits.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The pause after a collection is this many times as long as the collection, so that many first pages do not keep the server busy.
+const PAUSE_SHARE: u32 = 9;
 
 /// What was collected, while somebody reads pages of it.
 pub struct Collected<T>(Mutex<Option<Kept<T>>>);
@@ -27,6 +30,8 @@ pub struct Collected<T>(Mutex<Option<Kept<T>>>);
 struct Kept<T> {
     all: Arc<T>,
     at: Instant,
+    /// The end of the pause.
+    paused_until: Instant,
 }
 
 impl<T> Default for Collected<T> {
@@ -48,11 +53,11 @@ impl<T: 'static> Collected<T> {
     ) -> Result<Arc<T>, Error> {
         let came = Instant::now();
         let mut collected = shared.0.lock().await;
-        while let Some(Kept { all, at }) = &*collected {
+        while let Some(Kept { all, at, paused_until }) = &*collected {
             if *at >= came || (!is_first_page && at.elapsed() < KEPT) {
                 return Ok(Arc::clone(all));
             }
-            let rest = PAUSE.saturating_sub(at.elapsed());
+            let rest = paused_until.saturating_duration_since(Instant::now());
             if rest.is_zero() {
                 break;
             }
@@ -63,7 +68,8 @@ impl<T: 'static> Collected<T> {
         }
         let at = Instant::now();
         let all = Arc::new(collect.await?);
-        *collected = Some(Kept { all: Arc::clone(&all), at });
+        let paused_until = at + PAUSE_MAX.min(PAUSE_SHARE * at.elapsed());
+        *collected = Some(Kept { all: Arc::clone(&all), at, paused_until });
         drop(collected);
         rt::spawn(Self::forget(Arc::clone(&shared)));
         Ok(all)
@@ -76,5 +82,35 @@ impl<T: 'static> Collected<T> {
         if collected.as_ref().is_some_and(|collected| collected.at.elapsed() >= KEPT) {
             *collected = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use actix_web::rt::System;
+
+    #[test]
+    fn a_first_page_collects_anew_and_further_ones_have_what_was_collected_last() {
+        System::new().block_on(async {
+            let (shared, count) = (Arc::<Collected<u32>>::default(), Cell::new(0));
+            let collect = async || {
+                actix_web::rt::task::yield_now().await;
+                count.set(count.get() + 1);
+                Ok(count.get())
+            };
+            let get = async |is_first| *Collected::get(Arc::clone(&shared), is_first, collect()).await.unwrap();
+            assert_eq!(
+                [get(false).await, get(false).await],
+                [1, 1],
+                "a page whose first one is forgotten collects as well"
+            );
+            assert_eq!([get(true).await, get(true).await, get(false).await], [2, 3, 3]);
+            let failing = async { Err(Error::ShuttingDown) };
+            assert!(Collected::get(Arc::clone(&shared), true, failing).await.is_err());
+            assert_eq!([get(false).await, get(true).await], [3, 4]);
+        });
     }
 }
