@@ -326,7 +326,7 @@ mod tests {
             );
             kinds.push(kind);
         }
-        assert_eq!(kinds, ["founded", "founded_from", "claim", "event", "members", "heartbeat", "leave"]);
+        assert_eq!(kinds, ["founded", "founded_from", "claim", "event", "members", "beat", "leave"]);
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         let stored = b"\x81\xa4beat\x83\xa7address\xa8http://a\xa8is_ready\xc3\xa9behind_ms\x07";
         assert_eq!(encoded, stored, "the stored form never changes");
         let more = serde_json::json!({"address": "http://a", "is_ready": true, "behind_ms": 7, "load": {"reads": [1]}});
-        assert_eq!(decode_content(&packed("heartbeat", more)), Ok(heartbeat));
+        assert_eq!(decode_content(&packed("beat", more)), Ok(heartbeat));
         let refused = decode_content(&packed("founded", serde_json::json!({"partitions": 1, "load": 2}))).unwrap_err();
         assert!(refused.to_string().contains("load"), "{refused}");
     }
