@@ -5,7 +5,7 @@
 //!   to the same result;
 //! - what a node has to append so that the cluster goes on ([`failure_detector`]);
 //! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]);
-//! - how far a node has read the log, for its snapshots ([`followed`]), from where it can read the log again ([`start_points`]), and which
+//! - how far a node has read the log, for its snapshots ([`log_checkpoint`]), from where it can read the log again ([`start_points`]), and which
 //!   other nodes could give a snapshot ([`peers`]).
 //!
 //! Not responsible for:
