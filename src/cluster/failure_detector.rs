@@ -1,4 +1,5 @@
-//! What a node has to append to the log so that the cluster goes on, and how long it may answer for its readers.
+//! The failure detector of a cluster: what a node has to append to the log so that the cluster goes on, and how long the node may answer for its
+//! readers.
 //!
 //! Responsible for:
 //! - heartbeats, by which others see that a node lives; claims, when the sequencer is silent; changes of the members, if this node is the sequencer;

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_a_newer_beat_than_the_sequencer_has_read_is_not_removed() {
+    fn a_member_with_a_newer_heartbeat_than_the_sequencer_has_read_is_not_removed() {
         let (a, b) = (run("a", 1), run("b", 1));
         let member = |run: &Incarnation| Member { run: run.clone(), address: String::new() };
         let members = |list: &[&Incarnation], as_of| Content::Members {

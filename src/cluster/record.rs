@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_may_have_fields_that_are_not_known_and_no_other_record_may() {
+    fn a_heartbeat_may_have_fields_that_are_not_known_and_no_other_record_may() {
         fn packed(kind: &str, fields: serde_json::Value) -> Vec<u8> {
             let mut bytes = Vec::new();
             pack(&std::collections::BTreeMap::from([(kind, fields)]), &mut bytes);

@@ -1,5 +1,5 @@
-//! The monotonic clock: instants and post ids that always increase, and the times shown to people, which follow the
-//! system clock.
+//! The hybrid logical clock: instants and post ids that always increase, and the times shown to people, which follow
+//! the system clock.
 //!
 //! Responsible for:
 //! - logical instants: unique and increasing, also across restarts, whatever the system clock shows. Ids are made
@@ -100,7 +100,7 @@ const END: UnixMicros = UnixMicros((u64::MAX >> ID_SUB_BITS) as i64);
 const LATEST: UnixMicros = UnixMicros(END.0 - 366 * 24 * 3_600 * 1_000_000);
 
 impl HybridLogicalClock {
-    /// Creates a monotonic clock on `clock` that reports its jumps to `report`.
+    /// Creates a logical clock on `clock` that reports its jumps to `report`.
     pub fn new(clock: Arc<dyn Clock>, report: Arc<ClockReport>) -> Self {
         let seen = Seen { now: clock.now().min(LATEST), monotonic: clock.monotonic() };
         Self {

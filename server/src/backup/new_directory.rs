@@ -140,7 +140,8 @@ pub(super) fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) ->
     file.sync().map_err(BackupError::file("sync", &*place))
 }
 
-/// Creates a world beside an archive, to which it moves posts beyond `outbox_posts` of an author, and those for which there is no memory.
+/// Creates a world beside an archive. Its writer moves posts to the archive if an author has more than `outbox_posts`, or if all posts together do
+/// not fit into the memory.
 pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usize) -> (Arc<World>, Writer) {
     let config = EngineConfig::default();
     let of_memory = process_memory::limit().map(|memory| part_of(memory, STORE_PART));
@@ -149,7 +150,8 @@ pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usiz
     World::create_with(config.celebrity, Sharding::new(1), archive.map(|archive| (archive, limits)))
 }
 
-/// Loads the files of a directory as a start does, beside its archive. Posts are not moved to the archive but for want of memory.
+/// Loads the files of a directory as a start does, beside its archive. It moves posts to the archive only if they do not
+/// fit into the memory.
 ///
 /// # Errors
 /// Fails if a file is missing or damaged, or the directory is that of a node of a cluster.

@@ -29,7 +29,7 @@ pub(super) struct StoreUnusable {
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// Returns why there is no engine, for the log.
+/// Describes for the log why the engine did not start.
 pub(super) fn reason(cause: &(dyn Error + Send + Sync + 'static)) -> String {
     match cause.downcast_ref::<StoreUnusable>() {
         Some(unusable) => unusable.to_string(),

@@ -227,7 +227,7 @@ pub(crate) struct MarkerLine {
     pub(crate) seen: Option<Seen>,
 }
 
-/// The instant up to which posts had arrived, and the microseconds by which instants were ahead of publish times.
+/// The delivery watermark of the moment at which the reader moved the marker.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seen {

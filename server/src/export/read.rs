@@ -86,6 +86,10 @@ impl Reading {
         note: &mut dyn FnMut(Counts),
     ) -> Result<(Counts, Vec<u64>), ReadError> {
         let (mut lines, mut hash, mut text, mut hashes) = (0, Sha256::new(), Vec::new(), Vec::new());
+        // A file of another kind may have no line break for gigabytes.
+        if from.fill_buf()?.first() != Some(&b'{') {
+            return Err(ReadError::Line { line: 1, why: NO_FIRST.to_owned() });
+        }
         loop {
             let bad = |why: String| ReadError::Line { line: lines + 1, why };
             text.clear();
@@ -364,14 +368,14 @@ impl From<ArchiveError> for Taking {
     }
 }
 
-/// Returns a hash of a line, by which the first line that differs is found. The last line has the SHA-256 of all others.
+/// Returns a hash of a line. An import compares the hashes to find the first line that differs. The last line contains the SHA-256 of all others.
 pub(super) fn hash_of(line: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(line);
     hasher.finish()
 }
 
-/// Returns what is wrong with a line, which has no line breaks: so its column is enough.
+/// Describes a syntax error by its byte in the line. The parser also counts lines, but it sees one line at a time.
 fn in_line(cause: &serde_json::Error) -> String {
     cause.to_string().replace(" at line 1 column ", " at byte ")
 }

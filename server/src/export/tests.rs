@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 use std::fs;
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -327,12 +328,21 @@ fn a_wrong_line_is_named_and_nothing_is_created() {
         (whole.trim_end().to_owned(), "the export has 6 lines and no last one: it is not whole"),
         (whole.replace("\"ann\"", "\"zed\""), "line 7: 6 lines with the SHA-256 "),
         (format!("{whole}{deleted}\n"), "line 8: the line before it is the last of an export"),
-        ("\u{feff}".to_owned() + &whole, "line 1: "),
+        ("\u{feff}".to_owned() + &whole, "line 1: it is not the first line of an export"),
+        ("{\"export\":".to_owned(), "line 1: it is not the first line of an export"),
     ];
     for (text, expected) in texts {
         let refused = imported(&text).unwrap_err();
         assert!(refused.contains(expected), "{text}: {refused}");
     }
+}
+
+#[test]
+fn of_a_file_of_another_kind_no_line_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let endless = BufReader::new(io::repeat(0));
+    let refused = create(directory.path(), endless, &mut |_| {}).unwrap_err().to_string();
+    assert_eq!(refused, "line 1: it is not the first line of an export");
 }
 
 /// Whatever is done to an export, an import of it is refused or has an equal export, and never ends otherwise.
