@@ -1,4 +1,4 @@
-//! Deliveries per second through scribe, supervisor, couriers and inboxes, and what inboxes weigh.
+//! Deliveries per second through command processor, supervisor, couriers and inboxes, and what inboxes weigh.
 //!
 //! `cargo bench --bench fanout -- USERS INBOX_POSTS` for one row of the table.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]

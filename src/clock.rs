@@ -27,23 +27,23 @@ pub struct Timestamp {
     /// The logical instant: unique, and later than all instants assigned before it.
     pub instant: UnixMicros,
     /// Microseconds by which the instant is ahead of the displayed time; negative if it is behind. 0 unless the clock has jumped.
-    pub lead_us: i64,
+    pub drift_us: i64,
 }
 
 impl From<UnixMicros> for Timestamp {
     /// Makes a logical instant that is equal to its displayed time.
     fn from(instant: UnixMicros) -> Self {
-        Self { instant, lead_us: 0 }
+        Self { instant, drift_us: 0 }
     }
 }
 
 impl Timestamp {
     /// Lower than every assigned instant: none was assigned yet.
-    pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), lead_us: 0 };
+    pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), drift_us: 0 };
 
     /// Returns the time that is displayed to users.
     pub fn shown(self) -> UnixMicros {
-        UnixMicros(self.instant.0.saturating_sub(self.lead_us))
+        UnixMicros(self.instant.0.saturating_sub(self.drift_us))
     }
 }
 

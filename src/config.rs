@@ -62,7 +62,7 @@ pub struct EngineConfig {
     /// Interval of the heartbeat pings on a live connection, and the time by which the client must have answered one. Default 30 s.
     pub live_heartbeat: Duration,
     /// Time that the sent changes of a reader are stored after its last live connection has closed. Default 2 minutes.
-    pub live_linger: Duration,
+    pub live_history_ttl: Duration,
     /// Time for which the erasure of a user keeps the journal for readers of changes that are behind, if there was one within the last hour.
     /// So much longer the erasure takes, unless `changes_retention` is at least as long. Default: none; the server's is a minute.
     pub erasure_grace: Duration,
@@ -97,7 +97,7 @@ impl Default for EngineConfig {
             live_max: 100_000,
             live: StreamLimits::default(),
             live_heartbeat: Duration::from_secs(30),
-            live_linger: Duration::from_secs(120),
+            live_history_ttl: Duration::from_secs(120),
             erasure_grace: Duration::ZERO,
             changes_retention: Duration::ZERO,
             changes_retention_bytes: 4 << 30,

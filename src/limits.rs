@@ -149,14 +149,14 @@ pub const CHANGES_MAX: usize = 100_000;
 /// Maximum number of operator requests in progress.
 pub const OPERATIONS_MAX: usize = 64;
 
-/// Maximum number of commands that wait for the scribe.
-pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
+/// Maximum number of commands that wait for the command processor.
+pub const COMMAND_QUEUE_MAX: usize = 16 * 1024;
 
 /// Maximum bytes of posts and edges in these commands: the amount that a good disk writes in a fraction of a second.
-pub const SCRIBE_QUEUE_BYTES_MAX: usize = 128 << 20;
+pub const COMMAND_QUEUE_BYTES_MAX: usize = 128 << 20;
 
-/// Maximum number of commands that the scribe journals and answers in one batch.
-pub const SCRIBE_BATCH_MAX: usize = 4 * 1024;
+/// Maximum number of commands that the command processor journals and answers in one batch.
+pub const COMMAND_BATCH_MAX: usize = 4 * 1024;
 
 /// Maximum number of posts that are queued for the fan-out supervisor. Beyond it publishing is refused.
 pub const FANOUT_QUEUE_MAX: usize = 28 * 1024;
@@ -247,7 +247,7 @@ pub const UNREAD_MAX: usize = 99;
 /// Maximum number of snapshot requests that wait for the snapshot being taken.
 pub const SNAPSHOT_REQUESTS_MAX: usize = 16;
 
-/// Number of outboxes that are examined in one round when posts take too many bytes: about a millisecond of the scribe's time.
+/// Number of outboxes that are examined in one round when posts take too many bytes: about a millisecond of the command processor's time.
 pub const BUDGET_SOURCES_PER_ROUND: usize = 8 * 1024;
 
 /// Number of posts that are sampled to estimate the age of the oldest posts.
@@ -326,10 +326,13 @@ const _: () = {
     assert!(BULK_REQUEST_BYTES_MAX >= REQUEST_BYTES_MAX, "a bulk request is no smaller than a single one");
     assert!(BACKFILL_MAX <= BACKFILLS_PER_REQUEST_MAX, "one follow may bring as much as a follow may");
     assert!(
-        SCRIBE_BATCH_MAX < SCRIBE_QUEUE_MAX && SCRIBE_BATCH_MAX < FANOUT_QUEUE_MAX,
+        COMMAND_BATCH_MAX < COMMAND_QUEUE_MAX && COMMAND_BATCH_MAX < FANOUT_QUEUE_MAX,
         "queues have space for a group"
     );
-    assert!(SCRIBE_QUEUE_BYTES_MAX > BULK_REQUEST_BYTES_MAX, "the scribe's queue has space for the largest command");
+    assert!(
+        COMMAND_QUEUE_BYTES_MAX > BULK_REQUEST_BYTES_MAX,
+        "the command processor's queue has space for the largest command"
+    );
     assert!(
         SNAPSHOT_BLOCK_BYTES + 2 * REQUEST_BYTES_MAX < SNAPSHOT_BLOCK_BYTES_MAX,
         "a block that is written can be read"

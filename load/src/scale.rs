@@ -79,8 +79,8 @@ pub struct Machine {
 pub struct Need {
     /// Cores in use.
     pub cores: f64,
-    /// The share of the time in which the scribe, one thread, is busy.
-    pub scribe: f64,
+    /// The share of the time in which the command processor, one thread, is busy.
+    pub processor: f64,
     /// Bytes sent in a second, to clients and to other nodes.
     pub network_bytes: f64,
     /// Bytes of memory.
@@ -99,7 +99,7 @@ pub enum Resource {
     /// The cores of a node.
     Cores,
     /// The one thread that applies all events.
-    Scribe,
+    CommandProcessor,
     /// The memory of a node.
     Memory,
     /// The disk of a node.
@@ -115,7 +115,7 @@ impl Resource {
     pub fn name(self) -> &'static str {
         match self {
             Self::Cores => "cores",
-            Self::Scribe => "scribe",
+            Self::CommandProcessor => "command processor",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Network => "network",
@@ -126,7 +126,7 @@ impl Resource {
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// The share of the scribe's thread, of cores and of the network that can be used while requests are still answered in time.
+/// The share of the command processor's thread, of cores and of the network that can be used while requests are still answered in time.
 const BUSY_MAX: f64 = 0.7;
 
 impl Habits {
@@ -196,7 +196,7 @@ impl Need {
         let memory_bytes = demand.memory_bytes(share, costs);
         Self {
             cores: most(|node| node.cores),
-            scribe: most(|node| node.scribe),
+            processor: most(|node| node.processor),
             network_bytes: most(|node| node.network_bytes),
             memory_bytes,
             disk_bytes: 2.0 * costs.snapshot_share * memory_bytes,
@@ -209,7 +209,7 @@ impl Need {
     pub fn shares(&self, machine: &Machine) -> [(Resource, f64); 6] {
         let mut shares = [
             (Resource::Cores, self.cores / machine.cores as f64 / BUSY_MAX),
-            (Resource::Scribe, self.scribe / BUSY_MAX),
+            (Resource::CommandProcessor, self.processor / BUSY_MAX),
             (Resource::Memory, self.memory_bytes / machine.memory_bytes),
             (Resource::Disk, self.disk_bytes / machine.disk_bytes),
             (Resource::Network, self.network_bytes / machine.network_bytes / BUSY_MAX),

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn threads_of_an_engine_are_known_by_their_names() {
-        assert!(["tidewire-scribe", "tidewire-sync", "actix-rt|system"].into_iter().all(is_of_engine));
+        assert!(["tidewire-writer", "tidewire-sync", "actix-rt|system"].into_iter().all(is_of_engine));
         assert!(
             ["tidewire-load", "tidewire_load-f", "tokio-runtime-w", ""].into_iter().all(|name| !is_of_engine(name))
         );
@@ -146,7 +146,7 @@ mod tests {
     fn only_the_threads_of_an_engine_are_counted_as_it() {
         let ms = Duration::from_millis;
         let (begin, begun) = mpsc::channel();
-        let engine = thread::Builder::new().name("tidewire-scribe".to_owned()).spawn(move || {
+        let engine = thread::Builder::new().name("tidewire-writer".to_owned()).spawn(move || {
             begun.recv().unwrap();
             let before = engine_time();
             // On a busy machine the thread gets only a small part of the elapsed time.

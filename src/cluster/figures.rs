@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::latency::Latency;
 
-/// The figures of a node since the start of its process. The scribe writes them, any thread reads them.
+/// The figures of a node since the start of its process. The command processor writes them, any thread reads them.
 #[derive(Debug, Default)]
 pub struct ClusterFigures {
     /// Time from appending a group of events, as the sequencer, until the last of them was read back.

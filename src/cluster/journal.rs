@@ -1,12 +1,12 @@
-//! The journal of a node in a cluster: the shared log, as the scribe sees it.
+//! The journal of a node in a cluster: the shared log, as the command processor sees it.
 //!
 //! Responsible for:
 //! - appending events as records of the current epoch, and telling of the records that were read back which of them count;
 //! - heartbeats, claims and changes of the members, when they are due;
-//! - showing other threads where requests must be handled ([`ClusterView`]).
+//! - showing other threads where requests must be handled ([`ClusterState`]).
 //!
 //! Not responsible for:
-//! - which records count (`cluster::membership`), applying events (`runtime::writer`).
+//! - which records count (`cluster::membership`), applying events (`runtime::processor`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::cluster::placement::Placement as _;
 use crate::cluster::record::{
     ClusterId, Content, Epoch, Header, Incarnation, NodeName, decode_header, encode, encode_packed,
 };
-use crate::cluster::view::ClusterView;
+use crate::cluster::state::ClusterState;
 use crate::feed::event::Event;
 use crate::storage::frame::pack;
 use crate::storage::journal::writer::JournalFigures;
@@ -96,7 +96,7 @@ pub struct ClusterJournal {
     ready_at: Sequence,
     failed: bool,
     unavailable_logged: Throttle,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterState>,
 }
 
 /// An event as the content of a record, without copying it.
@@ -110,7 +110,7 @@ enum EventContent<'a> {
 ///
 /// # Errors
 /// Fails if the log has records already, or cannot be used.
-pub fn found(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
+pub fn bootstrap_log(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
     append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: false }))
 }
 
@@ -118,7 +118,7 @@ pub fn found(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result
 ///
 /// # Errors
 /// Fails for the same reasons.
-pub fn found_with_archive(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
+pub fn bootstrap_log_with_archive(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
     append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: true }))
 }
 
@@ -168,7 +168,7 @@ impl ClusterJournal {
         log: &dyn SharedLog,
         followed: LogCheckpoint,
         options: NodeOptions,
-        view: Arc<ClusterView>,
+        view: Arc<ClusterState>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LogError> {
         let ready_at = log.range()?.last;

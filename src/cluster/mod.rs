@@ -4,7 +4,7 @@
 //! - the records of the log ([`record`]), and their meaning in their order ([`membership`]): every node that has read the same records comes
 //!   to the same result;
 //! - what a node has to append so that the cluster goes on ([`failure_detector`]);
-//! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]);
+//! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`state`]);
 //! - how far a node has read the log, for its snapshots ([`log_checkpoint`]), from where it can read the log again ([`start_points`]), and which
 //!   other nodes could give a snapshot ([`peers`]).
 //!
@@ -25,4 +25,4 @@ pub mod peers;
 pub mod placement;
 pub mod record;
 pub mod start_points;
-pub mod view;
+pub mod state;

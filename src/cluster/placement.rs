@@ -42,7 +42,7 @@ pub enum Readiness {
 
 /// The nodes of a cluster, as one node sees them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct View {
+pub struct ClusterInfo {
     /// The current epoch.
     pub epoch: Epoch,
     /// The number of partitions of the readers.
@@ -50,7 +50,7 @@ pub struct View {
     /// The node that judges commands.
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
-    pub nodes: Vec<NodeView>,
+    pub nodes: Vec<NodeInfo>,
     /// The nodes that have left in the last hour, as far as this process has seen it, the last first.
     pub gone: Vec<GoneNode>,
     /// Time after which a silent node counts as dead, so that others take over what it does.
@@ -61,7 +61,7 @@ pub struct View {
 
 /// A node that owns readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NodeView {
+pub struct NodeInfo {
     /// The name of the node.
     pub name: NodeName,
     /// Its address: scheme, host and port.
@@ -147,7 +147,7 @@ pub trait Placement: Send + Sync + 'static {
     }
 
     /// Returns all nodes. Not cheap: it is for people and balancers.
-    fn view(&self) -> View {
-        View::default()
+    fn view(&self) -> ClusterInfo {
+        ClusterInfo::default()
     }
 }

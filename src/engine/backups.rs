@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::runtime::message::{CompletedSnapshot, SnapshotTaken};
-use crate::storage::archive::ArchiveView;
+use crate::storage::archive::ArchiveSnapshot;
 use crate::storage::files::Files;
 use crate::storage::sequence::Sequence;
 
@@ -22,7 +22,7 @@ pub struct BackupBase {
     /// The last logical instant that was issued up to this event.
     pub last_instant: Timestamp,
     /// The archive with the effects of the events up to `through`, if anything was archived.
-    pub archive: Option<Arc<dyn ArchiveView>>,
+    pub archive: Option<Arc<dyn ArchiveSnapshot>>,
 }
 
 impl Engine {

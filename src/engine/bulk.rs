@@ -13,7 +13,7 @@ use crate::id::SourceId;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::{Command, FollowResult, Published};
-use crate::runtime::writer::queue::NotTaken;
+use crate::runtime::processor::queue::NotTaken;
 use crate::state::resolved::Resolved;
 
 impl Engine {
@@ -22,7 +22,7 @@ impl Engine {
     /// all if records that they need cannot be read from the archive. With `wait`, answers only after all are in the inboxes of active followers.
     pub async fn publish_many(&self, drafts: Vec<Draft>, wait: bool) -> Vec<Result<Published, Error>> {
         let (shared, began) = (&self.inner.shared, Instant::now());
-        // As for one post, the scribe checks again.
+        // As for one post, the command processor checks again.
         if let Err(full) = shared.check_fanout_backlog(Backlog::default(), None) {
             return drafts.iter().map(|_| Err(full.clone())).collect();
         }

@@ -309,7 +309,7 @@ mod tests {
             Event::FollowsChanged { follows: Vec::new(), since: at, unfollows: Vec::new() },
             Event::Erased { user, at },
             Event::ErasureScrubbed { at },
-            Event::ClockJumped { at, lead_us: -1 },
+            Event::ClockJumped { at, drift_us: -1 },
         ] {
             let is_published = matches!(event, Event::Published { .. });
             let forms = [stored(&event), StoredEvent(Form::Decoded(event.clone()))];

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::cluster::journal::{ClusterJournal, JoinError, NodeOptions};
 use crate::cluster::placement::{Place, Placement};
 use crate::cluster::start_points::StartPoints;
-use crate::cluster::view::ClusterView;
+use crate::cluster::state::ClusterState;
 use crate::config::EngineConfig;
 use crate::engine::changes::ChangeLog;
 use crate::engine::start::{EngineParts, start, tiering_limits};
@@ -57,7 +57,7 @@ pub struct Joining<'a> {
     /// The options of the node.
     pub options: NodeOptions,
     /// What other threads see of the cluster. It shows the cluster once the node has caught up.
-    pub view: Arc<ClusterView>,
+    pub view: Arc<ClusterState>,
     /// The place of its snapshots. Without one the node reads the whole log at each start.
     pub storage: Option<NodeStorage>,
     /// The archive that all nodes share, if the cluster was founded with one. Otherwise all posts stay in memory.
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// Starts an engine that takes part in the cluster of `log`, with all state in memory.
-    /// Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterView::is_ready`).
+    /// Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterState::is_ready`).
     ///
     /// # Errors
     /// Fails if the log cannot be used, or is not the log of a cluster, or has lost its beginning.
@@ -92,8 +92,8 @@ impl Engine {
         log: &dyn SharedLog,
         options: NodeOptions,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Self, Arc<ClusterView>), JoinError> {
-        let view = Arc::new(ClusterView::new(options.name.clone(), Arc::clone(&clock), options.session));
+    ) -> Result<(Self, Arc<ClusterState>), JoinError> {
+        let view = Arc::new(ClusterState::new(options.name.clone(), Arc::clone(&clock), options.session));
         let progress = &RecoveryProgress::default();
         let joined = Arc::clone(&view);
         let (storage, archive, peers) = (None, None, &NoPeers);
@@ -103,7 +103,7 @@ impl Engine {
 
     /// Ends the live connections of readers that other nodes own, or all of them if this node does not know who owns whom. The clients
     /// come back and read again, so they miss nothing.
-    pub fn end_live_elsewhere(&self, view: &ClusterView) {
+    pub fn end_live_elsewhere(&self, view: &ClusterState) {
         let shared = self.shared();
         let (membership, is_leased) = (view.membership(), view.is_leased());
         let is_here = |reader: SourceSlot| {
@@ -116,14 +116,14 @@ impl Engine {
     /// Leaves the cluster: this engine judges nothing that comes after, and other nodes take over. It goes on to follow the log.
     /// Blocks while the queue of commands is full.
     pub fn leave(&self) {
-        // This fails only if the scribe has ended, which writes the same record.
+        // This fails only if the command processor has ended, which writes the same record.
         let _ = self.inner.commands.send(Command::Leave);
     }
 }
 
 impl Joining<'_> {
     /// Starts the engine on the newest snapshot of its directory, or of another node, or on nothing, and on the records of the log after
-    /// that. Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterView::is_ready`). Commands
+    /// that. Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterState::is_ready`). Commands
     /// are refused while another node is the sequencer.
     ///
     /// # Errors
@@ -155,8 +155,8 @@ impl Joining<'_> {
         let changes = Some(ChangeLog::Shared(log.to_read(), Arc::new(StartPoints::new(from))));
         let journal = ClusterJournal::open(log, followed, options, view, Arc::clone(&clock))?;
         let figures = journal.figures();
-        let (world, writer, last) = (state.world, state.writer, state.last_instant);
-        world.arrivals.recovered(last.instant);
+        let (world, writer, last) = (state.world, state.machine, state.last_instant);
+        world.delivery.recovered(last.instant);
         let (config, last_instant) = (Arc::new(config), Some(last));
         let (engine, _) = start(EngineParts {
             last_instant,

@@ -8,8 +8,8 @@
 
 use crate::engine::Engine;
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX,
-    SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, COMMAND_QUEUE_BYTES_MAX, COMMAND_QUEUE_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX,
+    READS_WAITING_PER_SHARD_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 
 /// The fill level of a queue, for operators.
@@ -71,8 +71,8 @@ impl Engine {
     pub fn queues(&self) -> Vec<QueueDepth> {
         let shared = &self.inner.shared;
         vec![
-            QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
-            QueueDepth { name: "scribe_bytes", depth: self.inner.commands.bytes(), limit: SCRIBE_QUEUE_BYTES_MAX },
+            QueueDepth { name: "commands", depth: self.inner.commands.len(), limit: COMMAND_QUEUE_MAX },
+            QueueDepth { name: "command_bytes", depth: self.inner.commands.bytes(), limit: COMMAND_QUEUE_BYTES_MAX },
             QueueDepth {
                 name: "read_permits",
                 depth: self.inner.shards.iter().map(|shard| shard.read_scheduler.waiting()).sum(),

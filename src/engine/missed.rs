@@ -10,7 +10,7 @@ use crate::feed::post::Draft;
 use crate::id::{SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::explain::{ExplainUnavailable, Reason, explain};
-use crate::state::feed_view::Finder;
+use crate::state::feed_filter::Finder;
 use crate::state::sources::Sources;
 use crate::state::viewer::Viewer;
 
@@ -51,7 +51,7 @@ impl Engine {
     pub fn may_have_missed(&self, post: PublishedPost<'_>, after: Option<&SourceId>) -> Option<Vec<Candidate>> {
         let world = &self.inner.shared.world;
         let began = Instant::now();
-        while world.arrivals.applied().through < post.accepted_at {
+        while world.delivery.applied().through < post.accepted_at {
             if began.elapsed() >= APPLIED_WAIT_MAX {
                 return None;
             }

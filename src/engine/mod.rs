@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - stopping the threads (`engine::start` starts them);
-//! - passing requests to the scribe and to user actors, and returning the answers, without waiting for a full queue.
+//! - passing requests to the command processor and to user actors, and returning the answers, without waiting for a full queue.
 //!
 //! Not responsible for:
 //! - wire formats and settings files (the server).
@@ -75,12 +75,12 @@ use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::{
     CollectStatistics, Command, CompletedSnapshot, InboxTotals, Published, Reply, WakingRequest,
 };
+use crate::runtime::processor::queue::CommandSender;
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 pub use crate::runtime::shared::Shared;
-use crate::runtime::writer::queue::CommandSender;
-use crate::state::feed_view::{Entry, Finder};
+use crate::state::feed_filter::{Entry, Finder};
 use crate::state::posts::Stored;
 use crate::state::read_clock::ReadClock;
 use crate::state::reader::{PageRequest, pulled_page};
@@ -141,7 +141,7 @@ struct ShardAddrs {
 struct Threads {
     system: System,
     system_thread: JoinHandle<()>,
-    scribe_thread: JoinHandle<()>,
+    processor_thread: JoinHandle<()>,
     archive_thread: Option<JoinHandle<()>>,
     /// Released after all threads have ended and the archive is closed.
     _lock: Option<Arc<DirectoryLock>>,
@@ -162,7 +162,7 @@ impl Engine {
     /// # Errors
     /// Fails if the post is refused, or a queue is full. The state is then unchanged.
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
-        // This only sheds load: the scribe checks again, since it knows the author and the posts accepted meanwhile.
+        // This only sheds load: the command processor checks again, since it knows the author and the posts accepted meanwhile.
         self.inner.shared.check_fanout_backlog(Backlog::default(), None)?;
         let (draft, began) = (Box::new(draft.identified()), Instant::now());
         let published = self.command(|reply| Command::Publish { draft, wait, reply }).await?;
@@ -340,7 +340,7 @@ impl Engine {
     ) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(source) else { return Ok(self.empty_page(request)) };
-        let settled = world.arrivals.applied();
+        let settled = world.delivery.applied();
         self.pulled_page(viewer(&source), settled, request).await
     }
 
@@ -410,9 +410,9 @@ impl Engine {
             drop(requests);
             let _ = thread.join();
         }
-        // This fails only if the scribe has already ended.
+        // This fails only if the command processor has already ended.
         let _ = self.inner.commands.send(Command::Stop);
-        let _ = threads.scribe_thread.join();
+        let _ = threads.processor_thread.join();
         self.finish_fanouts();
         if let Some(archiver) = threads.archive_thread {
             let _ = archiver.join();

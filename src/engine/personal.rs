@@ -19,7 +19,7 @@ use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
 use crate::runtime::message::{Command, PreferenceChange};
 use crate::state::explain::{ExplainUnavailable, Explanation, explain};
-use crate::state::feed_view::Finder;
+use crate::state::feed_filter::Finder;
 use crate::state::reader::PageRequest;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
@@ -94,10 +94,10 @@ impl Engine {
     pub async fn mark(&self, reader: SourceId, up_to: impl Into<Resume>) -> Result<(), Error> {
         let Resume { position, below, ahead_us, .. } = up_to.into();
         let given = below.map(|through| DeliveryWatermark { through, ahead_us });
-        let arrivals = &self.inner.shared.world.arrivals;
+        let delivery = &self.inner.shared.world.delivery;
         // A token that is ahead of this state was issued before a recovery that lost events. One of another node may be ahead of what this one
         // has delivered.
-        let seen = given.filter(|given| given.through <= arrivals.applied().through).unwrap_or(arrivals.settled());
+        let seen = given.filter(|given| given.through <= delivery.applied().through).unwrap_or(delivery.settled());
         self.choose(reader, PreferenceChange::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }
 
@@ -115,7 +115,7 @@ impl Engine {
         let page = match known.filter(|source| !shared.directory.is_active(source.slot)) {
             Some(asleep) => {
                 let viewer = Viewer::home(&asleep, &asleep.following());
-                self.pulled_page(viewer, shared.world.arrivals.applied(), request).await?
+                self.pulled_page(viewer, shared.world.delivery.applied(), request).await?
             }
             None => self.feed(reader, request).await?,
         };
@@ -178,7 +178,7 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such list.
     pub async fn list_feed(&self, reader: &SourceId, list: &ListName, request: PageRequest) -> Result<FeedPage, Error> {
-        let settled = self.inner.shared.world.arrivals.applied();
+        let settled = self.inner.shared.world.delivery.applied();
         self.pulled_page(self.list_viewer(reader, list)?, settled, request).await
     }
 

@@ -22,7 +22,7 @@ impl Engine {
         if reader.is_some_and(|reader| !world.is_shown_to(reader, &parent)) {
             return Err(Error::UnknownPost(post));
         }
-        let settled = world.arrivals.applied();
+        let settled = world.delivery.applied();
         let Some(replies) = world.sources.get(&SourceId::replies_to(post)) else { return Ok(self.empty_page(request)) };
         let viewer = match reader.and_then(|reader| world.sources.get(reader)) {
             Some(reader) => Viewer::page(replies.slot, &reader),

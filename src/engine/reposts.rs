@@ -8,7 +8,7 @@ use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::limits::REPOSTS_EXAMINED_MAX;
 use crate::state::counts::PostCounts;
-use crate::state::feed_view::Reposted;
+use crate::state::feed_filter::Reposted;
 use crate::state::viewer::Viewer;
 
 /// Some of the reposts of a post.

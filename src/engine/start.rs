@@ -18,7 +18,7 @@ use crate::engine::changes::ChangeLog;
 use crate::engine::{Engine, Inner, NodeStorage, ShardAddrs, Shared, Threads};
 use crate::feed::followers::Sharding;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, COMMAND_QUEUE_BYTES_MAX, COMMAND_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::recovery::progress::WAKING;
 use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport};
@@ -32,12 +32,12 @@ use crate::runtime::core::Core;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor, RegisterCouriers};
 use crate::runtime::hybrid_logical_clock::HybridLogicalClock;
+use crate::runtime::processor::{CommandProcessor, queue};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::reader::user::inbox_store::InboxStore;
-use crate::runtime::writer::{Scribe, queue};
 use crate::state::unwritten::TieringLimits;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
 use crate::storage::directory_identity;
 use crate::storage::directory_identity::Identified;
@@ -121,7 +121,7 @@ pub(super) struct EngineParts<J> {
     pub(super) config: Arc<EngineConfig>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) world: Arc<World>,
-    pub(super) writer: Writer,
+    pub(super) machine: StateMachine,
     pub(super) journal: J,
     pub(super) last_instant: Option<Timestamp>,
     pub(super) lock: Option<Arc<DirectoryLock>>,
@@ -135,12 +135,12 @@ impl<J> EngineParts<J> {
         config: Arc<EngineConfig>,
         clock: Arc<dyn Clock>,
         world: Arc<World>,
-        writer: Writer,
+        machine: StateMachine,
         journal: J,
     ) -> Self {
         let (last_instant, lock, changes) = (None, None, None);
         let change_consumers = ChangeConsumers::default();
-        Self { config, clock, world, writer, journal, last_instant, lock, changes, change_consumers }
+        Self { config, clock, world, machine, journal, last_instant, lock, changes, change_consumers }
     }
 }
 
@@ -152,9 +152,9 @@ impl Engine {
 
     /// Starts an engine on an empty state, with the given journal and clock.
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
-        let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let (world, machine) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        let (engine, _) = start(EngineParts::new(config, clock, world, writer, journal));
+        let (engine, _) = start(EngineParts::new(config, clock, world, machine, journal));
         engine.start_eraser(None, false);
         engine
     }
@@ -248,14 +248,14 @@ impl Engine {
             World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
         };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
-        let Recovered { world, writer, tail, last_instant, inboxes, under_way, report, .. } = recovery.run()?;
+        let Recovered { world, machine, tail, last_instant, inboxes, under_way, report, .. } = recovery.run()?;
         if let Some(Err(cause)) = archive.map(|archive| archive.check()) {
             world.read_failures.note(&cause);
         }
         let change_consumers = ChangeConsumers::open(Arc::clone(&files), tail.last)?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal, Arc::clone(&clock))?;
         let figures = journal.figures();
-        world.arrivals.recovered(last_instant.instant);
+        world.delivery.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
         let changes = Some(ChangeLog::Own(Box::new(SegmentLog::new(Arc::clone(&files), Arc::clone(&figures)))));
         let (engine, fanout) = start(EngineParts {
@@ -263,7 +263,7 @@ impl Engine {
             lock: lock.clone(),
             changes,
             change_consumers,
-            ..EngineParts::new(config, clock, world, writer, journal)
+            ..EngineParts::new(config, clock, world, machine, journal)
         });
         progress.enter(WAKING);
         engine.restore_inboxes(&inboxes);
@@ -369,7 +369,7 @@ fn log_recovery(report: &RecoveryReport, took: Duration) {
 }
 
 pub(super) fn start<J: Journal>(foundation: EngineParts<J>) -> (Engine, FanoutQueue) {
-    let EngineParts { config, clock, world, writer, mut journal, last_instant, lock, changes, change_consumers } =
+    let EngineParts { config, clock, world, machine, mut journal, last_instant, lock, changes, change_consumers } =
         foundation;
     let follows_shared_log = journal.shared().is_some();
     let archive = world.archive().cloned();
@@ -380,20 +380,21 @@ pub(super) fn start<J: Journal>(foundation: EngineParts<J>) -> (Engine, FanoutQu
     // have another one.
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
-    let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
+    let (commands, receiver) = queue::queue(COMMAND_QUEUE_MAX, COMMAND_QUEUE_BYTES_MAX);
     let logical_clock = HybridLogicalClock::new(clock, Arc::clone(&shared.clock_report));
     let logical_clock = logical_clock.after(last_instant.unwrap_or(Timestamp::NONE));
     let archiver = archive
         .map(|archive| archiver::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archiver.unzip();
     let archive = tasks.map(|tasks| (tasks, Resolver::new(Arc::clone(&shared), commands.clone())));
-    let scribe = Scribe::new(writer, journal, logical_clock, fanout.clone(), Arc::clone(&shared), receiver, archive);
-    let scribe_lock = lock.clone();
-    let scribe_thread = spawn("tidewire-scribe", move || {
-        scribe.run();
-        drop(scribe_lock);
+    let processor =
+        CommandProcessor::new(machine, journal, logical_clock, fanout.clone(), Arc::clone(&shared), receiver, archive);
+    let processor_lock = lock.clone();
+    let processor_thread = spawn("tidewire-writer", move || {
+        processor.run();
+        drop(processor_lock);
     });
-    let threads = Threads { system, system_thread, scribe_thread, archive_thread, _lock: lock };
+    let threads = Threads { system, system_thread, processor_thread, archive_thread, _lock: lock };
     let threads = Mutex::new(Some(threads));
     let inner = Inner {
         shared,

@@ -126,7 +126,8 @@ pub enum Event {
         since: Option<UnixMicros>,
     },
     /// A list was deleted. Key: the reader.
-    Unlisted {
+    #[serde(rename = "unlisted")]
+    ListDeleted {
         /// The owner of the list.
         reader: SourceId,
         /// The name of the list.
@@ -165,7 +166,8 @@ pub enum Event {
         /// The first logical instant after the jump.
         at: UnixMicros,
         /// Microseconds by which logical instants are ahead of displayed times from then on; negative if they are behind.
-        lead_us: i64,
+        #[serde(rename = "lead_us")]
+        drift_us: i64,
     },
 }
 
@@ -250,7 +252,7 @@ impl Event {
             Self::RulesChanged { .. } => "ruled",
             Self::MarkerMoved { .. } => "marked",
             Self::ListMemberChanged { .. } => "listed",
-            Self::Unlisted { .. } => "unlisted",
+            Self::ListDeleted { .. } => "unlisted",
             Self::Revoked { .. } => "revoked",
             Self::Erased { .. } => "erased",
             Self::ErasureScrubbed { .. } => "erasure_scrubbed",
@@ -260,26 +262,26 @@ impl Event {
     }
 
     /// Returns the last logical instant that the event took, given the lead over displayed times at that moment.
-    pub fn taken(&self, lead_us: i64) -> Option<Timestamp> {
+    pub fn taken(&self, drift_us: i64) -> Option<Timestamp> {
         let instant = match self {
             Self::Published { accepted_at, .. } => *accepted_at,
-            Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(lead_us)),
+            Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(drift_us)),
             Self::FollowsChanged { follows, .. } if follows.is_empty() => return None,
             Self::Followed { edges, since } | Self::FollowsChanged { follows: edges, since, .. } => {
                 UnixMicros(since.0.saturating_add(edges.len() as i64 - 1))
             }
             Self::MuteChanged { since, .. } | Self::ListMemberChanged { since, .. } => (*since)?,
             Self::Erased { at, .. } => *at,
-            Self::ClockJumped { at, lead_us } => return Some(Timestamp { instant: *at, lead_us: *lead_us }),
+            Self::ClockJumped { at, drift_us } => return Some(Timestamp { instant: *at, drift_us: *drift_us }),
             Self::Deleted { .. }
             | Self::Unfollowed { .. }
             | Self::RulesChanged { .. }
             | Self::MarkerMoved { .. }
-            | Self::Unlisted { .. }
+            | Self::ListDeleted { .. }
             | Self::Revoked { .. }
             | Self::ErasureScrubbed { .. }
             | Self::ErasureEnded { .. } => return None,
         };
-        Some(Timestamp { instant, lead_us })
+        Some(Timestamp { instant, drift_us })
     }
 }

@@ -6,7 +6,7 @@
 //!   were to be retained.
 //!
 //! Not responsible for:
-//! - the source's side of an edge (`feed::followers`), limits (`runtime::writer`).
+//! - the source's side of an edge (`feed::followers`), limits (`runtime::processor`).
 //!
 //! The members of a list are edges too: a list behaves like a reader to whom nothing is pushed.
 

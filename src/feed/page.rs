@@ -2,11 +2,11 @@
 //!
 //! Responsible for:
 //! - filling a page from the inbox, from pulled outboxes, and below the inbox's floor from all outboxes;
-//! - deciding at read time, with the [`View`], what is visible; a page is full while entries are left, as far as its budget permits;
+//! - deciding at read time, with the [`VisibilityFilter`], what is visible; a page is full while entries are left, as far as its budget permits;
 //! - returning where to continue, always further than where the page began, and what could not be read.
 //!
 //! Not responsible for:
-//! - the visibility rules ([`View`] is the interface), serializing entries.
+//! - the visibility rules ([`VisibilityFilter`] is the interface), serializing entries.
 //!
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only the posts left to be pulled must be
 //! merged. At and below the floor ("cold") the inbox has no posts, and the whole outbox of every followed source is merged.
@@ -25,9 +25,9 @@ use crate::feed::resume::Resume;
 use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
 
-mod view;
+mod visibility;
 
-pub use view::{View, Visibility};
+pub use visibility::{Visibility, VisibilityFilter};
 
 /// The range of entries that a read requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,7 +183,7 @@ impl<E> Scan<E> {
 
 impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     /// Builds a page of at most `limit` entries.
-    pub fn page<V: View>(&self, range: Range, limit: usize, view: &mut V) -> Page<V::Entry> {
+    pub fn page<V: VisibilityFilter>(&self, range: Range, limit: usize, view: &mut V) -> Page<V::Entry> {
         let mut page = Page::empty();
         match range {
             Range::Newest => {
@@ -216,7 +216,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 
     /// Fills the page from the newest entry of `span` on, and returns where to continue.
-    fn fill_older<V: View>(
+    fn fill_older<V: VisibilityFilter>(
         &self,
         span: PositionRange,
         limit: usize,
@@ -242,7 +242,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         passed_over.or(scan.stopped_at).or(unknown)
     }
 
-    fn fill_newer<V: View>(&self, resume: Resume, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
+    fn fill_newer<V: VisibilityFilter>(&self, resume: Resume, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
         let (span, above) = (PositionRange { above: resume.floor(), ..PositionRange::ALL }, resume.position);
         let mut new = NewTo { view, resume, late: self.late };
         let mut scan = self.scan(span, Direction::Newer, limit + 1, Late::Omit, &mut new, page);
@@ -277,7 +277,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
 
     /// Returns the newest entry within `span`. If the budget ends before it is found, returns `known`; all newer entries
     /// are above it.
-    fn head<V: View>(
+    fn head<V: VisibilityFilter>(
         &self,
         span: PositionRange,
         known: Option<Position>,
@@ -291,7 +291,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 
     /// Examines candidates until `wanted` of them are visible, none are left, or the budget is spent.
-    fn scan<V: View>(
+    fn scan<V: VisibilityFilter>(
         &self,
         span: PositionRange,
         direction: Direction,
@@ -405,7 +405,7 @@ struct NewTo<'a, V> {
     late: &'a [Position],
 }
 
-impl<V: View> View for NewTo<'_, V> {
+impl<V: VisibilityFilter> VisibilityFilter for NewTo<'_, V> {
     type Entry = V::Entry;
 
     fn look(&mut self, position: Position) -> Visibility<V::Entry> {

@@ -4,7 +4,7 @@
 //! - mutes, blocks, rules, lists and the read marker of one reader.
 //!
 //! Not responsible for:
-//! - the effect of preferences on a page (`state::viewer`), limits (`runtime::writer`).
+//! - the effect of preferences on a page (`state::viewer`), limits (`runtime::processor`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! - recording, for one source, the posts for which the position alone does not decide it ([`LatePosts`]).
 //!
 //! Not responsible for:
-//! - the text of a token (`feed::cursor`), which posts are delivered by now (`state::arrivals`), pages (`feed::page`).
+//! - the text of a token (`feed::cursor`), which posts are delivered by now (`state::delivery`), pages (`feed::page`).
 //!
 //! A position in the feed does not show what a client has received: a post that is delivered late, or backdated by its author, is added
 //! below entries that were returned before. The time of acceptance does show it. A token therefore contains an instant up to which every

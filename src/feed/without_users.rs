@@ -39,7 +39,7 @@ impl Event {
             Self::MuteChanged { reader, source, .. } | Self::ListMemberChanged { reader, source, .. } => {
                 !is_one(reader) && !is_one(source)
             }
-            Self::RulesChanged { reader, .. } | Self::MarkerMoved { reader, .. } | Self::Unlisted { reader, .. } => {
+            Self::RulesChanged { reader, .. } | Self::MarkerMoved { reader, .. } | Self::ListDeleted { reader, .. } => {
                 !is_one(reader)
             }
             Self::Revoked { user, .. } => !is_one(user),
@@ -161,7 +161,7 @@ mod tests {
             (listed("ann", "zoe"), None),
             (Event::RulesChanged { reader: id("zoe"), rules: rules() }, None),
             (Event::MarkerMoved { reader: id("zoe"), at: marked, seen: None }, None),
-            (Event::Unlisted { reader: id("zoe"), list: near() }, None),
+            (Event::ListDeleted { reader: id("zoe"), list: near() }, None),
             (Event::Revoked { user: id("zoe"), not_before: AT, forget_before: None }, None),
         ]
     }

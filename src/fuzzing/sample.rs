@@ -13,7 +13,7 @@ use crate::feed::rules::{Replies, Rules};
 use crate::id::{ExternalId, PostId, SourceId};
 use crate::recovery::{Recovered, Recovery, RecoveryProgress};
 use crate::state::records::RecordTraversal;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
@@ -77,7 +77,7 @@ pub(super) fn events() -> Vec<Event> {
         },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
         Event::Revoked { user: source("dan"), not_before: UnixMicros(7_000), forget_before: Some(UnixMicros(6_000)) },
-        Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },
+        Event::ClockJumped { at: UnixMicros(20_000), drift_us: 5_000 },
         Event::Erased { user: source("dan"), at: UnixMicros(21_000) },
         Event::Erased { user: source("eve"), at: UnixMicros(21_001) },
         Event::ErasureScrubbed { at: UnixMicros(21_001) },
@@ -85,15 +85,15 @@ pub(super) fn events() -> Vec<Event> {
     ]
 }
 
-fn make_world() -> (Arc<World>, Writer) {
+fn make_world() -> (Arc<World>, StateMachine) {
     World::create(CelebrityPolicy::Above(NonZeroU64::MIN), Sharding::new(2))
 }
 
 /// Returns the state after these events.
 pub(super) fn world_of(events: &[Event]) -> Arc<World> {
-    let (world, mut writer) = make_world();
+    let (world, mut machine) = make_world();
     for event in events {
-        writer.apply(event);
+        machine.apply(event);
     }
     world
 }

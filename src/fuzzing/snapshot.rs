@@ -87,7 +87,7 @@ fn hostile(mut input: Input<'_>) {
         &EndRecord {
             through,
             last_instant,
-            lead_us: 0,
+            drift_us: 0,
             tokens_from: None,
             revealed: Vec::new(),
             blocks,

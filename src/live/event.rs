@@ -6,7 +6,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::stream::StreamPosition;
 use crate::id::PostId;
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 
 /// One event for a live client. Clones share the large parts.
 #[derive(Clone, Debug)]

@@ -34,7 +34,7 @@ use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
 use crate::state::records::{InboxRecord, InvalidRecordError, unpack_positions};
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -74,8 +74,8 @@ pub type UnfinishedFanout = (Position, Box<[SourceSlot]>);
 pub struct Recovered {
     /// The recovered world.
     pub world: Arc<World>,
-    /// The writer of this world.
-    pub writer: Writer,
+    /// The state machine of this world.
+    pub machine: StateMachine,
     /// The position where the journal continues.
     pub tail: Tail,
     /// The last logical instant that was issued.
@@ -95,7 +95,7 @@ pub struct Recovery<'a> {
     /// Files of the data directory.
     pub files: &'a dyn Files,
     /// Creates an empty world. It is called once per attempt, since a failed attempt leaves a partly filled world.
-    pub make_world: &'a (dyn Fn() -> (Arc<World>, Writer) + Sync),
+    pub make_world: &'a (dyn Fn() -> (Arc<World>, StateMachine) + Sync),
     /// True to continue after damage instead of returning an error.
     pub repair: bool,
     /// Receives the progress of the recovery.
@@ -129,9 +129,9 @@ fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
 }
 
 fn end_replay(state: &mut Recovered) {
-    state.writer.set_replaying(false);
-    state.writer.forget_known_answers();
-    state.writer.update_celebrities();
+    state.machine.set_replaying(false);
+    state.machine.forget_known_answers();
+    state.machine.update_celebrities();
 }
 
 struct Loaded {
@@ -152,7 +152,7 @@ impl Loaded {
         if let Some(archive) = archive {
             info!("listing all of the archive {} once, since the snapshot has no counts of it", archive.place());
         }
-        self.state.writer.note_archived_counts(self.lacks_counts)
+        self.state.machine.note_archived_counts(self.lacks_counts)
     }
 }
 
@@ -171,15 +171,15 @@ impl Recovery<'_> {
         }
         // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
         loaded.note_archived_counts()?;
-        // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
+        // Celebrities are chosen before the replay and again after it. The command processor validated the replayed events with the celebrities that
         // were known then.
-        loaded.state.writer.update_celebrities();
+        loaded.state.machine.update_celebrities();
         self.progress.enter(progress::REPLAYING);
-        loaded.state.writer.set_replaying(true);
+        loaded.state.machine.set_replaying(true);
         self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;
         let Loaded { mut state, under_way, .. } = loaded;
         resolve(under_way, &mut state);
-        state.writer.check_replay()?;
+        state.machine.check_replay()?;
         end_replay(&mut state);
         self.set_aside(&mut state.report, skipped);
         Ok(state)
@@ -212,10 +212,10 @@ impl Recovery<'_> {
     }
 
     fn empty(&self) -> Recovered {
-        let (world, writer) = (self.make_world)();
+        let (world, machine) = (self.make_world)();
         Recovered {
             world,
-            writer,
+            machine,
             tail: Tail::default(),
             last_instant: Timestamp::NONE,
             inboxes: Vec::new(),
@@ -253,7 +253,7 @@ impl Recovery<'_> {
             })?;
             decoded
         })?;
-        let EndRecord { through, last_instant, lead_us, tokens_from, revealed, archive, .. } =
+        let EndRecord { through, last_instant, drift_us, tokens_from, revealed, archive, .. } =
             end.expect("all blocks were read");
         let followed = state.followed.as_ref().map(|followed| followed.sequence);
         if followed.is_some_and(|followed| followed != sequence) || followed.is_none() && is_of_node {
@@ -263,8 +263,8 @@ impl Recovery<'_> {
         if archive {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
-        state.last_instant = Timestamp { instant: last_instant, lead_us };
-        state.world.arrivals.restore(lead_us, tokens_from, &revealed);
+        state.last_instant = Timestamp { instant: last_instant, drift_us };
+        state.world.delivery.restore(drift_us, tokens_from, &revealed);
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, under_way, sequence, through, place, lacks_counts: archive && !has_counts })
@@ -396,27 +396,27 @@ fn apply_all(
     taken: Receiver<RecordBatch>,
 ) -> Result<(), LoadError> {
     for batch in taken {
-        let writer = &mut state.writer;
+        let machine = &mut state.machine;
         match batch {
-            RecordBatch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
-            RecordBatch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
+            RecordBatch::Sources(records) => records.iter().try_for_each(|record| machine.restore_source(record))?,
+            RecordBatch::Edges(records) => records.iter().try_for_each(|record| machine.restore_edges(record))?,
             RecordBatch::Preferences(records) => {
-                records.iter().try_for_each(|record| writer.restore_preferences(record))?;
+                records.iter().try_for_each(|record| machine.restore_preferences(record))?;
             }
-            RecordBatch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
-            RecordBatch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),
+            RecordBatch::Reposts(records) => records.iter().try_for_each(|record| machine.restore_reposts(record))?,
+            RecordBatch::Revocations(records) => records.iter().for_each(|record| machine.restore_revocations(record)),
             RecordBatch::Posts(records) => {
-                records.iter().try_for_each(|record| writer.restore_post(record))?;
-                writer.keep_load_within_limit()?;
+                records.iter().try_for_each(|record| machine.restore_post(record))?;
+                machine.keep_load_within_limit()?;
             }
-            RecordBatch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
+            RecordBatch::Deleted(records) => records.iter().for_each(|record| machine.restore_deleted(record)),
             RecordBatch::UnfinishedFanout(records) => {
                 under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
             }
             RecordBatch::ArchivedCounts(records) => {
-                records.iter().try_for_each(|record| writer.restore_archived_counts(record))?;
+                records.iter().try_for_each(|record| machine.restore_archived_counts(record))?;
             }
-            RecordBatch::Awaited(records) => records.iter().try_for_each(|record| writer.restore_awaited(record))?,
+            RecordBatch::Awaited(records) => records.iter().try_for_each(|record| machine.restore_awaited(record))?,
             RecordBatch::Cluster(records) => state.followed = records.into_iter().next(),
             RecordBatch::Inboxes(records) => {
                 let known = state.world.sources.len();
@@ -439,7 +439,7 @@ fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
         return;
     }
     for position in under_way {
-        if let Some(push) = state.writer.pushed_again(position) {
+        if let Some(push) = state.machine.pushed_again(position) {
             state.under_way.push((position, push));
         }
     }

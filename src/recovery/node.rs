@@ -11,7 +11,7 @@ use crate::cluster::record::{ClusterId, FirstState};
 use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, progress, replayed, shared_archive};
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::directory_identity;
 use crate::storage::directory_identity::Identified;
 use crate::storage::error::StorageError;
@@ -48,7 +48,7 @@ pub struct NodeRecovery<'a> {
     /// The way to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
     /// Creates an empty world. It is called once per attempt, since a failed attempt leaves a partly filled world.
-    pub make_world: &'a (dyn Fn() -> (Arc<World>, Writer) + Sync),
+    pub make_world: &'a (dyn Fn() -> (Arc<World>, StateMachine) + Sync),
     /// Receives the progress of the recovery.
     pub progress: &'a RecoveryProgress,
 }
@@ -232,8 +232,8 @@ impl NodeRecovery<'_> {
             shared_archive::admit(archive, &from.membership, self.log)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;
         }
-        state.writer.update_celebrities();
-        state.writer.set_replaying(true);
+        state.machine.update_celebrities();
+        state.machine.set_replaying(true);
         let (followed, bytes, events) = replayed(state, self.progress, |events| self.read(from, last, &events))?;
         end_replay(state);
         (state.report.events, state.report.journal_bytes) = (events, bytes);

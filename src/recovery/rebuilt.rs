@@ -17,7 +17,7 @@ use crate::cluster::record::{ClusterId, Content, FirstState};
 use crate::recovery::node::{NoPeers, NodeRecovery, RecoveredNode};
 use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, write_world};
 use crate::state::records::RecordTraversal;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::directory_identity;
 use crate::storage::directory_identity::Identified;
 use crate::storage::error::StorageError;
@@ -76,7 +76,7 @@ pub fn followed_in(files: &dyn Files, snapshot: &str) -> Result<LogCheckpoint, S
 }
 
 /// Creates an empty world.
-pub type MakeWorld<'a> = &'a (dyn Fn() -> (Arc<World>, Writer) + Sync);
+pub type MakeWorld<'a> = &'a (dyn Fn() -> (Arc<World>, StateMachine) + Sync);
 
 impl Rebuilt {
     /// Rebuilds the state from the newest snapshot of a directory and the copied records beside it.
@@ -151,7 +151,7 @@ impl Rebuilt {
         let mut writer = SnapshotWriter::begin(&files, SnapshotHeader { sequence, taken_at }, true)?;
         writer.record(Section::Cluster, followed)?;
         write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
-        writer.set_arrivals(world.arrivals.tokens_from(), world.arrivals.revealed.all());
+        writer.set_delivery(world.delivery.tokens_from(), world.delivery.revealed.all());
         writer.finish(sequence, self.state.last_instant, false)
     }
 }

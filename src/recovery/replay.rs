@@ -46,10 +46,10 @@ pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
                 archive.note_applied(through);
             }
             outcome = state
-                .writer
+                .machine
                 .check_replay()
                 .map_err(StorageError::from)
-                .and_then(|()| Ok(state.writer.archive_replayed(through)?));
+                .and_then(|()| Ok(state.machine.archive_replayed(through)?));
             if outcome.is_err() {
                 break;
             }
@@ -80,7 +80,7 @@ impl From<Event> for Prepared {
 
 /// Applies an event up to `through`.
 fn apply(state: &mut Recovered, event: Prepared, through: Sequence) {
-    let lead_us = state.last_instant.lead_us;
+    let drift_us = state.last_instant.drift_us;
     let changed = match &event {
         Prepared::Post(post, _) => Some(post.id()),
         Prepared::Other(event) => changed_post(event),
@@ -88,9 +88,9 @@ fn apply(state: &mut Recovered, event: Prepared, through: Sequence) {
     let (applied, taken) = match event {
         Prepared::Post(post, earlier) => {
             let instant = post.accepted_at;
-            (state.writer.publish(post, &earlier), Some(Timestamp { instant, lead_us }))
+            (state.machine.publish(post, &earlier), Some(Timestamp { instant, drift_us }))
         }
-        Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
+        Prepared::Other(event) => (state.machine.apply(&event), event.taken(drift_us)),
     };
     if let (Some(archive), Some(id)) = (state.world.replicated_archive(), changed) {
         archive.note_change(through, id);

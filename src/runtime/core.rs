@@ -22,7 +22,7 @@ use crate::runtime::fanout::open_fanouts::OpenFanouts;
 use crate::runtime::fanout::records::FanoutRecords;
 use crate::runtime::hybrid_logical_clock::ClockReport;
 use crate::runtime::message::{Reply, SnapshotTaken};
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 use crate::state::read_clock::ReadClock;
 use crate::state::world::World;
 use crate::storage::retained::Retention;

@@ -44,8 +44,8 @@ impl Gauge {
 
 /// The queues and limits that refuse requests when they are full.
 pub const SHEDDING: [&str; 15] = [
-    "scribe",
-    "scribe_bytes",
+    "commands",
+    "command_bytes",
     "fanout",
     "fanout_deliveries",
     "author_fanout",

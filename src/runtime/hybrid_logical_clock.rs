@@ -35,10 +35,10 @@ pub struct HybridLogicalClock {
     seen: Seen,
     last: UnixMicros,
     /// Microseconds by which logical instants are ahead of the times shown; negative if they are behind.
-    lead_us: i64,
+    drift_us: i64,
     last_id: u64,
     /// The lead that was in effect when the earlier process ended.
-    kept_lead_us: i64,
+    kept_drift_us: i64,
     /// True while the clock shows a time before [`CLOCK_EARLIEST`], after it has shown a later time.
     is_disbelieved: bool,
     report: Arc<ClockReport>,
@@ -59,8 +59,8 @@ pub struct ClockReport {
     pub jumps_back: Counter,
     /// The last jump in microseconds; 0 if there was none.
     last_jump_us: AtomicI64,
-    /// A copy of [`HybridLogicalClock::lead_us`].
-    lead_us: AtomicI64,
+    /// A copy of [`HybridLogicalClock::drift_us`].
+    drift_us: AtomicI64,
 }
 
 impl ClockReport {
@@ -70,8 +70,8 @@ impl ClockReport {
     }
 
     /// Returns the seconds by which ids and instants of edges are ahead of the clock.
-    pub fn lead_seconds(&self) -> i64 {
-        self.lead_us.load(Ordering::Relaxed) / 1_000_000
+    pub fn drift_seconds(&self) -> i64 {
+        self.drift_us.load(Ordering::Relaxed) / 1_000_000
     }
 
     /// Returns the time to show to people for this logical instant.
@@ -79,8 +79,8 @@ impl ClockReport {
         // An instant in the future was issued with about the current lead; otherwise it would have been in the future
         // at that time.
         let is_ahead = at > now.saturating_add(CLOCK_STEP_MAX);
-        let lead_us = if is_ahead { self.lead_us.load(Ordering::Relaxed).max(0) } else { 0 };
-        UnixMicros(at.0.saturating_sub(lead_us))
+        let drift_us = if is_ahead { self.drift_us.load(Ordering::Relaxed).max(0) } else { 0 };
+        UnixMicros(at.0.saturating_sub(drift_us))
     }
 
     fn jumped(&self, by_us: i64) {
@@ -107,9 +107,9 @@ impl HybridLogicalClock {
             clock,
             seen,
             last: UnixMicros(i64::MIN),
-            lead_us: 0,
+            drift_us: 0,
             last_id: 0,
-            kept_lead_us: 0,
+            kept_drift_us: 0,
             is_disbelieved: false,
             report,
         }
@@ -119,12 +119,12 @@ impl HybridLogicalClock {
     /// of `last` is believed. If the clock is far behind, one of the two is wrong, which is more likely `last`.
     #[must_use]
     pub fn after(mut self, last: Timestamp) -> Self {
-        self.kept_lead_us = last.lead_us;
+        self.kept_drift_us = last.drift_us;
         // Issued instants are never near the end, whatever a journal contains.
         let possible = |at: UnixMicros| if at.0 < LATEST.0 + (END.0 - LATEST.0) / 2 { at } else { LATEST };
         self.last = possible(last.instant);
-        let shown = possible(UnixMicros(self.last.0.saturating_sub(last.lead_us)));
-        self.lead_us = self.last.0.saturating_sub(shown.0);
+        let shown = possible(UnixMicros(self.last.0.saturating_sub(last.drift_us)));
+        self.drift_us = self.last.0.saturating_sub(shown.0);
         // The monotonic clock starts with the process, so it does not measure the time between.
         self.seen = Seen { now: shown, monotonic: self.clock.monotonic() };
         let now = self.believe(shown);
@@ -137,10 +137,10 @@ impl HybridLogicalClock {
             let next = now.0.max(shown.0.saturating_add(1));
             // Instants that were behind the times shown catch up. A lead shrinks by the time that has passed.
             self.last = self.last.max(shown);
-            self.lead_us = self.last.0.saturating_add(1).saturating_sub(next).max(0);
+            self.drift_us = self.last.0.saturating_add(1).saturating_sub(next).max(0);
         }
         self.seen = Seen { now, ..self.seen };
-        self.report.lead_us.store(self.lead_us, Ordering::Relaxed);
+        self.report.drift_us.store(self.drift_us, Ordering::Relaxed);
         self.last_id = id_at(self.last) | ((1 << ID_SUB_BITS) - 1);
         self
     }
@@ -153,12 +153,12 @@ impl HybridLogicalClock {
 
     /// Returns the last issued instant.
     pub fn last(&self) -> Timestamp {
-        Timestamp { instant: self.last, lead_us: self.lead_us }
+        Timestamp { instant: self.last, drift_us: self.drift_us }
     }
 
     /// Returns the lead that was in effect when the earlier process ended.
-    pub fn kept_lead_us(&self) -> i64 {
-        self.kept_lead_us
+    pub fn kept_drift_us(&self) -> i64 {
+        self.kept_drift_us
     }
 
     /// Returns the current time without issuing an instant.
@@ -169,16 +169,16 @@ impl HybridLogicalClock {
     /// Issues `count` consecutive instants, one microsecond apart, and returns the first.
     pub fn take(&mut self, count: usize) -> Timestamp {
         let now = self.look();
-        let wanted = now.0.saturating_add(self.lead_us).min(LATEST.0);
+        let wanted = now.0.saturating_add(self.drift_us).min(LATEST.0);
         let first = wanted.max(self.last.0.saturating_add(1));
         self.last = UnixMicros(first + count.max(1) as i64 - 1);
-        Timestamp { instant: UnixMicros(first), lead_us: self.lead_us }
+        Timestamp { instant: UnixMicros(first), drift_us: self.drift_us }
     }
 
     /// Returns the smallest id that [`Self::mint`] may issue next.
     pub fn next_id(&self) -> PostId {
         PostId(
-            id_at(UnixMicros(self.now().0.saturating_add(self.lead_us)).min(LATEST))
+            id_at(UnixMicros(self.now().0.saturating_add(self.drift_us)).min(LATEST))
                 .max(self.last_id.saturating_add(1)),
         )
     }
@@ -203,10 +203,10 @@ impl HybridLogicalClock {
         let expected = self.expected(monotonic);
         let now = self.believe(expected);
         self.seen = Seen { now, monotonic };
-        let shown = UnixMicros(self.last.0.saturating_sub(self.lead_us));
+        let shown = UnixMicros(self.last.0.saturating_sub(self.drift_us));
         if now > expected.saturating_add(CLOCK_STEP_MAX) {
             let by_us = now.0.saturating_sub(expected.0);
-            self.set_lead(self.lead_us.saturating_sub(by_us), by_us);
+            self.set_drift(self.drift_us.saturating_sub(by_us), by_us);
             warn!("the clock jumped ahead by {} s, to {now}; posts are dated by the new time", by_us / 1_000_000);
         } else if is_behind(now, shown) {
             self.set_back(now);
@@ -243,19 +243,19 @@ impl HybridLogicalClock {
 
     /// Handles a clock that shows a time long before times already shown: from now on the times shown follow it.
     fn set_back(&mut self, now: UnixMicros) {
-        let shown = UnixMicros(self.last.0.saturating_sub(self.lead_us));
-        let lead_us = self.last.0.saturating_add(1).saturating_sub(now.0).max(0);
+        let shown = UnixMicros(self.last.0.saturating_sub(self.drift_us));
+        let drift_us = self.last.0.saturating_add(1).saturating_sub(now.0).max(0);
         let by_us = now.0.saturating_sub(shown.0);
-        self.set_lead(lead_us, by_us);
+        self.set_drift(drift_us, by_us);
         let by_seconds = by_us / 1_000_000;
         warn!("the clock shows {now}, {by_seconds} s from the last issued time; new posts are dated by the new time");
     }
 
-    fn set_lead(&mut self, lead_us: i64, jumped_us: i64) {
+    fn set_drift(&mut self, drift_us: i64, jumped_us: i64) {
         // A corrected clock is never exact to the microsecond. A lead within one step counts as zero.
-        self.lead_us = if lead_us.unsigned_abs() <= micros(CLOCK_STEP_MAX).unsigned_abs() { 0 } else { lead_us };
+        self.drift_us = if drift_us.unsigned_abs() <= micros(CLOCK_STEP_MAX).unsigned_abs() { 0 } else { drift_us };
         self.report.jumped(jumped_us);
-        self.report.lead_us.store(self.lead_us, Ordering::Relaxed);
+        self.report.drift_us.store(self.drift_us, Ordering::Relaxed);
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
                 let taken = ticking.take(1);
                 let is_near = |micros: i64, seconds: i64| (micros - seconds * SECOND).abs() < SECOND;
                 assert!(is_near(taken.shown().0 - NOW, shown), "{name}, {nth}: {} s", (taken.shown().0 - NOW) / SECOND);
-                assert!(is_near(taken.lead_us, lead), "{name}, {nth}: a lead of {} s", taken.lead_us / SECOND);
+                assert!(is_near(taken.drift_us, lead), "{name}, {nth}: a lead of {} s", taken.drift_us / SECOND);
                 let minted = ticking.mint(taken.instant);
                 assert!(taken.instant > last.instant && minted > id, "{name}, {nth}");
                 (last, id) = (taken, minted);
@@ -381,11 +381,11 @@ mod tests {
     fn the_lead_shrinks_by_the_time_for_which_a_server_was_stopped() {
         let clock = clock(NOW);
         let mut first = logical_clock(&clock, Timestamp::from(UnixMicros(NOW + YEAR)));
-        assert_eq!(first.take(1), Timestamp { instant: UnixMicros(NOW + YEAR + 1), lead_us: YEAR + 1 });
+        assert_eq!(first.take(1), Timestamp { instant: UnixMicros(NOW + YEAR + 1), drift_us: YEAR + 1 });
         clock.advance(Duration::from_secs(100));
         let mut second = logical_clock(&clock, first.last());
         let taken = second.take(1);
-        assert_eq!((taken.shown(), taken.lead_us), (UnixMicros(NOW + 100 * SECOND), YEAR + 2 - 100 * SECOND));
+        assert_eq!((taken.shown(), taken.drift_us), (UnixMicros(NOW + 100 * SECOND), YEAR + 2 - 100 * SECOND));
     }
 
     proptest! {
@@ -395,10 +395,10 @@ mod tests {
         fn instants_and_ids_always_increase_and_what_is_shown_does_unless_the_clock_is_set_back_far(
             steps in prop::collection::vec((0..4u8, any::<i32>(), 1..2_000usize), 1..60),
             first in prop_oneof![Just(i64::MIN), any::<i64>(), Just(NOW), Just(NOW + 10 * YEAR)],
-            lead_us in prop_oneof![3 => Just(0), 1 => any::<i64>()],
+            drift_us in prop_oneof![3 => Just(0), 1 => any::<i64>()],
         ) {
             let clock = clock(NOW);
-            let mut ticking = logical_clock(&clock, Timestamp { instant: UnixMicros(first), lead_us });
+            let mut ticking = logical_clock(&clock, Timestamp { instant: UnixMicros(first), drift_us });
             let (mut last, mut shown, mut id) = (ticking.last().instant, ticking.last().shown(), PostId(0));
             let mut has_shown = false;
             for (what, by, count) in steps {

@@ -2,10 +2,10 @@
 //!
 //! | message | from | to | may be repeated? |
 //! |---|---|---|---|
-//! | [`Command`] | engine, snapshotter, archiver, resolver, eraser | scribe | yes, except a publish without id |
-//! | [`crate::runtime::background::archiver::Task`] | scribe | archiver | yes |
-//! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
-//! | [`OrdersPending`] | scribe | fan-out supervisor | yes: it only asks the supervisor to read its queue |
+//! | [`Command`] | engine, snapshotter, archiver, resolver, eraser | command processor | yes, except a publish without id |
+//! | [`crate::runtime::background::archiver::Task`] | command processor | archiver | yes |
+//! | [`FanoutOrder`] | command processor | fan-out supervisor | yes: deliveries are idempotent |
+//! | [`OrdersPending`] | command processor | fan-out supervisor | yes: it only asks the supervisor to read its queue |
 //! | [`crate::runtime::fanout::RegisterCouriers`] | engine | fan-out supervisor | no, once at start |
 //! | [`Deliver`] | fan-out supervisor | courier | yes: the same post delivered twice is stored once |
 //! | [`SlicesDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
@@ -17,7 +17,7 @@
 //! | [`Detach`] | live connection | user actor | yes |
 //! | [`InvalidationsPending`] | courier, activator | user actor | yes: it only asks the actor to read its invalidations |
 //! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
-//! | [`Sleep`] | activator, eraser, scribe | user actor | yes |
+//! | [`Sleep`] | activator, eraser, command processor | user actor | yes |
 //!
 //! Answers are sent through one-shot channels inside the messages, so that a sender learns at once if a queue has
 //! reached its limit.
@@ -45,7 +45,7 @@ use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::fanout::records::RecordId;
 use crate::runtime::reader::read_permit::{ReadPermit, Waking};
-use crate::state::feed_view::{Entry, PostLookup};
+use crate::state::feed_filter::{Entry, PostLookup};
 use crate::state::reader::PageRequest;
 use crate::state::records::InboxRecord;
 use crate::state::resolved::Resolved;

@@ -2,14 +2,14 @@
 //!
 //! | actor | runs on | may change |
 //! |---|---|---|
-//! | scribe | its own thread | the world, through the one `Writer` |
+//! | command processor | its own thread | the world, through the one `Writer` |
 //! | fan-out supervisor | its own arbiter | the fan-out schedule |
 //! | courier, one per shard | the shard's arbiter | the inboxes of its shard |
 //! | activator, one per shard | the shard's arbiter | which readers are awake |
 //! | user actor, one per active reader | the shard's arbiter | its own inbox |
 //!
 //! The eraser, the snapshotter and the archiver are separate threads. They may block, and they change the world by
-//! sending commands to the scribe.
+//! sending commands to the command processor.
 //!
 //! No code here blocks an actor's thread, and every queue has a limit in `limits`.
 
@@ -22,6 +22,6 @@ pub mod counters;
 pub mod fanout;
 pub mod hybrid_logical_clock;
 pub mod message;
+pub mod processor;
 pub mod reader;
 pub mod shared;
-pub mod writer;

@@ -13,7 +13,7 @@ use crate::feed::page::{Page, Range, Reach, WarmPart};
 use crate::feed::position::Position;
 use crate::feed::resume::{DeliveryWatermark, Resume};
 use crate::id::{PostId, SourceSlot};
-use crate::state::feed_view::{Entry, FeedView};
+use crate::state::feed_filter::{Entry, FeedFilter};
 use crate::state::viewer::Viewer;
 
 /// Maximum number of late posts that are examined for one page.
@@ -21,7 +21,7 @@ const LATE_POSTS_PER_PAGE_MAX: usize = 1_024;
 
 /// Returns the range to read, the new late posts in ascending order, and true if others may be missing. In that case a
 /// client that resumes gets the newest page.
-pub(super) fn catch_up(view: &FeedView<'_>, warm: &[WarmPart], range: Range) -> (Range, Vec<Position>, bool) {
+pub(super) fn catch_up(view: &FeedFilter<'_>, warm: &[WarmPart], range: Range) -> (Range, Vec<Position>, bool) {
     match range {
         Range::Newest | Range::Before(_) | Range::After(_) => (range, Vec::new(), false),
         Range::Resume(token) => match late(view, warm, token).filter(|_| is_same_feed(view, token)) {
@@ -38,8 +38,8 @@ pub(super) fn catch_up(view: &FeedView<'_>, warm: &[WarmPart], range: Range) -> 
 /// Returns true if only new posts have entered the feed since the token was made: the reader has no new edges and the
 /// same rules, mutes and blocks, is blocked by the same users, and no entry has moved below entries that were passed
 /// over.
-fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
-    if token.may_fall && view.finder.world().arrivals.any_removed(token.below) {
+fn is_same_feed(view: &FeedFilter<'_>, token: Resume) -> bool {
+    if token.may_fall && view.finder.world().delivery.any_removed(token.below) {
         return false;
     }
     let Some(since) = token.since() else { return true };
@@ -50,15 +50,15 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
 
 /// Returns the late posts that are new, or `None` if not all are known, finding them is too much work, or others may be at positions where
 /// pages do not look.
-fn late(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Position>> {
+fn late(view: &FeedFilter<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
     // Read first: if an origin is forgotten meanwhile, the check below rejects the token.
-    let revealed = token.since().map_or_else(Vec::new, |since| world.arrivals.revealed.since(since));
-    if !world.arrivals.knows(token) {
+    let revealed = token.since().map_or_else(Vec::new, |since| world.delivery.revealed.since(since));
+    if !world.delivery.knows(token) {
         return None;
     }
     let mut late = Vec::new();
-    let Some(since) = token.since().filter(|since| world.arrivals.any_late(*since)) else { return Some(late) };
+    let Some(since) = token.since().filter(|since| world.delivery.any_late(*since)) else { return Some(late) };
     for (at, origin) in revealed {
         if !add_reposts(view, token, origin, at, &mut late) {
             return None;
@@ -72,7 +72,7 @@ fn late(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Pos
         let outbox = world.sources.at(source).outbox();
         outbox.late().is_none_or(|posts| posts.new_to(token, &mut late)) && late.len() <= LATE_POSTS_PER_PAGE_MAX
     };
-    let came_late = view.inbox.is_none_or(|inbox| inbox.last_late() > since) || world.arrivals.any_revealed(since);
+    let came_late = view.inbox.is_none_or(|inbox| inbox.last_late() > since) || world.delivery.any_revealed(since);
     let all_known = if came_late {
         let own = view.viewer.has_own.then_some(view.viewer.reader);
         view.viewer.feed.sources().chain(own).all(&mut is_known)
@@ -86,7 +86,7 @@ fn late(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Pos
 
 /// Appends to `late` the positions of the reposts through which a post that became visible at `at` enters the feed, if
 /// they are new. Returns false if there are too many, or finding them is too much work.
-fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicros, late: &mut Vec<Position>) -> bool {
+fn add_reposts(view: &FeedFilter<'_>, token: Resume, origin: PostId, at: UnixMicros, late: &mut Vec<Position>) -> bool {
     if view.budget.is_spent() {
         return false;
     }
@@ -99,14 +99,14 @@ fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicro
 
 /// Returns the last instant of what makes the checks above reject older tokens, or may make them do so, except changed preferences. It belongs
 /// to what a page means: a client that is told to read the feed again must not be told that its page, with the same token, is still good.
-pub(super) fn resumable_from(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> UnixMicros {
-    let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
+pub(super) fn resumable_from(view: &FeedFilter<'_>, warm: &[WarmPart], token: Resume) -> UnixMicros {
+    let (viewer, delivery) = (view.viewer, &view.finder.world().delivery);
     let last_late = view.inbox.filter(|_| warm.is_empty()).map(Inbox::last_late);
     [
         viewer.feed.last_made(),
         viewer.follows.last_made(),
-        arrivals.rejects_before(token.may_fall),
-        arrivals.last_late(last_late),
+        delivery.rejects_before(token.may_fall),
+        delivery.last_late(last_late),
     ]
     .into_iter()
     .max()

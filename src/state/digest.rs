@@ -124,7 +124,7 @@ impl World {
 
     fn digest_with(&self, has_posts: bool) -> Digest {
         let mut sum = Sum { world: self, has_posts, sum: 0 };
-        sum.add(Fact::new(Kind::Lead).instant(UnixMicros(self.arrivals.ahead_us())));
+        sum.add(Fact::new(Kind::Lead).instant(UnixMicros(self.delivery.ahead_us())));
         (0..self.sources.len()).for_each(|slot| sum.add_source(self.sources.at(SourceSlot(slot as u32))));
         let deleted = self.posts.deleted().filter(|_| has_posts);
         deleted.for_each(|PostId(id)| sum.add(Fact::new(Kind::Tombstone).number(id)));
@@ -304,12 +304,12 @@ mod tests {
             Event::MarkerMoved { reader: id("ann"), at: at(10, 1), seen: None },
             listed("bob"),
             listed("eve"),
-            Event::Unlisted { reader: id("ann"), list: "news".parse().unwrap() },
+            Event::ListDeleted { reader: id("ann"), list: "news".parse().unwrap() },
             Event::Revoked { user: id("ann"), not_before: UnixMicros(5), forget_before: None },
             Event::Deleted { id: PostId(1), repost_of: None, post: None },
             Event::Erased { user: id("ann"), at: UnixMicros(70) },
             Event::ErasureEnded { at: UnixMicros(70) },
-            Event::ClockJumped { at: UnixMicros(90), lead_us: 7 },
+            Event::ClockJumped { at: UnixMicros(90), drift_us: 7 },
         ]
     }
 

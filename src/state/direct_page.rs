@@ -13,7 +13,7 @@ use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::work::{Allowance, Budget};
-use crate::state::feed_view::{Entry, FeedView, Finder};
+use crate::state::feed_filter::{Entry, FeedFilter, Finder};
 use crate::state::read_clock::ReadClock;
 use crate::state::reader::{PageRequest, PageStart, PulledSources, build};
 use crate::state::sources::Source;
@@ -89,7 +89,7 @@ impl<'a> DirectPage<'a> {
         }
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance { units_max: DIRECT_WORK_MAX, ..Allowance::ON_SHARD }, &is_late);
-        let mut view = FeedView::new(Finder::Memory(self.world), &self.start.viewer, Some(inbox), &budget);
+        let mut view = FeedFilter::new(Finder::Memory(self.world), &self.start.viewer, Some(inbox), &budget);
         view.ends_at_floor = is_cut;
         let page = build(&mut view, &pulled.parts, self.start.settled, self.request);
         let is_full = match self.request.range {

@@ -12,8 +12,8 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::state::feed_view::Finder;
-use crate::state::viewer::{Blocker, Viewer};
+use crate::state::feed_filter::Finder;
+use crate::state::viewer::{self, Viewer};
 
 /// A reason why a post is in a feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum Reason {
 
 /// A reason why a post is not in a feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Bar {
+pub enum Blocker {
     /// No post has this id.
     Unknown(PostId),
     /// The post with this id was deleted.
@@ -68,18 +68,18 @@ pub struct Explanation {
     /// All reasons that bring it and that no blocker removes.
     pub reasons: Vec<Reason>,
     /// The blockers that keep it out. Empty if it is shown, or if nothing brings it.
-    pub blockers: Vec<Bar>,
+    pub blockers: Vec<Blocker>,
     /// The route of the newest of its reasons. `None` if it is not shown.
     pub route: Option<Route>,
     /// The source by whose route it came, unless that source must not be named.
     pub through: Option<SourceId>,
     /// The party whose decisions determine the result.
-    pub concerns: Concern,
+    pub decided_by: DecidedBy,
 }
 
 /// The party whose decisions determine that a post is, or is not, in a feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Concern {
+pub enum DecidedBy {
     /// Nothing brings the post, or others keep it from the reader: it is hidden, deleted, or its author blocks the
     /// reader.
     #[default]
@@ -95,26 +95,26 @@ impl Explanation {
     /// reported as unknown: an explanation reveals no more about an id than a feed does.
     #[must_use]
     pub fn for_reader(mut self, id: PostId) -> Self {
-        match self.concerns {
-            Concern::Author => {
-                self.blockers.retain(|bar| !matches!(bar, Bar::BlockedBy(_)));
+        match self.decided_by {
+            DecidedBy::Author => {
+                self.blockers.retain(|bar| !matches!(bar, Blocker::BlockedBy(_)));
                 self
             }
-            Concern::Reader => {
+            DecidedBy::Reader => {
                 self.blockers.retain(|bar| !bar.is_by_others());
                 // The author of the parent post may be a user about whom the reader must not learn anything.
                 self.blockers
                     .iter_mut()
-                    .filter(|bar| matches!(bar, Bar::Reply(_)))
-                    .for_each(|bar| *bar = Bar::Reply(None));
+                    .filter(|bar| matches!(bar, Blocker::Reply(_)))
+                    .for_each(|bar| *bar = Blocker::Reply(None));
                 self
             }
-            Concern::Others => Self { blockers: vec![Bar::Unknown(id)], ..Self::default() },
+            DecidedBy::Others => Self { blockers: vec![Blocker::Unknown(id)], ..Self::default() },
         }
     }
 }
 
-impl Bar {
+impl Blocker {
     fn is_by_others(&self) -> bool {
         matches!(self, Self::Unknown(_) | Self::Deleted(_) | Self::Hidden(_) | Self::BlockedBy(_))
     }
@@ -148,10 +148,10 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     let Some(origin) = origin else { return Ok(Explanation { blockers: bars, ..Explanation::default() }) };
     let names = Names(finder);
     if post.hidden {
-        bars.push(Bar::Hidden(post.id()));
+        bars.push(Blocker::Hidden(post.id()));
     }
     if origin.hidden && origin.id() != post.id() {
-        bars.push(Bar::Hidden(origin.id()));
+        bars.push(Blocker::Hidden(origin.id()));
     }
     bars.extend(viewer.silencers(finder.world(), &origin).map(|blocker| names.bar(blocker, origin.id())));
     let only = post.repost_of.map(|_| post.position);
@@ -172,10 +172,10 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     let Collected { reasons, bars: of_reasons, newest, is_newest_named } = collected;
     let shown = bars.is_empty() && !reasons.is_empty();
     let is_brought = !reasons.is_empty() || of_reasons.iter().any(|bar| !bar.is_by_others());
-    let concerns = match () {
-        () if origin.author().slot == viewer.reader => Concern::Author,
-        () if is_brought && !bars.iter().any(Bar::is_by_others) => Concern::Reader,
-        () => Concern::Others,
+    let decided_by = match () {
+        () if origin.author().slot == viewer.reader => DecidedBy::Author,
+        () if is_brought && !bars.iter().any(Blocker::is_by_others) => DecidedBy::Reader,
+        () => DecidedBy::Others,
     };
     if !shown {
         bars.extend(of_reasons);
@@ -184,10 +184,10 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     let newest = newest.filter(|_| shown);
     let route = newest.map(|(at, source)| route(finder, at, source));
     let through = newest.filter(|_| is_newest_named).map(|(_, source)| names.id(source));
-    Ok(Explanation { shown, reasons, blockers, route, through, concerns })
+    Ok(Explanation { shown, reasons, blockers, route, through, decided_by })
 }
 
-fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, ExplainUnavailable> {
+fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Blocker>, ExplainUnavailable> {
     match finder.find::<()>(id) {
         Ok(post) => Ok(Ok(post)),
         Err(Visibility::Archived) => Err(ExplainUnavailable::Archived),
@@ -195,7 +195,7 @@ fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, 
         Err(Visibility::Late) => Err(ExplainUnavailable::Late),
         Err(Visibility::Gone | Visibility::Hidden | Visibility::Elsewhere | Visibility::Shown(())) => {
             let was = finder.world().posts.stored(id).is_some();
-            Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))
+            Ok(Err(if was { Blocker::Deleted(id) } else { Blocker::Unknown(id) }))
         }
     }
 }
@@ -203,7 +203,7 @@ fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, 
 #[derive(Default)]
 struct Collected {
     reasons: Vec<Reason>,
-    bars: Vec<Bar>,
+    bars: Vec<Blocker>,
     newest: Option<(Position, SourceSlot)>,
     is_newest_named: bool,
 }
@@ -226,7 +226,7 @@ impl Collected {
         }
     }
 
-    fn add(&mut self, reason: Reason, bar: Option<Bar>, at: Position, source: SourceSlot) {
+    fn add(&mut self, reason: Reason, bar: Option<Blocker>, at: Position, source: SourceSlot) {
         match bar {
             Some(bar) if self.bars.contains(&bar) => {}
             Some(bar) => self.bars.push(bar),
@@ -251,15 +251,15 @@ impl Names<'_> {
         self.0.world().sources.at(source).id.clone()
     }
 
-    fn bar(self, blocker: Blocker, post: PostId) -> Bar {
+    fn bar(self, blocker: viewer::Blocker, post: PostId) -> Blocker {
         match blocker {
-            Blocker::Muted(source) => Bar::Muted(self.id(source)),
-            Blocker::Blocked(source) => Bar::Blocked(self.id(source)),
-            Blocker::BlockedBy(author) => Bar::BlockedBy(self.id(author)),
-            Blocker::Hidden => Bar::Hidden(post),
-            Blocker::OwnPost => Bar::OwnPost,
-            Blocker::Reply(answered) => Bar::Reply(answered.map(|answered| self.id(answered))),
-            Blocker::Repost => Bar::Repost,
+            viewer::Blocker::Muted(source) => Blocker::Muted(self.id(source)),
+            viewer::Blocker::Blocked(source) => Blocker::Blocked(self.id(source)),
+            viewer::Blocker::BlockedBy(author) => Blocker::BlockedBy(self.id(author)),
+            viewer::Blocker::Hidden => Blocker::Hidden(post),
+            viewer::Blocker::OwnPost => Blocker::OwnPost,
+            viewer::Blocker::Reply(answered) => Blocker::Reply(answered.map(|answered| self.id(answered))),
+            viewer::Blocker::Repost => Blocker::Repost,
         }
     }
 }

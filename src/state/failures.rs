@@ -2,7 +2,7 @@
 //! logged once in a while.
 //!
 //! Not responsible for:
-//! - what a page does without the missing data (`state::feed_view`).
+//! - what a page does without the missing data (`state::feed_filter`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

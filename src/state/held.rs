@@ -1,7 +1,7 @@
 //! Posts and outboxes that are kept in memory for a short time, because a command has looked them up.
 //!
 //! Responsible for:
-//! - keeping in memory what a command needs, and the changes to it, until the scribe validates the command.
+//! - keeping in memory what a command needs, and the changes to it, until the command processor validates the command.
 //!
 //! Not responsible for:
 //! - looking anything up (`state::resolved`), what leaves memory otherwise (`state::tiering`).

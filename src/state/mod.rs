@@ -1,4 +1,4 @@
-//! The shared state: read by many threads, written only by the scribe.
+//! The shared state: read by many threads, written only by the command processor.
 //!
 //! The state depends only on the events applied to it and on their order, and replay runs the same code; except for the
 //! routes of posts, which may depend on how often feeds are read, and which no page depends on. No code in this module starts a thread or accesses a file or a socket directly; the archive is accessed through its trait.
@@ -6,15 +6,15 @@
 pub mod activity;
 pub mod affected;
 pub mod all_posts;
-pub mod arrivals;
 mod awaited;
 mod catch_up;
 pub mod counts;
+pub mod delivery_tracker;
 pub mod digest;
 pub mod direct_page;
 pub mod explain;
 pub mod failures;
-pub mod feed_view;
+pub mod feed_filter;
 pub mod free_ids;
 pub mod held;
 pub mod held_back;

@@ -81,7 +81,7 @@ impl Notified {
     }
 
     /// Does a part of this, for the readers of a shard from the number `from` on. Returns the number from which to continue, if there is more.
-    /// The followers are locked for no longer than a part, since the scribe waits for them.
+    /// The followers are locked for no longer than a part, since the command processor waits for them.
     fn some_followers_of(&self, source: &Source, shard: usize, from: u32, into: &mut Vec<SourceSlot>) -> Option<u32> {
         let (sharding, max) = (self.sharding, READERS_COMPARED_MAX);
         // The readers before the next follower need not be looked at.

@@ -23,7 +23,7 @@ use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
 use crate::limits::PAGE_POSTS_MAX;
 use crate::state::catch_up::{catch_up, resumable_from, resume};
-use crate::state::feed_view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
+use crate::state::feed_filter::{Entry, FeedFilter, Finder, FoundOutboxes, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::read_clock::ReadClock;
 use crate::state::slow::PageTime;
@@ -104,7 +104,7 @@ impl Reader {
         inbox.set_synced(UnixMicros(i64::MIN));
         // Posts published while the reader was asleep were not pushed. Late ones among them are noted only with their
         // sources.
-        inbox.note_late(world.arrivals.applied().through);
+        inbox.note_late(world.delivery.applied().through);
         sync(&self.source.following(), inbox, world);
     }
 
@@ -133,7 +133,7 @@ impl Reader {
         self.refresh_pulled(&start.viewer.feed, world);
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance::ON_SHARD, &is_late);
-        let mut view = FeedView::new(Finder::Memory(world), &start.viewer, Some(inbox), &budget);
+        let mut view = FeedFilter::new(Finder::Memory(world), &start.viewer, Some(inbox), &budget);
         build(&mut view, &self.pulled.parts, start.settled, request)
     }
 
@@ -150,7 +150,7 @@ impl Reader {
         let PageStart { viewer, .. } = PageStart::of(&self.source, world);
         synchronize(&viewer.feed, inbox, world, oldest);
         self.refresh_pulled(&viewer.feed, world);
-        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), budget);
+        let mut view = FeedFilter::new(Finder::Memory(world), &viewer, Some(inbox), budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
         let page = fill(&mut view, &self.pulled.parts, &[], request, None);
         if !page.partial.is_empty() || page.reach == Reach::Nothing {
@@ -178,7 +178,7 @@ impl Reader {
         sync(&following, inbox, world);
         let finder = fetched.map_or(Finder::Memory(world), |found| Finder::Fetched(world, found));
         let viewer = Viewer::home(&self.source, &following);
-        match FeedView::new(finder, &viewer, Some(inbox), budget).entry_of(post) {
+        match FeedFilter::new(finder, &viewer, Some(inbox), budget).entry_of(post) {
             Ok(entry) => Ok(Some(entry)),
             Err(Visibility::Archived) => Err(Archived),
             Err(_) => Ok(None),
@@ -207,7 +207,7 @@ impl PageStart {
     /// Reads what must be read before the inbox is copied: a post that arrives from here on may be on the page, but does not count as
     /// delivered to the client.
     pub fn of(source: &Source, world: &World) -> Self {
-        let settled = world.arrivals.settled();
+        let settled = world.delivery.settled();
         Self { settled, viewer: Viewer::home(source, &source.following()) }
     }
 
@@ -235,7 +235,7 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     }
     // Posts that arrived late at these sources arrive late at this inbox, together with the edge.
     if following.made_after(inbox.synced()).any(|source| world.sources.at(source).outbox().late().is_some()) {
-        inbox.note_late(world.arrivals.applied().through);
+        inbox.note_late(world.delivery.applied().through);
     }
     let posts_max = inbox.posts_max().get();
     let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
@@ -315,7 +315,7 @@ impl ColdRead {
         }
         let origin = found[found.len() - 1].0;
         let budget = Budget::untimed(Allowance::UNLIMITED);
-        let mut view = FeedView::new(Finder::Archive(world), &self.start.viewer, Some(&self.inbox), &budget);
+        let mut view = FeedFilter::new(Finder::Archive(world), &self.start.viewer, Some(&self.inbox), &budget);
         if let Ok((at, _)) = view.entry_of(origin) {
             found.push(find(at.id)?);
         }
@@ -329,7 +329,7 @@ impl ColdRead {
         let time = PageTime::new(time, viewer.has_one_source(world));
         let (finder, is_late) = (Finder::Archive(world), || time.is_late());
         let budget = Budget::new(Allowance::last(seed), &is_late);
-        let mut view = FeedView::new(finder, viewer, Some(&self.inbox), &budget);
+        let mut view = FeedFilter::new(finder, viewer, Some(&self.inbox), &budget);
         view.time = Some(&time);
         build(&mut view, &self.warm, *settled, request)
     }
@@ -352,20 +352,20 @@ pub fn pulled_page(
     let time = PageTime::new(time, viewer.has_one_source(finder.world()));
     let is_late = || time.is_late();
     let budget = Budget::new(allowance, &is_late);
-    let mut view = FeedView::new(finder, viewer, None, &budget);
+    let mut view = FeedFilter::new(finder, viewer, None, &budget);
     view.time = Some(&time);
     build(&mut view, &[], settled, request)
 }
 
 /// Builds a page. `warm` has the outboxes that must be merged with the inbox.
 pub(super) fn build(
-    view: &mut FeedView<'_>,
+    view: &mut FeedFilter<'_>,
     warm: &[WarmPart],
     settled: DeliveryWatermark,
     request: PageRequest,
 ) -> Page<Entry> {
-    let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
-    let (is_steady, (range, gap, mut page)) = arrivals.watch_for_removals(|| build_by_token(view, warm, request));
+    let (viewer, delivery) = (view.viewer, &view.finder.world().delivery);
+    let (is_steady, (range, gap, mut page)) = delivery.watch_for_removals(|| build_by_token(view, warm, request));
     page.gap = gap;
     page.resume = resume(&page, range, viewer, settled);
     if let Some(resume) = &mut page.resume {
@@ -380,7 +380,7 @@ pub(super) fn build(
 
 /// Fills a page; if the request has a token, with the entries that are new to the client. Returns the range that the
 /// page shows, true if the client has to read the feed again, and the page.
-fn build_by_token(view: &mut FeedView<'_>, warm: &[WarmPart], request: PageRequest) -> (Range, bool, Page<Entry>) {
+fn build_by_token(view: &mut FeedFilter<'_>, warm: &[WarmPart], request: PageRequest) -> (Range, bool, Page<Entry>) {
     let viewer = view.viewer;
     let (range, late, gap) = catch_up(view, warm, request.range);
     let request = PageRequest { range, ..request };
@@ -392,7 +392,7 @@ fn build_by_token(view: &mut FeedView<'_>, warm: &[WarmPart], request: PageReque
 }
 
 fn fill(
-    view: &mut FeedView<'_>,
+    view: &mut FeedFilter<'_>,
     warm: &[WarmPart],
     late: &[Position],
     request: PageRequest,

@@ -8,7 +8,7 @@
 //! - files, checksums, when to take a snapshot (`storage::snapshot`, `runtime::background::snapshotter`), inboxes
 //!   (`runtime::fanout::courier`).
 //!
-//! The traversal does not stop the writer, so records may already contain the effects of later events. That is harmless: those events are
+//! The traversal does not stop the command processor, so records may already contain the effects of later events. That is harmless: those events are
 //! replayed, and applying an event is idempotent. Records leave out every source that was added after the traversal began, because the
 //! event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are not stored
 //! either: each post names its sources.
@@ -43,7 +43,7 @@ use crate::feed::record::PostRecord;
 use crate::id::{ExternalId, PostId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 
 /// Maximum number of sources that one post can belong to: its author, its tags, its topic and the replies to another post.
 const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1 + 1;
@@ -261,7 +261,7 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
 }
 
 /// Builds a world from records. Required order: all sources, then edges, preferences, reposts and posts, then tombstones.
-impl Writer {
+impl StateMachine {
     /// Restores the edges of one follower.
     ///
     /// # Errors
@@ -405,18 +405,18 @@ mod tests {
             let (ann, bob) = (world.sources.at(SourceSlot(0)).following(), SourceSlot(1));
             (0..40).map(|time| ann.brings(bob, at(time, 0)).is_some()).collect()
         };
-        let (expected, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
-        events.iter().for_each(|event| drop(writer.apply(event)));
+        let (expected, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+        events.iter().for_each(|event| drop(machine.apply(event)));
         for applied in 0..=events.len() {
-            let (walked, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
-            events[..applied].iter().for_each(|event| drop(writer.apply(event)));
+            let (walked, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+            events[..applied].iter().for_each(|event| drop(machine.apply(event)));
             let walk = RecordTraversal { world: &walked, sources: walked.sources.len() };
             for replayed_from in 0..=applied {
-                let (restored, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
-                walk.sources().for_each(|record| writer.restore_source(&record).unwrap());
-                walk.edges().for_each(|record| writer.restore_edges(&record).unwrap());
-                writer.set_replaying(true);
-                events[replayed_from..].iter().for_each(|event| drop(writer.apply(event)));
+                let (restored, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+                walk.sources().for_each(|record| machine.restore_source(&record).unwrap());
+                walk.edges().for_each(|record| machine.restore_edges(&record).unwrap());
+                machine.set_replaying(true);
+                events[replayed_from..].iter().for_each(|event| drop(machine.apply(event)));
                 assert_eq!(reach(&restored), reach(&expected), "{applied} applied, replayed from {replayed_from}");
             }
         }

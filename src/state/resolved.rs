@@ -1,4 +1,4 @@
-//! The archive data that a command needs, looked up before the scribe validates the command.
+//! The archive data that a command needs, looked up before the command processor validates the command.
 //!
 //! Responsible for:
 //! - determining which posts and outboxes a command needs that memory does not have;
@@ -6,7 +6,7 @@
 //!
 //! Not responsible for:
 //! - the thread that blocks on disk reads, retries (`runtime::background::resolver`), validating commands
-//!   (`runtime::writer`).
+//!   (`runtime::processor`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

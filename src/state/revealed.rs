@@ -7,7 +7,7 @@
 //!
 //! Not responsible for:
 //! - posts with fewer reposts, whose reposts are noted one by one with their sources (`feed::resume::LatePosts`);
-//! - rejecting the tokens of clients to which a forgotten post may be new (`state::arrivals`).
+//! - rejecting the tokens of clients to which a forgotten post may be new (`state::delivery`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -6,7 +6,7 @@
 //!
 //! Not responsible for:
 //! - tokens and their lifetime (`http::auth` of the server), whether one more revocation may be made
-//!   (`runtime::writer`).
+//!   (`runtime::processor`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;

@@ -33,7 +33,7 @@ use crate::limits::{BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, TOMBSTONES_IN
 use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::unwritten::{Deletion, Lap, TIERING_SLACK, TieringLimits};
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use crate::storage::frame::{pack, unpack};
 use crate::storage::sequence::Sequence;
@@ -54,7 +54,7 @@ pub struct Tiering {
     tombstones: usize,
 }
 
-impl Writer {
+impl StateMachine {
     /// Returns true if there is enough to archive for a round.
     pub fn is_tiering_due(&self) -> bool {
         let backlog = &self.backlog;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::feed::inbox::Inbox;
 use crate::feed::outbox::Route;
-use crate::feed::page::{View, Visibility};
+use crate::feed::page::{Visibility, VisibilityFilter};
 use crate::feed::position::Position;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
-use crate::state::feed_view::{FeedView, Finder};
+use crate::state::feed_filter::{FeedFilter, Finder};
 use crate::state::reader::Reader;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
@@ -72,7 +72,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     let following = reader.source().following();
     let viewer = Viewer::home(reader.source(), &following);
     let budget = Budget::untimed(Allowance::UNLIMITED);
-    let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
+    let mut view = FeedFilter::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
     // An entry that the rebuilt inbox lacks is a fault if pages show it, unless it is being delivered or is a kept
     // post.
     let is_kept = |position: &Position| {
@@ -136,23 +136,23 @@ mod tests {
         (world, reader, inbox)
     }
 
-    fn ann_and_writer() -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::Writer) {
+    fn ann_and_writer() -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::StateMachine) {
         ann_under(CelebrityPolicy::PushAll)
     }
 
-    fn ann_under(policy: CelebrityPolicy) -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::Writer) {
-        let (world, mut writer) = World::create(policy, Sharding::new(1));
+    fn ann_under(policy: CelebrityPolicy) -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::StateMachine) {
+        let (world, mut machine) = World::create(policy, Sharding::new(1));
         let edge = NewEdge::new(id("ann"), id("bob"));
-        writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
+        machine.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
         let authors = (1..=9).map(|nth| ("bob", nth)).chain([("ann", 20), ("cas", 30)]);
         for (author, nth) in authors {
             let draft = Draft::new(id(author), Body::new("1").unwrap());
-            writer.apply(&Event::Published { position: at(nth, nth as u64), draft, accepted_at: UnixMicros(nth) });
+            machine.apply(&Event::Published { position: at(nth, nth as u64), draft, accepted_at: UnixMicros(nth) });
         }
         let mut reader = Reader::new(world.sources.get(&id("ann")).unwrap());
         let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
         reader.rebuild(&mut inbox, &world);
-        (world, reader, inbox, writer)
+        (world, reader, inbox, machine)
     }
 
     fn posts(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
@@ -227,11 +227,11 @@ mod tests {
 
     #[test]
     fn what_a_kept_source_published_since_is_missed_by_nobody() {
-        let (world, mut reader, mut inbox, mut writer) = ann_and_writer();
+        let (world, mut reader, mut inbox, mut machine) = ann_and_writer();
         let keep_until = Some(at(9, u64::MAX));
-        writer.apply(&Event::Unfollowed { follower: id("ann"), source: id("bob"), keep_until });
+        machine.apply(&Event::Unfollowed { follower: id("ann"), source: id("bob"), keep_until });
         let draft = Draft::new(id("bob"), Body::new("1").unwrap());
-        writer.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
+        machine.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
         let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
         // Pages pull the kept posts of the source.
         assert!(verdict.is_good() && verdict.rebuilt == 0, "{verdict:?}");

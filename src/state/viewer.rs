@@ -5,7 +5,7 @@
 //!   rules.
 //!
 //! Not responsible for:
-//! - pages (`feed::page`), the position of a merged entry (`state::feed_view`), explanations (`state::explain`).
+//! - pages (`feed::page`), the position of a merged entry (`state::feed_filter`), explanations (`state::explain`).
 //!
 //! Pages and explanations both use this module, so they cannot contradict each other.
 

@@ -5,13 +5,13 @@
 //! - deciding which sources are celebrities.
 //!
 //! Not responsible for:
-//! - whether an event is allowed, its order and durability (`runtime::writer`).
+//! - whether an event is allowed, its order and durability (`runtime::processor`).
 //!
-//! [`World`] is what all threads read. Only [`Writer`] changes it, and there is exactly one: the type cannot be cloned.
+//! [`World`] is what all threads read. Only [`StateMachine`] changes it, and there is exactly one: the type cannot be cloned.
 
-mod arrivals;
 mod celebrities;
 mod changed;
+mod delivery;
 mod erased;
 mod follows;
 mod redirected;
@@ -30,8 +30,8 @@ use crate::feed::post::{EarlierRepost, Post};
 use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::affected::Affected;
-use crate::state::arrivals::Arrivals;
 use crate::state::awaited::Awaited;
+use crate::state::delivery_tracker::DeliveryTracker;
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
@@ -62,7 +62,7 @@ pub struct World {
     policy: CelebrityPolicy,
     archive: Option<Arc<dyn Archive>>,
     /// Up to which instant posts are applied and delivered.
-    pub arrivals: Arrivals,
+    pub delivery: DeliveryTracker,
     /// Failed reads of the archive.
     pub read_failures: ReadFailures,
     /// Sources that cannot be written to the archive.
@@ -71,14 +71,14 @@ pub struct World {
     pub slow_sources: SlowSources,
     /// Posts and outboxes kept in memory for commands that looked them up.
     pub(super) held: Arc<Held>,
-    /// Replies to posts that are not known yet. Only the writer changes them.
+    /// Replies to posts that are not known yet. Only the state machine changes them.
     pub(super) awaited: Mutex<Awaited>,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
 
 /// The only object that can change a [`World`].
-pub struct Writer {
+pub struct StateMachine {
     world: Arc<World>,
     /// Changes that still have to be written to the archive.
     pub(super) backlog: UnwrittenChanges,
@@ -119,17 +119,17 @@ pub enum Applied {
 }
 
 impl World {
-    /// Creates an empty world without an archive, and its writer.
-    pub fn create(policy: CelebrityPolicy, sharding: Sharding) -> (Arc<Self>, Writer) {
+    /// Creates an empty world without an archive, and its state machine.
+    pub fn create(policy: CelebrityPolicy, sharding: Sharding) -> (Arc<Self>, StateMachine) {
         Self::create_with(policy, sharding, None)
     }
 
-    /// Creates an empty world, with an archive if one is given, and its writer.
+    /// Creates an empty world, with an archive if one is given, and its state machine.
     pub fn create_with(
         policy: CelebrityPolicy,
         sharding: Sharding,
         archive: Option<(Arc<dyn Archive>, TieringLimits)>,
-    ) -> (Arc<Self>, Writer) {
+    ) -> (Arc<Self>, StateMachine) {
         let backlog = UnwrittenChanges::new(archive.as_ref().map(|(_, limits)| *limits));
         let world = Arc::new(Self {
             sources: Sources::default(),
@@ -140,7 +140,7 @@ impl World {
             notified: Notified::new(sharding),
             policy,
             archive: archive.map(|(archive, _)| archive),
-            arrivals: Arrivals::default(),
+            delivery: DeliveryTracker::default(),
             read_failures: ReadFailures::default(),
             held_back: Default::default(),
             slow_sources: SlowSources::default(),
@@ -149,7 +149,7 @@ impl World {
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        let writer = Writer {
+        let machine = StateMachine {
             world: Arc::clone(&world),
             backlog,
             free_ids: FreeIds::default(),
@@ -157,7 +157,7 @@ impl World {
             replay_failure: None,
             due_changes: Default::default(),
         };
-        (world, writer)
+        (world, machine)
     }
 
     /// Returns the archive, the second storage level, if there is one.
@@ -204,8 +204,8 @@ impl World {
     }
 }
 
-impl Writer {
-    /// Returns the world that this writer changes.
+impl StateMachine {
+    /// Returns the world that this state machine changes.
     pub fn world(&self) -> &Arc<World> {
         &self.world
     }
@@ -265,15 +265,15 @@ impl Writer {
             Event::MarkerMoved { reader, at, seen } => self
                 .change_preferences(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen })),
             Event::ListMemberChanged { reader, list, source, since } => self.list(reader, list, source, *since),
-            Event::Unlisted { reader, list } => {
+            Event::ListDeleted { reader, list } => {
                 self.change_preferences(reader, |preferences| drop(preferences.lists.remove(list)))
             }
             Event::Revoked { user, not_before, forget_before } => self.revoke(user, *not_before, *forget_before),
             Event::Erased { user, at } => self.erase(user, *at),
             Event::ErasureScrubbed { at } => self.note_scrubbed(*at),
             Event::ErasureEnded { at } => self.end_erasure(*at),
-            Event::ClockJumped { at, lead_us } => {
-                self.world.arrivals.set_ahead(*lead_us, *at);
+            Event::ClockJumped { at, drift_us } => {
+                self.world.delivery.set_ahead(*drift_us, *at);
                 Applied::Done
             }
         }

@@ -21,7 +21,7 @@ use tidewire::id::{PostId, SourceId, SourceSlot};
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, write_world};
 use tidewire::state::records::RecordTraversal;
 use tidewire::state::sources::Source;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::archive::Archive;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
@@ -109,15 +109,15 @@ pub fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
     lines.push(format!("{} reposts of {of} are shown", reposts.shown()));
 }
 
-fn make_world() -> (Arc<World>, Writer) {
+fn make_world() -> (Arc<World>, StateMachine) {
     World::create(above(3), Sharding::new(2))
 }
 
 /// The state after these events, computed from nothing else.
 pub fn model<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
-    let (world, mut writer) = make_world();
+    let (world, mut machine) = make_world();
     for event in events {
-        writer.apply(event);
+        machine.apply(event);
     }
     state(&world)
 }
@@ -246,7 +246,7 @@ impl History {
                 let not_before = UnixMicros(self.now - self.random.i64(-10..60));
                 Event::Revoked { user: reader, not_before, forget_before }
             }
-            _ => Event::Unlisted { reader, list },
+            _ => Event::ListDeleted { reader, list },
         }
     }
 
@@ -282,7 +282,7 @@ pub struct Store {
     pub files: Arc<dyn Files>,
     pub journal: SegmentJournal,
     pub world: Arc<World>,
-    pub writer: Writer,
+    pub machine: StateMachine,
 }
 
 impl Store {
@@ -297,9 +297,9 @@ impl Store {
         options: JournalOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, RecoveryReport), StorageError> {
-        let Recovered { world, writer, tail, report, .. } = recover(&*files, false)?;
+        let Recovered { world, machine, tail, report, .. } = recover(&*files, false)?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, options, clock)?;
-        Ok((Self { files, journal, world, writer }, report))
+        Ok((Self { files, journal, world, machine }, report))
     }
 
     /// Journals events as one group, and applies them.
@@ -309,7 +309,7 @@ impl Store {
         }
         self.journal.commit()?;
         for event in events {
-            self.writer.apply(event);
+            self.machine.apply(event);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::live::event::LiveEvent;
-use tidewire::state::feed_view::Entry;
+use tidewire::state::feed_filter::Entry;
 use tidewire::state::reader::PageRequest;
 
 use crate::oracle::Expected;

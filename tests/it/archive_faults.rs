@@ -127,9 +127,12 @@ async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_faile
     let taken = tokio::spawn(async move { engine.snapshot().await });
     let has_begun = || failing.files.forked().list().unwrap().iter().any(|name| name.ends_with(UNFINISHED));
     eventually_async("the snapshot has begun", async || has_begun()).await;
-    // While the snapshotter waits for the scribe, it asks again and again whether the disk is full. From now on it waits for the mark at the end.
+    // While the snapshotter waits for the command processor, it asks again and again whether the disk is full. From now on it waits for the mark at the end.
     let before = failing.archive.counts().catch_ups;
-    eventually_async("the scribe is asked for its end", async || failing.archive.counts().catch_ups > before).await;
+    eventually_async("the command processor is asked for its end", async || {
+        failing.archive.counts().catch_ups > before
+    })
+    .await;
     failing.archive.set_plan(Plan::default());
     // The round of its own has nothing of that edit.
     assert_eq!(taken.await.unwrap().unwrap_err().code(), "archive_failed");

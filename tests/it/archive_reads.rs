@@ -1,4 +1,4 @@
-//! The scribe reads no archive: what a command needs of it is looked up before, on other threads.
+//! The command processor reads no archive: what a command needs of it is looked up before, on other threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use testkit::world::{above, draft, id, insist, patient, some, whole_feed};
 /// What was read of an archive.
 #[derive(Default)]
 struct Reads {
-    by_scribe: AtomicU64,
+    by_processor: AtomicU64,
     /// Posts that were looked up, by anybody.
     posts: AtomicU64,
     /// Times that ids were listed.
@@ -32,8 +32,8 @@ struct Reads {
 
 impl Reads {
     fn count(&self, read: &Read<'_>) {
-        if thread::current().name() == Some("tidewire-scribe") {
-            self.by_scribe.fetch_add(1, Ordering::SeqCst);
+        if thread::current().name() == Some("tidewire-writer") {
+            self.by_processor.fetch_add(1, Ordering::SeqCst);
         }
         match read {
             Read::Post => self.posts.fetch_add(1, Ordering::SeqCst),
@@ -84,8 +84,8 @@ impl Observed {
         eventually_async("old posts leave memory", async || in_memory() <= Some(8)).await;
     }
 
-    fn by_scribe(&self) -> u64 {
-        self.reads.by_scribe.load(Ordering::SeqCst)
+    fn by_processor(&self) -> u64 {
+        self.reads.by_processor.load(Ordering::SeqCst)
     }
 }
 
@@ -108,7 +108,7 @@ async fn no_command_has_the_scribe_read_the_archive() {
     let repost = engine.publish(repost, false).await.unwrap().post.id();
     seen.publish("cas", 60).await;
     seen.settle().await;
-    assert_eq!(seen.by_scribe(), 0);
+    assert_eq!(seen.by_processor(), 0);
 
     let reply = Draft { reply_to: Some(posts[1]), ..draft("dan", "1") };
     let reply = engine.publish(reply, true).await.unwrap().post;
@@ -147,7 +147,7 @@ async fn no_command_has_the_scribe_read_the_archive() {
     engine.unfollow_but_keep(id("r30"), id("bob")).await.unwrap();
     assert_eq!(whole_feed(engine, "r30", 20).await.len(), 30);
     engine.silence(id("m1"), id("cas"), MuteOrBlock::Block, true).await.unwrap();
-    assert_eq!(seen.by_scribe(), 0);
+    assert_eq!(seen.by_processor(), 0);
     engine.shutdown();
 }
 
@@ -163,7 +163,7 @@ async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
         let looked_up = |seen: &Observed| seen.reads.posts.load(Ordering::SeqCst);
         let before = looked_up(&seen);
         seen.publish("cas", 200).await;
-        assert_eq!((looked_up(&seen) - before, seen.by_scribe()), (0, 0));
+        assert_eq!((looked_up(&seen) - before, seen.by_processor()), (0, 0));
         seen.reopen();
     }
     assert_eq!(seen.reads.lists.load(Ordering::SeqCst), 0);
@@ -183,7 +183,7 @@ async fn many_archived_ids_near_the_largest_are_listed_and_not_looked_up_one_by_
         let looked_up = |seen: &Observed| seen.reads.posts.load(Ordering::SeqCst);
         let before = looked_up(&seen);
         seen.publish("cas", 200).await;
-        assert_eq!((looked_up(&seen) - before, seen.by_scribe()), (0, 0));
+        assert_eq!((looked_up(&seen) - before, seen.by_processor()), (0, 0));
         seen.reopen();
     }
     assert!(seen.reads.lists.load(Ordering::SeqCst) <= 2, "one for each start");
@@ -214,7 +214,7 @@ async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
         let published = insist(async || seen.engine.publish(draft("cas", "1"), false).await).await.unwrap();
         assert!(published.created && !given.contains(&published.post.id().0), "{after}");
     }
-    assert_eq!(seen.by_scribe(), 0);
+    assert_eq!(seen.by_processor(), 0);
     seen.engine.shutdown();
 }
 
@@ -242,7 +242,7 @@ async fn ids_are_minted_beside_an_archive_without_a_list_of_its_ids() {
     }
     assert!(minted.iter().all(|published| published.created && !given.contains(&published.post.id().0)));
     let ids: BTreeSet<PostId> = minted.iter().map(|published| published.post.id()).collect();
-    assert_eq!((ids.len(), seen.by_scribe()), (80, 0));
+    assert_eq!((ids.len(), seen.by_processor()), (80, 0));
     // If it cannot be looked up either, the post is refused for now.
     seen.archive.archive.set_plan(Plan {
         lists_no_ids: true,

@@ -20,7 +20,7 @@ use tidewire::limits::{
     LATE_REPOSTS_MAX, LIVE_REPOSTERS_MAX, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PARTIAL_NAMES_MAX,
 };
 use tidewire::live::event::EventKind;
-use tidewire::state::feed_view::Entry;
+use tidewire::state::feed_filter::Entry;
 use tidewire::state::read_clock::ReadClock;
 use tidewire::state::reader::{PageRequest, PageStart, Reader};
 use tidewire::storage::journal::MemoryJournal;

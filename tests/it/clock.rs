@@ -189,7 +189,7 @@ async fn jumps_are_counted_and_time_that_passes_is_none() {
     let mut world = World::new();
     let report = |world: &World| {
         let report = Arc::clone(&world.engine.shared().clock_report);
-        (report.jumps_ahead.get(), report.jumps_back.get(), report.last_jump_seconds(), report.lead_seconds())
+        (report.jumps_ahead.get(), report.jumps_back.get(), report.last_jump_seconds(), report.drift_seconds())
     };
     world.publish("1").await;
     world.clock.advance(Duration::from_secs(40 * 24 * 3_600));

@@ -15,13 +15,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use testkit::{DEADLINE, eventually_async, in_time};
 use tidewire::clock::{SystemClock, UnixMicros};
-use tidewire::cluster::journal::{ClusterJournal, JoinError, NodeOptions, found};
+use tidewire::cluster::journal::{ClusterJournal, JoinError, NodeOptions, bootstrap_log};
 use tidewire::cluster::log_checkpoint::{LogCheckpoint, first_after};
 use tidewire::cluster::placement::{Place, Placement};
 use tidewire::cluster::record::{
     ClusterId, Content, Epoch, Header, Incarnation, decode_content, decode_header, encode, encode_packed,
 };
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing};
 use tidewire::error::Error;
@@ -45,7 +45,7 @@ const BEATS_PER_SESSION: u64 = 12;
 
 struct Node {
     engine: Engine,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterState>,
 }
 
 fn join(log: &dyn SharedLog, name: &str) -> Result<Node, JoinError> {
@@ -56,7 +56,7 @@ fn join(log: &dyn SharedLog, name: &str) -> Result<Node, JoinError> {
 
 fn cluster() -> (MemoryLog, Vec<Node>) {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let nodes: Vec<Node> = ["a", "b", "c"].iter().map(|name| join(&log, name).unwrap()).collect();
     (log, nodes)
 }
@@ -231,8 +231,8 @@ async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
     foreign.writer().unwrap().append(b"\x01 something else".to_vec()).unwrap();
     let refused = found_in(join(&foreign, "a"));
     assert!(refused.contains("record 1 of memory"), "{refused}");
-    assert!(found(&foreign, 16, ClusterId(1)).unwrap_err().to_string().contains("has records"));
-    found(&empty, 16, ClusterId(1)).unwrap();
+    assert!(bootstrap_log(&foreign, 16, ClusterId(1)).unwrap_err().to_string().contains("has records"));
+    bootstrap_log(&empty, 16, ClusterId(1)).unwrap();
     let (log, nodes) = cluster();
     eventually_async("all are members", async || {
         nodes.iter().all(|node| node.view.membership().members().count() == 3)
@@ -310,7 +310,7 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
 #[test]
 fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_it() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let by = Incarnation { node: "newer".parse().unwrap(), run: 1 };
     let header = |nth| Header { cluster: ClusterId(5), by: by.clone(), epoch: Epoch(1), nth };
     let mut writer = log.writer().unwrap();
@@ -319,7 +319,7 @@ fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_
     let options = NodeOptions { name: "older".parse().unwrap(), address: "http://older".to_owned(), session: SESSION };
     let followed = LogCheckpoint::founded(&first_after(&log, Sequence(0)).unwrap().unwrap()).unwrap();
     let clock = Arc::new(SystemClock);
-    let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), SESSION));
+    let view = Arc::new(ClusterState::new(options.name.clone(), clock.clone(), SESSION));
     let mut journal = ClusterJournal::open(&log, followed, options, view, clock).unwrap();
     let mut failed = None;
     while failed.is_none() {

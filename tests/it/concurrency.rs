@@ -13,7 +13,7 @@ use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
-use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
+use tidewire::limits::{COMMAND_QUEUE_MAX, USER_MAILBOX_MAX};
 use tidewire::storage::journal::MemoryJournal;
 use tidewire::{PageRequest, Position};
 
@@ -149,7 +149,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
     // Polled once each, all are handed over before any answer is looked at.
-    let sent: Vec<_> = (0..4 * SCRIBE_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
+    let sent: Vec<_> = (0..4 * COMMAND_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
     let mut pending = Vec::new();
     let (mut taken, mut refused) = (Vec::new(), 0);
     let mut note = |answer: Result<tidewire::runtime::message::Published, Error>| match answer {
@@ -167,7 +167,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
     for publish in pending {
         note(publish.await);
     }
-    assert_eq!(taken.len() + refused, 4 * SCRIBE_QUEUE_MAX);
+    assert_eq!(taken.len() + refused, 4 * COMMAND_QUEUE_MAX);
     insist(async || engine.publish(draft("bob", "2"), true).await).await.unwrap();
     let page = engine.own_page(&id("bob"), NEWEST).await.unwrap();
     taken.sort_unstable();

@@ -13,7 +13,7 @@ use tidewire::state::counts::PostCounts;
 use tidewire::state::posts::Stored;
 use tidewire::state::records::{ArchivedCountsRecord, DeletedRecord, RecordTraversal, RepostsRecord, SourceRecord};
 use tidewire::state::unwritten::TieringLimits;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::sequence::Sequence;
@@ -32,7 +32,7 @@ struct Snapshot {
     counts: Vec<ArchivedCountsRecord>,
 }
 
-fn create(archive: &Arc<dyn Archive>) -> (Arc<World>, Writer) {
+fn create(archive: &Arc<dyn Archive>) -> (Arc<World>, StateMachine) {
     let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
     World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((Arc::clone(archive), limits)))
 }
@@ -46,22 +46,22 @@ fn hidden(id: u64, hidden: bool) -> Event {
     Event::Edited { id: PostId(id), body: None, hidden: Some(hidden), at: UnixMicros(99), post: None }
 }
 
-/// Applies an event, as the scribe does: with the post that it changes.
-fn apply(writer: &mut Writer, event: &Event) {
+/// Applies an event, as the command processor does: with the post that it changes.
+fn apply(machine: &mut StateMachine, event: &Event) {
     let found = match event {
         Event::Edited { id, .. } | Event::Deleted { id, .. } => {
-            writer.world().find(*id).unwrap().and_then(Stored::live)
+            machine.world().find(*id).unwrap().and_then(Stored::live)
         }
         _ => None,
     };
-    writer.apply_validated(event, found.as_ref());
+    machine.apply_validated(event, found.as_ref());
 }
 
 /// Moves all to the archive that has no place in memory.
-fn archive_all(writer: &mut Writer, archive: &dyn Archive) {
+fn archive_all(machine: &mut StateMachine, archive: &dyn Archive) {
     for _ in 0..3 {
-        let written = writer.collect_tiering(Sequence(1)).write(&Arc::clone(writer.world()), archive);
-        writer.finish_round(written).unwrap();
+        let written = machine.collect_tiering(Sequence(1)).write(&Arc::clone(machine.world()), archive);
+        machine.finish_round(written).unwrap();
     }
 }
 
@@ -90,21 +90,21 @@ fn snapshot(world: &World, meanwhile: impl FnOnce()) -> Snapshot {
 
 /// Restores a snapshot beside an archive, replays what came after it, and archives what that brought back to memory.
 fn restore(snapshot: Option<&Snapshot>, archive: &Arc<dyn Archive>, events: &[Event]) -> [PostCounts; 2] {
-    let (world, mut writer) = create(archive);
+    let (world, mut machine) = create(archive);
     if let Some(snapshot) = snapshot {
-        snapshot.sources.iter().for_each(|record| writer.restore_source(record).unwrap());
-        snapshot.reposts.iter().for_each(|record| writer.restore_reposts(record).unwrap());
-        snapshot.posts.iter().for_each(|record| writer.restore_post(record).unwrap());
-        snapshot.deleted.iter().for_each(|record| writer.restore_deleted(record));
-        snapshot.counts.iter().for_each(|record| writer.restore_archived_counts(record).unwrap());
+        snapshot.sources.iter().for_each(|record| machine.restore_source(record).unwrap());
+        snapshot.reposts.iter().for_each(|record| machine.restore_reposts(record).unwrap());
+        snapshot.posts.iter().for_each(|record| machine.restore_post(record).unwrap());
+        snapshot.deleted.iter().for_each(|record| machine.restore_deleted(record));
+        snapshot.counts.iter().for_each(|record| machine.restore_archived_counts(record).unwrap());
     }
-    writer.note_archived_counts(snapshot.is_none()).unwrap();
-    writer.set_replaying(true);
-    events.iter().for_each(|event| drop(writer.apply(event)));
-    writer.check_replay().unwrap();
-    writer.set_replaying(false);
+    machine.note_archived_counts(snapshot.is_none()).unwrap();
+    machine.set_replaying(true);
+    events.iter().for_each(|event| drop(machine.apply(event)));
+    machine.check_replay().unwrap();
+    machine.set_replaying(false);
     let replayed = world.counts(PARENT);
-    archive_all(&mut writer, &**archive);
+    archive_all(&mut machine, &**archive);
     [replayed, world.counts(PARENT)]
 }
 
@@ -113,22 +113,22 @@ fn counts_after_a_restart_do_not_depend_on_how_much_newer_the_archive_is_than_th
     let counting: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let remote: Arc<dyn Archive> = Arc::new(FaultyArchive::remote(MemoryArchive::default(), Plan::default()));
     for archive in [counting, remote] {
-        let (world, mut writer) = create(&archive);
+        let (world, mut machine) = create(&archive);
         let mut events: Vec<Event> = (1..=20).map(|id| published(id, Some(PARENT), None)).collect();
         events.extend((21..=40).map(|id| published(id, None, Some(PARENT))));
-        events.iter().for_each(|event| apply(&mut writer, event));
-        archive_all(&mut writer, &*archive);
+        events.iter().for_each(|event| apply(&mut machine, event));
+        archive_all(&mut machine, &*archive);
         assert!(world.posts.get(PostId(1)).is_none(), "it is in the archive");
         let hides: Vec<Event> = [1, 2, 3, 20, 21, 22, 23, 40].map(|id| hidden(id, true)).into();
-        hides.iter().for_each(|event| apply(&mut writer, event));
-        archive_all(&mut writer, &*archive);
+        hides.iter().for_each(|event| apply(&mut machine, event));
+        archive_all(&mut machine, &*archive);
         assert_eq!(world.counts(PARENT), PostCounts { replies: 16, reposts: 16 });
         events.extend(hides);
         // These leave memory while the snapshot is taken.
         let more: Vec<Event> = (41..=50).map(|id| published(id, Some(PARENT), None)).collect();
-        more.iter().for_each(|event| apply(&mut writer, event));
+        more.iter().for_each(|event| apply(&mut machine, event));
         events.extend(more);
-        let taken = snapshot(&world, || archive_all(&mut writer, &*archive));
+        let taken = snapshot(&world, || archive_all(&mut machine, &*archive));
         assert!(world.posts.get(PostId(41)).is_none(), "it is in the archive and in the snapshot");
 
         let deleted = |id: u64, repost_of, post| Event::Deleted { id: PostId(id), repost_of, post };
@@ -156,10 +156,10 @@ fn counts_after_a_restart_do_not_depend_on_how_much_newer_the_archive_is_than_th
             published(62, Some(PARENT), None),
             published(63, Some(PARENT), None),
         ];
-        later.iter().for_each(|event| apply(&mut writer, event));
+        later.iter().for_each(|event| apply(&mut machine, event));
         let expected = PostCounts { replies: 28, reposts: 16 };
         assert_eq!(world.counts(PARENT), expected);
-        archive_all(&mut writer, &*archive);
+        archive_all(&mut machine, &*archive);
         assert_eq!(world.counts(PARENT), expected);
         events.extend(later.iter().cloned());
         let twice: Vec<Event> = later.iter().chain(&later).cloned().collect();

@@ -225,7 +225,7 @@ fn holds_every_section(version: &str) {
     let expected = EndRecord {
         through: Sequence(10),
         last_instant: UnixMicros(10_000_500),
-        lead_us: 0,
+        drift_us: 0,
         tokens_from: None,
         revealed: Vec::new(),
         blocks: 6,
@@ -251,7 +251,7 @@ fn holds_its_posts(version: &str) {
     let expected = EndRecord {
         through: Sequence(8),
         last_instant: UnixMicros(8_000_000),
-        lead_us: 0,
+        drift_us: 0,
         tokens_from: None,
         revealed: Vec::new(),
         blocks: 2,

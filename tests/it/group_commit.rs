@@ -1,6 +1,6 @@
 //! Which commands are journaled together: all but those that read what the group changes.
 //!
-//! Commits are counted, not timed: the journal holds the scribe until all commands of a case are queued.
+//! Commits are counted, not timed: the journal holds the command processor until all commands of a case are queued.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -80,7 +80,7 @@ impl Journal for Gated {
     }
 }
 
-/// An engine whose scribe can be held in a commit.
+/// An engine whose command processor can be held in a commit.
 struct Held {
     engine: Engine,
     gate: Arc<Gate>,
@@ -100,7 +100,7 @@ impl Held {
         Self { engine, gate, before: 0, queued: 0 }
     }
 
-    /// From now on the scribe takes nothing.
+    /// From now on the command processor takes nothing.
     async fn hold(&mut self) {
         self.gate.set_shut(true);
         self.before = self.gate.commits() + 1;
@@ -123,7 +123,7 @@ impl Held {
         self.queue(async move { engine.publish(draft, false).await }).await
     }
 
-    /// Lets the scribe take what is queued, and returns how many commits that took, once all of it is answered.
+    /// Lets the command processor take what is queued, and returns how many commits that took, once all of it is answered.
     async fn release<T>(&mut self, answers: Vec<JoinHandle<T>>) -> (usize, Vec<T>) {
         self.gate.set_shut(false);
         let mut answered = Vec::new();

@@ -86,7 +86,7 @@ fn snapshot_of_blocks(blocks: impl IntoIterator<Item = Vec<u8>>) -> MemoryFiles 
     let end = rmp_serde::to_vec_named(&snapshot::EndRecord {
         through: Sequence(0),
         last_instant: tidewire::clock::UnixMicros(5),
-        lead_us: 0,
+        drift_us: 0,
         tokens_from: None,
         revealed: Vec::new(),
         blocks: count,

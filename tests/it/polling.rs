@@ -291,13 +291,13 @@ async fn what_a_page_showed_is_read_although_earlier_posts_of_others_are_not_del
     for reader in ["ann", "cas"] {
         engine.feed(&id(reader), NEWEST).await.unwrap();
     }
-    let arrivals = &engine.shared().world.arrivals;
-    let long = arrivals.applied().through;
+    let delivery = &engine.shared().world.delivery;
+    let long = delivery.applied().through;
     publish(&engine, draft("bob", "1")).await;
     publish(&engine, draft("bob", "2")).await;
     let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
     // As on a node that takes the marker of the page of another one, and is behind in its deliveries.
-    arrivals.begin(long);
+    delivery.begin(long);
     engine.mark(id("ann"), page.resume.unwrap()).await.unwrap();
     assert_eq!(engine.unread(&id("ann")).await.unwrap().entries, 0);
     publish(&engine, draft("dan", "3")).await;
@@ -306,7 +306,7 @@ async fn what_a_page_showed_is_read_although_earlier_posts_of_others_are_not_del
         engine.mark(id("cas"), up_to).await.unwrap();
         assert_eq!(engine.unread(&id("cas")).await.unwrap().entries, 0);
     }
-    arrivals.end(long);
+    delivery.end(long);
     engine.shutdown();
 }
 

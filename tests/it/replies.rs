@@ -9,12 +9,12 @@ use tidewire::feed::post::Draft;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::records::{SourceRecord, record};
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 
 use testkit::fixture_files::at;
 use testkit::world::{draft, id};
 
-fn create() -> (std::sync::Arc<World>, Writer) {
+fn create() -> (std::sync::Arc<World>, StateMachine) {
     World::create(CelebrityPolicy::PushAll, Sharding::new(1))
 }
 
@@ -25,8 +25,8 @@ fn reply(repost_of: Option<PostId>) -> Event {
 
 /// The record of a post as earlier versions wrote it.
 fn earlier(event: &Event) -> PostRecord<u32> {
-    let (world, mut writer) = create();
-    writer.apply(event);
+    let (world, mut machine) = create();
+    machine.apply(event);
     let post = world.posts.get(PostId(1)).unwrap();
     let mut record = record(&world, &post, |source| source.slot.0);
     record.sources.truncate(1);
@@ -41,27 +41,27 @@ fn replies(world: &World) -> Vec<Position> {
 #[test]
 fn a_reply_in_a_snapshot_of_an_earlier_version_is_among_the_replies() {
     for (event, expected) in [(reply(None), vec![at(1, 1)]), (reply(Some(PostId(3))), vec![])] {
-        let (world, mut writer) = create();
-        writer.restore_source(&SourceRecord::new(id("ann"))).unwrap();
-        writer.restore_post(&earlier(&event)).unwrap();
+        let (world, mut machine) = create();
+        machine.restore_source(&SourceRecord::new(id("ann"))).unwrap();
+        machine.restore_post(&earlier(&event)).unwrap();
         assert_eq!(replies(&world), expected);
         // What the journal has after the snapshot may be in the snapshot as well.
-        writer.set_replaying(true);
-        writer.apply(&event);
+        machine.set_replaying(true);
+        machine.apply(&event);
         assert_eq!(replies(&world), expected);
-        writer.apply(&Event::Deleted { id: PostId(1), repost_of: None, post: None });
+        machine.apply(&Event::Deleted { id: PostId(1), repost_of: None, post: None });
         assert_eq!(replies(&world), []);
     }
 }
 
 #[test]
 fn the_replies_to_a_post_take_less_than_a_post() {
-    let (world, mut writer) = create();
+    let (world, mut machine) = create();
     let bytes = |world: &World| world.sources.get(&SourceId::replies_to(PostId(1 << 60))).unwrap().bytes();
     let mut taken = Vec::new();
     for id in 1..=50 {
         let draft = Draft { reply_to: Some(PostId(1 << 60)), ..draft("ann", "1") };
-        writer.apply(&Event::Published { position: at(id, id as u64), draft, accepted_at: UnixMicros(id) });
+        machine.apply(&Event::Published { position: at(id, id as u64), draft, accepted_at: UnixMicros(id) });
         taken.push(bytes(&world));
     }
     assert!(taken[0] <= 480 && taken[49] - taken[0] <= 50 * 32, "{taken:?}");

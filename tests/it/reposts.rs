@@ -14,7 +14,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::EARLIER_REPOSTS_MAX;
 use tidewire::recovery::RecoveryProgress;
-use tidewire::state::feed_view::Entry;
+use tidewire::state::feed_filter::Entry;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;

@@ -18,7 +18,7 @@ use tidewire::state::posts::Stored;
 use tidewire::state::records::RecordTraversal;
 use tidewire::state::tiering::Tiering;
 use tidewire::state::unwritten::TieringLimits;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
@@ -51,7 +51,7 @@ struct Life {
     archive: Arc<MemoryArchive>,
     journal: SegmentJournal,
     world: Arc<World>,
-    writer: Writer,
+    machine: StateMachine,
     events: Vec<Event>,
     rounds: Vec<Round>,
     limits: TieringLimits,
@@ -75,7 +75,7 @@ impl Life {
         let (files, archive) = (MemoryFiles::default(), Arc::new(MemoryArchive::default()));
         let limits =
             TieringLimits { outbox_posts: history.random.usize(1..4), posts_bytes: history.random.usize(1_000..8_000) };
-        let Recovered { world, writer, tail, .. } = open(&files, &archive, limits);
+        let Recovered { world, machine, tail, .. } = open(&files, &archive, limits);
         let segment_bytes = history.random.u64(500..20_000);
         let options = journal(Durability::Always, segment_bytes);
         let journal = SegmentJournal::open(Arc::new(files.clone()), &tail, options, Arc::new(SystemClock)).unwrap();
@@ -87,7 +87,7 @@ impl Life {
             archive,
             journal,
             world,
-            writer,
+            machine,
             events,
             rounds,
             limits,
@@ -117,15 +117,15 @@ impl Life {
         self.journal.commit().unwrap();
         for event in &group {
             let changed = changed(&self.world, event);
-            self.writer.apply_validated(event, changed.as_ref());
+            self.machine.apply_validated(event, changed.as_ref());
         }
         self.events.extend(group);
     }
 
-    /// As the scribe does it: one round at a time.
+    /// As the command processor does it: one round at a time.
     fn begin_round(&mut self) {
         if self.rounds.is_empty() {
-            let tiering = self.writer.collect_tiering(self.journal.last());
+            let tiering = self.machine.collect_tiering(self.journal.last());
             self.rounds.push(Round { tiering, is_written: false });
         }
     }
@@ -138,7 +138,7 @@ impl Life {
             self.finish(tiering);
         } else if self.history.random.u8(0..5) == 0 {
             let Round { tiering, .. } = self.rounds.remove(0);
-            self.writer.give_up_tiering(tiering);
+            self.machine.give_up_tiering(tiering);
         } else {
             self.archive.write(&round.tiering.batch(&self.world)).unwrap();
             round.is_written = true;
@@ -147,7 +147,7 @@ impl Life {
 
     fn finish(&mut self, tiering: Tiering) {
         let before = self.world.posts.len();
-        self.writer.finish_tiering(tiering);
+        self.machine.finish_tiering(tiering);
         if self.is_walking {
             self.shelved_in_walks += before - self.world.posts.len();
         }
@@ -170,10 +170,10 @@ impl Life {
         write_world(RecordTraversal { world: &world, sources }, &mut Between { life: self, writer: &mut writer })
             .unwrap();
         self.is_walking = false;
-        // The end of a snapshot, as the scribe and the archiver make it: rounds under way are written before its own.
+        // The end of a snapshot, as the command processor and the archiver make it: rounds under way are written before its own.
         self.journal.sync().unwrap();
         let last = self.journal.last();
-        let tiering = self.writer.collect_tiering(self.journal.last());
+        let tiering = self.machine.collect_tiering(self.journal.last());
         self.rounds.push(Round { tiering, is_written: false });
         for round in self.rounds.iter_mut().filter(|round| !round.is_written) {
             self.archive.write(&round.tiering.batch(&world)).unwrap();
@@ -194,9 +194,9 @@ impl Life {
         let mut recovered = open(&left.files, &archive, self.limits);
         let events = &self.events[..left.committed];
         assert_eq!(recovered.tail.last.0 as usize, left.committed, "seed {seed}");
-        let (world, mut writer) = World::create(above(3), Sharding::new(2));
+        let (world, mut machine) = World::create(above(3), Sharding::new(2));
         for event in events {
-            writer.apply(event);
+            machine.apply(event);
         }
         let expected = both_levels(&world, events, &|_| true);
         // The archive may have places of deleted posts until the next round, which nobody is shown.
@@ -206,9 +206,9 @@ impl Life {
             assert!(found == expected, "seed {seed} after {} events:\n{}", events.len(), difference(&expected, found));
         };
         all_is_there(&found);
-        let tiering = recovered.writer.collect_tiering(recovered.tail.last);
+        let tiering = recovered.machine.collect_tiering(recovered.tail.last);
         archive.write(&tiering.batch(&recovered.world)).unwrap();
-        recovered.writer.finish_tiering(tiering);
+        recovered.machine.finish_tiering(tiering);
         all_is_there(&both_levels(&recovered.world, events, &|_| true));
     }
 }

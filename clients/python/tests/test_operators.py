@@ -21,7 +21,7 @@ def test_operators_calls(client: Tidewire, name: Name) -> None:
     assert client.is_ready() and client.is_ready(writes=True)
     stats = client.stats(inboxes="count")
     assert stats.writes_refused is None and stats.raw["writes_refused"] is None
-    assert stats.posts > 0 and stats.queues["scribe"].limit > 0 and stats.raw["inboxes"]["count"] > 0
+    assert stats.posts > 0 and stats.queues["commands"].limit > 0 and stats.raw["inboxes"]["count"] > 0
     assert client.verify_feed(ann).good
     assert client.rebuild_feed(ann).good
     assert client.take_snapshot().bytes > 0
@@ -42,7 +42,7 @@ def test_figures_of_the_last_hour_are_columns_and_only_newer_samples_are_sent_ag
     assert whole.reset and 0 < count <= whole.samples_max and whole.interval_seconds > 0
     assert {len(whole.posts_per_second), len(whole.page_p99_us), len(whole.active), len(whole.memory_bytes.resident)} == {count}
     assert {len(queue.depth) for queue in whole.queues.values()} == {count}
-    assert whole.queues["scribe"].limit > 0 and whole.node is None
+    assert whole.queues["commands"].limit > 0 and whole.node is None
     newer = client.stats_history(since=whole.next)
     assert not newer.reset and all(at > whole.at_seconds[-1] for at in newer.at_seconds)
 

@@ -320,7 +320,7 @@ test('operators see the last hour, find sources, and follow a post to its reader
     return history.at_seconds.length > 0 && history;
   });
   const { length } = whole.at_seconds;
-  assert.deepEqual([whole.reset, whole.active.length, whole.queues.scribe.depth.length], [true, length, length]);
+  assert.deepEqual([whole.reset, whole.active.length, whole.queues.commands.depth.length], [true, length, length]);
   const newer = await tidewire.statsHistory({ since: whole.next });
   assert.ok(!newer.reset && newer.at_seconds.every((at) => at > whole.at_seconds.at(-1)));
 

@@ -95,7 +95,7 @@ impl Scale {
             self.sizes().into_iter().for_each(|nodes| println!("{}", self.most_users(nodes)));
         } else {
             println!(
-                "| users | nodes | posts/s | pages/s | cores | scribe | memory | disk | network | log a day | publish p50, p99 | page p50, p99 | ends first |\n\
+                "| users | nodes | posts/s | pages/s | cores | command processor | memory | disk | network | log a day | publish p50, p99 | page p50, p99 | ends first |\n\
                  |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
             );
             for users in self.users.map_or(USERS.to_vec(), |one| vec![one]) {
@@ -153,7 +153,7 @@ impl Scale {
             demand.posts,
             demand.pages,
             need.cores,
-            need.scribe * 100.0,
+            need.processor * 100.0,
             bytes(need.memory_bytes),
             bytes(need.disk_bytes),
             bytes(need.network_bytes),

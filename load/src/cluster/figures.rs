@@ -126,7 +126,9 @@ pub async fn replicas(setup: &Setup, log_bytes: impl Fn(&str) -> Option<u64>) ->
 
 async fn applied(address: SocketAddr) -> io::Result<u64> {
     let (_, body) = get(address, "/v1/cluster").await?;
-    serde_json::from_slice::<crate::cluster::nodes::View>(&body).map(|view| view.applied).map_err(io::Error::other)
+    serde_json::from_slice::<crate::cluster::nodes::ClusterInfo>(&body)
+        .map(|view| view.applied)
+        .map_err(io::Error::other)
 }
 
 /// Waits until all nodes have applied what the sequencer has.

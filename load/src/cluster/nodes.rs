@@ -42,12 +42,12 @@ pub struct Nodes {
     /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
     /// What the first node knows.
-    pub view: View,
+    pub view: ClusterInfo,
 }
 
 /// The answer to `GET /v1/cluster`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct View {
+pub struct ClusterInfo {
     sequencer: Option<String>,
     /// The last record that the node has applied.
     pub applied: u64,
@@ -134,8 +134,13 @@ impl Nodes {
         }
         let key = tempfile::NamedTempFile::new()?;
         std::fs::write(key.path(), "0123456789abcdef0123456789abcdef")?;
-        let mut nodes =
-            Self { setup: setup.clone(), cluster: cluster.to_owned(), key, nodes: Vec::new(), view: View::default() };
+        let mut nodes = Self {
+            setup: setup.clone(),
+            cluster: cluster.to_owned(),
+            key,
+            nodes: Vec::new(),
+            view: ClusterInfo::default(),
+        };
         for nth in 0..count {
             nodes.add(&format!("node-{nth}")).await?;
         }
@@ -150,7 +155,7 @@ impl Nodes {
     pub async fn add(&mut self, name: &str) -> io::Result<()> {
         let session = format!("{}ms", self.setup.session.as_millis());
         let key = self.key.path().display().to_string();
-        let options = ["--cluster", &self.cluster, "--kafka", &self.setup.kafka, "--cluster-session", &session];
+        let options = ["--cluster", &self.cluster, "--kafka", &self.setup.kafka, "--member-timeout", &session];
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
         options.extend(["--cluster-key-file".to_owned(), key]);
         self.nodes.push(Node::start(&self.setup.program, name, &options).await?);

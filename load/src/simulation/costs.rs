@@ -9,14 +9,14 @@ pub struct Costs {
     pub judge_us: f64,
     /// Handing a group of judged records to the log, on the sequencer.
     pub append_us: f64,
-    /// The part of that which the scribe does.
-    pub scribe_append_us: f64,
+    /// The part of that which the command processor does.
+    pub processor_append_us: f64,
     /// Reading a group of records back, on every node.
     pub read_us: f64,
     /// Decoding a record of it and applying it, on every node.
     pub apply_us: f64,
-    /// The part of judging and applying a record that the scribe does, which is one thread.
-    pub scribe_us: f64,
+    /// The part of judging and applying a record that the command processor does, which is one thread.
+    pub processor_us: f64,
     /// Storing a group of records, and sending it to a node, on the broker.
     pub broker_us: f64,
     /// The median time until a group is stored, besides the broker's processor time.
@@ -62,10 +62,10 @@ pub const MEASURED: Costs = Costs {
     wake_us: 40.0,
     judge_us: 18.0,
     append_us: 70.0,
-    scribe_append_us: 15.0,
+    processor_append_us: 15.0,
     read_us: 115.0,
     apply_us: 22.0,
-    scribe_us: 4.0,
+    processor_us: 4.0,
     broker_us: 55.0,
     commit_us: 170.0,
     commit_spread: 0.9,

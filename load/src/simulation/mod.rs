@@ -1,7 +1,7 @@
 //! A simulation of a cluster under load: requests, the log and its readers as queues in simulated time.
 //!
 //! Responsible for:
-//! - the queues in which work waits: cores, the scribe of each node, the log, networks ([`resources`]);
+//! - the queues in which work waits: cores, the command processor of each node, the log, networks ([`resources`]);
 //! - the way of each page and each publish through them ([`run`]), for given demand and costs ([`scenario`]).
 //!
 //! Not responsible for:

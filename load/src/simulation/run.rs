@@ -50,8 +50,8 @@ pub struct Outcome {
 pub struct NodeUse {
     /// Cores in use.
     pub cores: f64,
-    /// The share of the time in which its scribe was busy.
-    pub scribe: f64,
+    /// The share of the time in which its command processor was busy.
+    pub processor: f64,
     /// Bytes sent in a second.
     pub network_bytes: f64,
 }
@@ -85,7 +85,7 @@ pub(super) enum Event {
     Delivered(usize),
     /// The answer has reached the client.
     Answered(usize),
-    /// The scribe of the sequencer has judged all that waited.
+    /// The command processor of the sequencer has judged all that waited.
     Judged,
     /// The log has stored all records before this one.
     Stored(usize),
@@ -93,7 +93,7 @@ pub(super) enum Event {
     Fetched(usize, usize),
     /// A node has decoded all records before this one.
     Decoded(usize, usize),
-    /// The scribe of a node has applied all records before this one.
+    /// The command processor of a node has applied all records before this one.
     Applied(usize, usize),
 }
 
@@ -317,7 +317,7 @@ impl<'s> Simulation<'s> {
         let seconds = (end - begin) as f64 / 1e9;
         let each = |used: &NodeUse| NodeUse {
             cores: used.cores / seconds / 1e6 + self.scenario.costs.idle_cores,
-            scribe: used.scribe / seconds / 1e6,
+            processor: used.processor / seconds / 1e6,
             network_bytes: used.network_bytes / seconds,
         };
         let (reads, records) =

@@ -11,10 +11,10 @@ const COSTS: Costs = Costs {
     wake_us: 0.0,
     judge_us: 100.0,
     append_us: 0.0,
-    scribe_append_us: 0.0,
+    processor_append_us: 0.0,
     read_us: 0.0,
     apply_us: 20.0,
-    scribe_us: 4.0,
+    processor_us: 4.0,
     broker_us: 0.0,
     commit_us: 1_000.0,
     commit_spread: 0.0,
@@ -82,7 +82,7 @@ fn a_request_that_meets_no_other_takes_the_time_of_its_steps() {
 
 #[test]
 fn costs_of_a_group_are_shared_by_its_records() {
-    let costs = Costs { read_us: 200.0, append_us: 200.0, scribe_append_us: 50.0, ..COSTS };
+    let costs = Costs { read_us: 200.0, append_us: 200.0, processor_append_us: 50.0, ..COSTS };
     let publish = |count| {
         let work = Work { clients: Clients::Publish { count, requests: 5_000 }, ..open(3, 0.0, 0.0).work };
         simulate(&Scenario {

@@ -17,7 +17,7 @@ use crate::backup::store::Store;
 use crate::backup::{parts, restore};
 use tracing::warn;
 
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::sequence::Sequence;
 
@@ -27,7 +27,7 @@ pub struct ClusterSource {
     /// The log of the cluster.
     pub log: Arc<dyn SharedLog>,
     /// The cluster, as this node sees it.
-    pub view: Arc<ClusterView>,
+    pub view: Arc<ClusterState>,
 }
 
 impl ClusterSource {

@@ -73,7 +73,8 @@ pub(crate) struct Manifest {
     /// The time that was displayed after this event, in microseconds.
     pub(crate) through_at: i64,
     /// The lead of logical instants over displayed times at this event, in microseconds.
-    pub(crate) lead_us: i64,
+    #[serde(rename = "lead_us")]
+    pub(crate) drift_us: i64,
     /// The time of the last run that completed this backup, in microseconds.
     pub(crate) copied_at: i64,
     /// The parts of the snapshot file.

@@ -19,7 +19,7 @@ use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress};
 use tidewire::state::unwritten::TieringLimits;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::archive::{Archive, RedbArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
@@ -140,9 +140,9 @@ pub(super) fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) ->
     file.sync().map_err(BackupError::file("sync", &*place))
 }
 
-/// Creates a world beside an archive. Its writer moves posts to the archive if an author has more than `outbox_posts`, or if all posts together do
+/// Creates a world beside an archive. Its state machine moves posts to the archive if an author has more than `outbox_posts`, or if all posts together do
 /// not fit into the memory.
-pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usize) -> (Arc<World>, Writer) {
+pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usize) -> (Arc<World>, StateMachine) {
     let config = EngineConfig::default();
     let of_memory = process_memory::limit().map(|memory| part_of(memory, STORE_PART));
     let store_bytes = usize::try_from(of_memory.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(config.store_bytes_max);

@@ -210,7 +210,7 @@ fn ranges(manifests: &[Manifest]) -> String {
 /// Returns the last event of a backup that was displayed with this time or an earlier one, and the events after it that have no time: those
 /// may be later than `time`. A mistake that is to be undone is often among them, because deletes and unfollows have no time.
 fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<(u64, Option<LeftOut>), BackupError> {
-    let (mut last, mut lead_us, mut followed) = (manifest.through, manifest.lead_us, manifest.followed_from.clone());
+    let (mut last, mut drift_us, mut followed) = (manifest.through, manifest.drift_us, manifest.followed_from.clone());
     let mut left_out: Option<LeftOut> = None;
     // The records of a cluster's log decide which later ones count.
     let is_read = |piece: &&JournalPiece| followed.is_some() || piece.last > manifest.through;
@@ -230,9 +230,9 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
             if is_later || !is_after {
                 return Ok(());
             }
-            match counted.map(|event| event.taken(lead_us)) {
+            match counted.map(|event| event.taken(drift_us)) {
                 Some(Some(taken)) if taken.shown() > time => is_later = true,
-                Some(Some(taken)) => (last, lead_us, left_out) = (sequence, taken.lead_us, None),
+                Some(Some(taken)) => (last, drift_us, left_out) = (sequence, taken.drift_us, None),
                 Some(None) => left_out.get_or_insert(LeftOut { first: sequence, last: sequence }).last = sequence,
                 // A record that is no event changes nothing that anybody sees.
                 None if left_out.is_none() => last = sequence,

@@ -109,7 +109,7 @@ mod tests {
             through: 0,
             // Nothing was written for an hour before.
             through_at: (hour - 1) * HOUR,
-            lead_us: 0,
+            drift_us: 0,
             copied_at: 0,
             snapshot: Vec::new(),
             archive: None,

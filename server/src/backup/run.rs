@@ -25,7 +25,7 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::{BackupBase, Engine};
 use tidewire::feed::event::Event;
 use tidewire::recovery::rebuilt::followed_in;
-use tidewire::storage::archive::ArchiveView;
+use tidewire::storage::archive::ArchiveSnapshot;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::frame::unpack;
@@ -347,7 +347,7 @@ impl Backups {
             sequence: base.snapshot.sequence.0,
             through: base.through.0,
             through_at: base.last_instant.shown().0,
-            lead_us: base.last_instant.lead_us,
+            drift_us: base.last_instant.drift_us,
             copied_at: at.0,
             snapshot,
             archive,
@@ -413,7 +413,7 @@ impl Backups {
     }
 }
 
-fn upload_archive(view: &dyn ArchiveView, uploads: &mut Uploads<'_>) -> Result<Vec<Part>, BackupError> {
+fn upload_archive(view: &dyn ArchiveSnapshot, uploads: &mut Uploads<'_>) -> Result<Vec<Part>, BackupError> {
     let (mut parts, mut failed) = (Vec::new(), None);
     view.chunks(&mut |chunk| match uploads.part(chunk) {
         Ok(part) => {

@@ -19,10 +19,12 @@ use crate::cli::settings::{DurationArg, OldPosts};
 use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::{NodeOptions, SESSION, append_first, found, found_with_archive, refuse_used};
+use tidewire::cluster::journal::{
+    NodeOptions, SESSION, append_first, bootstrap_log, bootstrap_log_with_archive, refuse_used,
+};
 use tidewire::cluster::membership::PARTITIONS;
 use tidewire::cluster::record::{ClusterId, NodeName};
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::engine::StorageConfig;
 use tidewire::storage::log::LogError;
 use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
@@ -124,11 +126,11 @@ pub(crate) struct Node {
     #[arg(
         long,
         hide_short_help = true,
-        env = "TIDEWIRE_CLUSTER_SESSION",
+        env = "TIDEWIRE_MEMBER_TIMEOUT",
         value_name = "DURATION",
         requires = "cluster"
     )]
-    cluster_session: Option<DurationArg>,
+    member_timeout: Option<DurationArg>,
 }
 
 impl Node {
@@ -156,9 +158,9 @@ impl Node {
         let cluster = self.cluster.as_deref().ok_or("a node needs --cluster NAME")?;
         let name = self.node.clone().ok_or("--cluster needs --node NAME")?;
         let address = self.advertise.as_deref().ok_or("--cluster needs --advertise URL")?;
-        let session = self.cluster_session.map_or(SESSION, |span| span.0);
+        let session = self.member_timeout.map_or(SESSION, |span| span.0);
         if session < SESSION_MIN {
-            return Err(format!("--cluster-session must be at least {SESSION_MIN:?}").into());
+            return Err(format!("--member-timeout must be at least {SESSION_MIN:?}").into());
         }
         let address = address.trim_end_matches('/').to_owned();
         if !(address.starts_with("http://") || address.starts_with("https://")) {
@@ -176,7 +178,7 @@ impl Node {
         #[cfg(feature = "backup")]
         directory.map_or(Ok(()), crate::backup::new_directory::remove_unfinished)?;
         let store = backups.map(|backups| &backups.to).zip(directory);
-        let view = Arc::new(ClusterView::new(name.clone(), Arc::new(SystemClock), session));
+        let view = Arc::new(ClusterState::new(name.clone(), Arc::new(SystemClock), session));
         let peers = HttpPeers::new(&options.key, self.cluster_ca_file.as_deref())?.with_store(store);
         let cluster = Cluster::new(Arc::clone(&view) as _, options)?;
         let options = NodeOptions { name, address, session };
@@ -283,8 +285,8 @@ impl Init {
         refuse_used(&log)?;
         let id = ClusterId(fastrand::u64(..));
         match &state {
-            None if has_archive => found_with_archive(&log, self.partitions, id)?,
-            None => found(&log, self.partitions, id)?,
+            None if has_archive => bootstrap_log_with_archive(&log, self.partitions, id)?,
+            None => bootstrap_log(&log, self.partitions, id)?,
             Some(state) => {
                 let appended = append_first(&log, &state.write(id, self.partitions, has_archive)?);
                 appended.map_err(|cause| with_advice(cause, self.data_dir.as_deref()))?;

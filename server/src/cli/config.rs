@@ -98,8 +98,11 @@ impl Check {
             find_wrong(&settings, &mut findings);
             find_unusable(&settings, &mut findings);
             print_effective((matches, &table), &settings, self.json);
+            warnings.extend(table.keys().filter_map(|key| renamed("setting", key)));
             warnings.extend(settings.engine().ok().and_then(|config| memory::warning(&config)));
         }
+        let variables = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
+        warnings.extend(variables.filter_map(|variable| renamed("variable", &variable)));
         warnings.extend(misspelt_variables().into_iter().map(|(variable, meant)| {
             format!("the variable {variable} is no setting, and is ignored; the nearest is {meant}")
         }));
@@ -127,6 +130,11 @@ impl Check {
             }
         })
     }
+}
+
+/// Returns a warning if this is the earlier name of a setting, or its variable.
+fn renamed(kind: &str, name: &str) -> Option<String> {
+    names::present_name(name).map(|present| format!("the {kind} {name} is now {present}; the next release refuses it"))
 }
 
 /// Returns variables that are set and probably meant for a setting, with the one of that setting.
@@ -287,7 +295,8 @@ fn given(argument: &Arg, matches: &ArgMatches, file: &Table) -> (String, String)
     let id = argument.get_id().as_str();
     let given = || matches.get_raw(id).into_iter().flatten().map(lossy).collect::<Vec<_>>().join(",");
     let variable = || argument.get_env().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    match (matches.value_source(id), file.get(names::name(argument))) {
+    let name = names::name(argument);
+    match (matches.value_source(id), file.get(name).or_else(|| file.get(names::earlier_name(name)?))) {
         (Some(ValueSource::CommandLine), _) => (given(), "flag".to_owned()),
         (Some(ValueSource::EnvVariable), _) => (given(), variable()),
         (_, Some(Value::String(text))) => (text.clone(), "file".to_owned()),

@@ -66,7 +66,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::build_info;
 use crate::cli::log::Log;
-use crate::cli::settings::LogFormat;
+use crate::cli::settings::{LogFormat, names};
 use tidewire::storage::error::StorageError;
 
 /// A feed engine in one process.
@@ -160,7 +160,7 @@ pub fn run() -> ExitCode {
 
 /// Runs a command line, the program's name first.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let matches = Cli::command().get_matches_from(arguments);
+    let matches = names::with_earlier_names(Cli::command()).get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|cause| cause.exit());
     // `serve` starts the log itself, because its settings choose the format and the level.
     if !matches!(cli.command, Command::Serve(_)) {

@@ -28,7 +28,7 @@ use crate::http::trust::{self, TrustError};
 use tidewire::StorageError;
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::NodeOptions;
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
@@ -113,7 +113,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
 pub(crate) struct NodeStart {
     pub(super) log: Arc<KafkaLog>,
     pub(super) options: NodeOptions,
-    pub(super) view: Arc<ClusterView>,
+    pub(super) view: Arc<ClusterState>,
     pub(super) storage: Option<NodeStorage>,
     pub(super) peers: HttpPeers,
     pub(super) old_posts: OldPosts,
@@ -178,7 +178,7 @@ fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn Archive>>, Archiv
 }
 
 /// Keeps live connections in step with the log of the cluster, until that cannot be followed any further.
-fn follow(engine: &Engine, view: &ClusterView) {
+fn follow(engine: &Engine, view: &ClusterState) {
     let (mut shown, mut looked_at) = (None, None::<Instant>);
     while !view.has_failed() {
         let places = Some((view.membership(), view.is_leased()));

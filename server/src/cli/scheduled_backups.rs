@@ -11,7 +11,7 @@ use crate::backup::BackupOptions;
 use crate::backup::cluster::ClusterSource;
 use crate::backup::figures::BackupFigures;
 use crate::backup::url::BackupUrl;
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::engine::Engine;
 use tidewire::storage::log::SharedLog;
 
@@ -19,7 +19,7 @@ use tidewire::storage::log::SharedLog;
 pub(super) type Backups = (BackupOptions, Arc<BackupFigures>);
 
 /// The log of a cluster and the view of its node. None on one machine.
-pub(super) type LogAndView = Option<(Arc<dyn SharedLog>, Arc<ClusterView>)>;
+pub(super) type LogAndState = Option<(Arc<dyn SharedLog>, Arc<ClusterState>)>;
 
 /// No backups can be made, so the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(super) fn reason(cause: &(dyn Error + Send + Sync + 'static)) -> String {
 /// Starts backups of an engine.
 pub(super) fn start_backups(
     engine: &Engine,
-    cluster: LogAndView,
+    cluster: LogAndState,
     options: BackupOptions,
     figures: &Arc<BackupFigures>,
 ) -> Result<(), StoreUnusable> {
@@ -65,7 +65,7 @@ pub(super) fn check_store(_: &BackupUrl, _: &Path) -> Result<(), StoreUnusable> 
 #[cfg(feature = "backup")]
 fn start_thread(
     engine: &Engine,
-    cluster: LogAndView,
+    cluster: LogAndState,
     options: BackupOptions,
     figures: &Arc<BackupFigures>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -79,7 +79,7 @@ fn start_thread(
 #[cfg(not(feature = "backup"))]
 fn start_thread(
     _: &Engine,
-    _: LogAndView,
+    _: LogAndState,
     _: BackupOptions,
     _: &Arc<BackupFigures>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {

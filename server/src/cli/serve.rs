@@ -238,7 +238,7 @@ fn state(settings: &Settings, access: Arc<Access>, limits: AdmissionLimits) -> R
         warn!("{warning}");
     }
     state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
-    state.compress_from = settings.compress_from.and_then(|bytes| NonZeroUsize::new(bytes.in_memory()));
+    state.compress_min_bytes = settings.compress_min_bytes.and_then(|bytes| NonZeroUsize::new(bytes.in_memory()));
     Ok(state)
 }
 

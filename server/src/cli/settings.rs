@@ -85,8 +85,9 @@ pub struct Settings {
     pub live_max: Option<NonZeroUsize>,
 
     /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: nothing is compressed]
-    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_COMPRESS_FROM", value_name = "SIZE")]
-    pub compress_from: Option<Bytes>,
+    #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_COMPRESS_MIN_BYTES", value_name = "SIZE")]
+    #[serde(alias = "compress-from")]
+    pub compress_min_bytes: Option<Bytes>,
 
     /// TOML file with the keys that requests need; read again when it changes [default: none; then only on loopback]
     #[arg(long, help_heading = ACCESS, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
@@ -97,8 +98,9 @@ pub struct Settings {
     pub cors_origins: Option<Origins>,
 
     /// Host names of a server without keys, beside addresses and localhost, separated by commas [default: none]
-    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_HOSTS", value_name = "NAMES")]
-    pub hosts: Option<Hosts>,
+    #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_ALLOWED_HOSTS", value_name = "NAMES")]
+    #[serde(alias = "hosts")]
+    pub allowed_hosts: Option<Hosts>,
 
     /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
@@ -137,8 +139,9 @@ pub struct Settings {
     pub active_readers_max: Option<NonZeroUsize>,
 
     /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
-    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
-    pub live_linger: Option<DurationArg>,
+    #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_LIVE_HISTORY_TTL", value_name = "DURATION")]
+    #[serde(alias = "live-linger")]
+    pub live_history_ttl: Option<DurationArg>,
 
     /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
@@ -205,8 +208,8 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
     pub snapshot_journal_bytes: Option<Bytes>,
 
-    /// Inboxes in snapshots: of readers that are awake, so that they are warm after a restart, or none [default: resident]
-    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "resident|none")]
+    /// Inboxes to keep in snapshots: those of active readers, which a restart then finds filled, or none [default: active]
+    #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "active|none")]
     pub snapshot_inboxes: Option<Inboxes>,
 
     /// Compression of snapshots [default: none]
@@ -357,7 +360,7 @@ impl Settings {
             outbox_posts: self.outbox_posts.or(other.outbox_posts),
             archive_budget: self.archive_budget.or(other.archive_budget),
             live_max: self.live_max.or(other.live_max),
-            live_linger: self.live_linger.or(other.live_linger),
+            live_history_ttl: self.live_history_ttl.or(other.live_history_ttl),
             erasure_grace: self.erasure_grace.or(other.erasure_grace),
             changes_retention: self.changes_retention.or(other.changes_retention),
             changes_retention_bytes: self.changes_retention_bytes.or(other.changes_retention_bytes),
@@ -393,12 +396,12 @@ impl Settings {
             write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),
             access: self.access.or_else(|| other.access.clone()),
             cors_origins: self.cors_origins.or_else(|| other.cors_origins.clone()),
-            hosts: self.hosts.or_else(|| other.hosts.clone()),
+            allowed_hosts: self.allowed_hosts.or_else(|| other.allowed_hosts.clone()),
             rate_limit: self.rate_limit.or(other.rate_limit),
             token_post_ids: self.token_post_ids.or(other.token_post_ids),
             token_lifetime_max: self.token_lifetime_max.or(other.token_lifetime_max),
             connections_per_address_max: self.connections_per_address_max.or(other.connections_per_address_max),
-            compress_from: self.compress_from.or(other.compress_from),
+            compress_min_bytes: self.compress_min_bytes.or(other.compress_min_bytes),
             proxies: self.proxies.or_else(|| other.proxies.clone()),
         }
     }
@@ -441,7 +444,7 @@ impl Settings {
         Ok(AccessOptions {
             file: self.access.clone(),
             origins: self.cors_origins.clone().unwrap_or_default(),
-            hosts: self.hosts.clone().unwrap_or_default(),
+            hosts: self.allowed_hosts.clone().unwrap_or_default(),
             rate: self.rate_limit,
             token_post_ids: self.token_post_ids.unwrap_or_default(),
             token_lifetime_max,

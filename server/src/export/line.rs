@@ -113,7 +113,8 @@ pub(crate) struct Head {
     pub(crate) last_instant: Time,
     /// How far instants are ahead of displayed times, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) lead_us: i64,
+    #[serde(rename = "lead_us")]
+    pub(crate) drift_us: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tokens_from: Option<Time>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -26,7 +26,7 @@ use tidewire::state::records::{
     EdgesRecord, ErasedRecord, InvalidRecordError, PreferencesRecord, RecordTraversal, RepostsRecord,
     RevocationsRecord, SourceRecord, pack_positions,
 };
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::archive::{Archive, ArchiveError};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
@@ -60,7 +60,7 @@ pub(crate) enum ReadError {
 /// A state that is being built.
 pub(crate) struct Reading {
     world: Arc<World>,
-    writer: Writer,
+    machine: StateMachine,
     archive: Arc<dyn Archive>,
     head: Option<Head>,
     numbers: FxHashMap<SourceId, u32>,
@@ -71,9 +71,9 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// Begins with an empty world and its archive.
-    pub(crate) fn new((world, writer): (Arc<World>, Writer), archive: Arc<dyn Archive>) -> Self {
+    pub(crate) fn new((world, machine): (Arc<World>, StateMachine), archive: Arc<dyn Archive>) -> Self {
         let (head, numbers) = (None, FxHashMap::default());
-        Self { world, writer, archive, head, numbers, stage: 0, read: Counts::default() }
+        Self { world, machine, archive, head, numbers, stage: 0, read: Counts::default() }
     }
 
     /// Reads all lines. `note` is called after each with what was read so far. Returns the counts, and the hash of each line.
@@ -140,7 +140,7 @@ impl Reading {
         }
         if std::mem::replace(&mut self.stage, stage) < POSTS && stage >= POSTS {
             // All follows are known now. They decide which posts are pulled.
-            self.writer.update_celebrities();
+            self.machine.update_celebrities();
         }
         match line {
             Line::Export(head) if head.format > FORMAT => {
@@ -151,15 +151,15 @@ impl Reading {
             Line::Source(line) => self.take_source(line)?,
             Line::Follows(line) => {
                 self.read.follows += line.follows.len() as u64;
-                self.writer.restore_edges(&self.edges(line)?)?;
+                self.machine.restore_edges(&self.edges(line)?)?;
             }
-            Line::Preferences(line) => self.writer.restore_preferences(&self.preferences(line)?)?,
-            Line::Reposts(line) => self.writer.restore_reposts(&self.reposts(&line)?)?,
+            Line::Preferences(line) => self.machine.restore_preferences(&self.preferences(line)?)?,
+            Line::Reposts(line) => self.machine.restore_reposts(&self.reposts(&line)?)?,
             Line::Revoked(line) => {
-                self.writer.restore_revocations(&RevocationsRecord { users: vec![(line.user, line.not_before.0)] });
+                self.machine.restore_revocations(&RevocationsRecord { users: vec![(line.user, line.not_before.0)] });
             }
             Line::Post(line) => {
-                self.writer.restore_post(&self.post(line)?)?;
+                self.machine.restore_post(&self.post(line)?)?;
                 self.read.posts += 1;
                 if self.read.posts.is_multiple_of(POSTS_AT_ONCE) {
                     self.archive_old()?;
@@ -169,7 +169,7 @@ impl Reading {
                 self.read.deleted += ids.len() as u64;
                 // As an event, so that the archive gets them as well.
                 for Id(id) in ids {
-                    self.writer.apply(&Event::Deleted { id, repost_of: None, post: None });
+                    self.machine.apply(&Event::Deleted { id, repost_of: None, post: None });
                 }
                 self.archive_old()?;
             }
@@ -185,7 +185,7 @@ impl Reading {
         }
         self.read.sources += 1;
         let erased = |at: Time| ErasedRecord { at: at.0, is_under_way: false, user: None };
-        self.writer.restore_source(&SourceRecord {
+        self.machine.restore_source(&SourceRecord {
             id: line.id,
             last_seen: line.last_seen.map(|at| at.0),
             // Decided again before the first post.
@@ -300,18 +300,18 @@ impl Reading {
 
     /// Moves the posts that are too old for memory to the archive, by the rules of a server.
     fn archive_old(&mut self) -> Result<(), ArchiveError> {
-        while self.writer.is_tiering_due() && self.archive_round()? {}
+        while self.machine.is_tiering_due() && self.archive_round()? {}
         Ok(())
     }
 
     /// Moves what should not stay in memory, some of it. Returns false if there was nothing.
     fn archive_round(&mut self) -> Result<bool, ArchiveError> {
-        let tiering = self.writer.collect_tiering(self.sequence());
+        let tiering = self.machine.collect_tiering(self.sequence());
         if tiering.is_empty() {
             return Ok(false);
         }
         self.archive.write(&tiering.batch(&self.world))?;
-        self.writer.finish_tiering(tiering);
+        self.machine.finish_tiering(tiering);
         Ok(true)
     }
 
@@ -330,7 +330,7 @@ impl Reading {
         if sequence == Sequence(0) && self.read.sources > 0 {
             return Err(ReadError::Line { line: 1, why: "a state after no event has no sources".to_owned() });
         }
-        let Some(Head { last_instant, lead_us, tokens_from, revealed, .. }) = self.head else {
+        let Some(Head { last_instant, drift_us, tokens_from, revealed, .. }) = self.head else {
             return Err(ReadError::NoEnd { lines: 0 });
         };
         self.archive.persist(sequence)?;
@@ -340,8 +340,8 @@ impl Reading {
             SnapshotWriter::begin_beside(files, SnapshotHeader { sequence, taken_at }, true, Some(&*self.archive))?;
         write_world(RecordTraversal { world: &self.world, sources: self.world.sources.len() }, &mut writer)?;
         let revealed = revealed.iter().map(|revealed| (revealed.at.0, revealed.id.0)).collect();
-        writer.set_arrivals(tokens_from.map(|from| from.0), revealed);
-        writer.finish(sequence, Timestamp { instant: last_instant.0, lead_us }, has_archived)?;
+        writer.set_delivery(tokens_from.map(|from| from.0), revealed);
+        writer.finish(sequence, Timestamp { instant: last_instant.0, drift_us }, has_archived)?;
         Ok(sequence)
     }
 }

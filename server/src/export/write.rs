@@ -61,12 +61,12 @@ impl AtRest {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub(super) fn of(Recovered { world, writer, tail, last_instant, .. }: Recovered) -> Result<Self, WriteError> {
+    pub(super) fn of(Recovered { world, machine, tail, last_instant, .. }: Recovered) -> Result<Self, WriteError> {
         let mut hidden = HiddenReplies::new();
         for_each_archived(&world, |id| {
             let Some(Stored::Live(post)) = world.find(id)? else { return Ok(()) };
             if let Some(thread) = thread(&post) {
-                let thread = writer.intern(&thread).slot.0 as usize;
+                let thread = machine.intern(&thread).slot.0 as usize;
                 if post.hidden {
                     hidden.entry(thread).or_default().push(id);
                 }
@@ -142,13 +142,13 @@ pub(crate) fn write(state: &AtRest, out: impl Write, note: &mut dyn FnMut(u64)) 
 }
 
 fn head(AtRest { world, sequence, last_instant, .. }: &AtRest) -> Head {
-    let revealed = world.arrivals.revealed.all();
+    let revealed = world.delivery.revealed.all();
     Head {
         format: FORMAT,
         sequence: sequence.0,
         last_instant: Time(last_instant.instant),
-        lead_us: last_instant.lead_us,
-        tokens_from: world.arrivals.tokens_from().map(Time),
+        drift_us: last_instant.drift_us,
+        tokens_from: world.delivery.tokens_from().map(Time),
         revealed: revealed.into_iter().map(|(at, id)| Revealed { at: Time(at), id: Id(id) }).collect(),
     }
 }

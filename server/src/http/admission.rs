@@ -26,7 +26,7 @@ use crate::http::admission::turn::Turn;
 use crate::http::client::Client;
 use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
-use tidewire::limits::{FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX, SCRIBE_BATCH_MAX};
+use tidewire::limits::{COMMAND_BATCH_MAX, FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX};
 
 /// Maximum number of unread counts for live connections in progress. Few, so that the pages that clients ask for come soon.
 const UNREAD_COUNTS_MAX: usize = 32;
@@ -63,8 +63,8 @@ const PASSES: &str = "requests at other nodes";
 /// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
 const WRITE_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum number of writes in progress: the number that the scribe journals in one batch.
-const WRITES_MAX: usize = SCRIBE_BATCH_MAX;
+/// Maximum number of writes in progress: the number that the command processor journals in one batch.
+const WRITES_MAX: usize = COMMAND_BATCH_MAX;
 
 /// Maximum number of these reads that have to wake their reader first.
 const WAKE_UPS_MAX: usize = READS_MAX / 2;

@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - texts that are built into the program, which are compressed once;
-//! - other complete responses of at least `--compress-from` bytes. By default none, for the reasons in `docs/http-api.md`.
+//! - other complete responses of at least `--compress-min-bytes` bytes. By default none, for the reasons in `docs/http-api.md`.
 //!
 //! Not responsible for:
 //! - event streams and lines of changes, which are never compressed: each message would wait for the next ones;

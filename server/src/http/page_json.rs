@@ -13,7 +13,7 @@ use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::feed::resume::Resume;
 use tidewire::id::SourceId;
-use tidewire::state::feed_view::{Entry, Reposted};
+use tidewire::state::feed_filter::{Entry, Reposted};
 
 // Ids, cursors and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 

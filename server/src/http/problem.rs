@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn not_all_are_told_to_come_back_in_the_same_second() {
         let seconds = |problem: &Problem| problem.0.retry_after_seconds;
-        let busy = || Error::Overloaded { queue: "scribe", limit: 1 };
+        let busy = || Error::Overloaded { queue: "commands", limit: 1 };
         let of_engine: BTreeSet<_> = (0..200).map(|_| seconds(&busy().into())).collect();
         let of_http: BTreeSet<_> = (0..200).map(|_| seconds(&Problem::internal(&"").retry_soon())).collect();
         assert_eq!(of_engine, [1, 2, 3].map(Some).into());

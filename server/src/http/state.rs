@@ -66,7 +66,7 @@ pub struct HttpState {
     /// The figures of the last hour and of the last day.
     pub history: Arc<History>,
     /// The size in bytes from which responses are compressed for clients that accept it; without it none are.
-    pub compress_from: Option<NonZeroUsize>,
+    pub compress_min_bytes: Option<NonZeroUsize>,
     /// Authentication and authorization of requests.
     pub access: Arc<Access>,
     /// The open connections and their limits.
@@ -106,7 +106,7 @@ impl HttpState {
             slow: SLOW,
             noted_requests: Arc::default(),
             history: Arc::default(),
-            compress_from: None,
+            compress_min_bytes: None,
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(OPEN_REQUESTS_PER_SECOND, Proxies::default())),
@@ -161,7 +161,7 @@ impl HttpState {
             requests: Arc::clone(&self.requests),
             slow: self.slow,
             noted: Arc::clone(&self.noted_requests),
-            compress_from: self.compress_from,
+            compress_min_bytes: self.compress_min_bytes,
             #[cfg(feature = "cluster")]
             peers: self.cluster.clone().map(Peers::new),
             #[cfg(feature = "otel")]

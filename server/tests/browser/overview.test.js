@@ -134,7 +134,7 @@ test('an open table of a chart goes on without losing the place of who reads it'
 });
 
 test('a queue is named where more than one in a hundred places is taken', async () => {
-  const depths = { fanout_deliveries: 0.5, scribe: 0.02, archive: 0.01, wake_up: 0 };
+  const depths = { fanout_deliveries: 0.5, commands: 0.02, archive: 0.01, wake_up: 0 };
   await rewrite('**/v1/stats/history?*', (history) => ({
     ...history,
     queues: Object.fromEntries(Object.entries(history.queues).map(([name, queue]) => [name, { ...queue, depth: queue.depth.map(() => queue.limit * (depths[name] ?? 0)) }])),

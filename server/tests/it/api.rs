@@ -268,7 +268,7 @@ fn operations_answer() {
         assert_eq!(stats[key], value, "{key}");
     }
     assert_eq!(stats["inboxes"]["entries"], 1);
-    assert!(stats["queues"]["scribe"]["limit"].as_u64() > Some(0));
+    assert!(stats["queues"]["commands"]["limit"].as_u64() > Some(0));
     assert!(stats["memory"]["resident_bytes"].as_u64() > Some(0));
 }
 

@@ -14,10 +14,10 @@ use tidewire_server::http::state::HttpState;
 use crate::server::Server;
 use testkit::eventually;
 
-fn server(compress_from: Option<usize>) -> Server {
+fn server(compress_min_bytes: Option<usize>) -> Server {
     let engine = Engine::start(EngineConfig::default());
-    let compress_from = compress_from.and_then(NonZeroUsize::new);
-    Server::serving(HttpState { compress_from, ..HttpState::from(engine.clone()) }, engine)
+    let compress_min_bytes = compress_min_bytes.and_then(NonZeroUsize::new);
+    Server::serving(HttpState { compress_min_bytes, ..HttpState::from(engine.clone()) }, engine)
 }
 
 /// The head, in lower case, and the body of an answer, as they are sent.
@@ -104,9 +104,9 @@ fn answers_from_the_set_size_are_compressed_for_who_accepts_it_and_no_others() {
 fn a_response_counts_with_the_size_that_it_had_before_it_was_compressed() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { response_bytes: 90_000, ..AdmissionLimits::default() };
-    let compress_from = NonZeroUsize::new(1_000);
+    let compress_min_bytes = NonZeroUsize::new(1_000);
     let server = Server::serving(
-        HttpState { compress_from, admission: Admission::new(limits), ..HttpState::from(engine.clone()) },
+        HttpState { compress_min_bytes, admission: Admission::new(limits), ..HttpState::from(engine.clone()) },
         engine,
     );
     publish(&server, 100_000);

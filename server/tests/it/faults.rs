@@ -12,7 +12,7 @@ use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
-use tidewire::limits::SCRIBE_QUEUE_MAX;
+use tidewire::limits::COMMAND_QUEUE_MAX;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::UNFINISHED;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
@@ -254,7 +254,7 @@ impl Write for Lines {
 
 #[tokio::test]
 async fn the_log_says_when_writes_are_refused_and_when_there_is_space_again() {
-    let filter = "tidewire::runtime::writer=info";
+    let filter = "tidewire::runtime::processor=info";
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Lines).init();
     full_disk(200, Durability::Always).await;
     let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
@@ -378,7 +378,7 @@ async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
     engine.publish(draft("ann", "1"), true).await.unwrap();
     disk.hold(true);
     // Polled once each, all are handed over before any answer is looked at.
-    let sent: Vec<_> = (0..2 * SCRIBE_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
+    let sent: Vec<_> = (0..2 * COMMAND_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
     let (mut waiting, mut refused) = (Vec::new(), 0);
     for mut publish in sent {
         match std::future::poll_fn(|task| std::task::Poll::Ready(publish.as_mut().poll(task))).await {
@@ -390,7 +390,7 @@ async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
         }
         assert!(engine.queues().iter().all(|queue| queue.depth <= queue.limit), "{:?}", engine.queues());
     }
-    assert!(refused > 0 && waiting.len() >= SCRIBE_QUEUE_MAX, "{refused} refused, {} waiting", waiting.len());
+    assert!(refused > 0 && waiting.len() >= COMMAND_QUEUE_MAX, "{refused} refused, {} waiting", waiting.len());
     assert_eq!(engine.shared().counters.shed.get(), refused);
     let read = tokio::time::timeout(DEADLINE, whole_feed(&engine, "ann", 20)).await;
     assert_eq!(read.expect("a read does not wait for the disk").len(), 1);

@@ -54,9 +54,9 @@ fn metrics_tell_what_happened() {
         ("tidewire_page_duration_seconds_count", 1.0),
         ("tidewire_admission_limit{gate=\"reads\"}", 1024.0),
         ("tidewire_admission_limit{gate=\"metrics\"}", 8.0),
-        ("tidewire_queue_depth{queue=\"scribe\"}", 0.0),
-        ("tidewire_queue_depth{queue=\"scribe_bytes\"}", 0.0),
-        ("tidewire_queue_limit{queue=\"scribe_bytes\"}", 134_217_728.0),
+        ("tidewire_queue_depth{queue=\"commands\"}", 0.0),
+        ("tidewire_queue_depth{queue=\"command_bytes\"}", 0.0),
+        ("tidewire_queue_limit{queue=\"command_bytes\"}", 134_217_728.0),
         ("tidewire_shed_total{queue=\"fanout\"}", 0.0),
     ] {
         assert_eq!(value(&metrics, name), Some(expected), "{name} in:\n{metrics}");

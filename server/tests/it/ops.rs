@@ -87,15 +87,15 @@ fn is_of_nodes(name: &str) -> bool {
 #[cfg(feature = "cluster")]
 fn of_node_with_archive() -> String {
     use std::sync::Arc;
-    use tidewire::cluster::{journal, record::ClusterId, view::ClusterView};
+    use tidewire::cluster::{journal, record::ClusterId, state::ClusterState};
     use tidewire::engine::Joining;
     use tidewire::recovery::{RecoveryProgress, node::NoPeers};
     use tidewire::storage::archive::{Archive, MemoryArchive};
     let log = tidewire::storage::log::memory::MemoryLog::default();
-    journal::found_with_archive(&log, 16, ClusterId(5)).unwrap();
+    journal::bootstrap_log_with_archive(&log, 16, ClusterId(5)).unwrap();
     let (clock, session) = (Arc::new(tidewire::clock::SystemClock), journal::SESSION);
     let options = journal::NodeOptions { name: "a".parse().unwrap(), address: "http://a".to_owned(), session };
-    let view = Arc::new(ClusterView::new(options.name.clone(), clock.clone(), session));
+    let view = Arc::new(ClusterState::new(options.name.clone(), clock.clone(), session));
     let archive = Some(Arc::new(MemoryArchive::ordered()) as Arc<dyn Archive>);
     let (config, progress) = (Default::default(), &RecoveryProgress::default());
     let joining =

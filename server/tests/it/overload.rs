@@ -17,7 +17,7 @@ use tidewire::feed::event::Event;
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
-use tidewire::limits::{REQUEST_BYTES_MAX, SCRIBE_QUEUE_BYTES_MAX};
+use tidewire::limits::{COMMAND_QUEUE_BYTES_MAX, REQUEST_BYTES_MAX};
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal};
 use tidewire::storage::sequence::Sequence;
@@ -263,7 +263,7 @@ fn a_body_that_comes_too_slowly_is_given_up_and_its_connection_closed() {
 async fn what_clients_leave_behind_for_the_scribe_is_bounded_in_bytes() {
     let (server, let_go) = stuck(AdmissionLimits::default());
     let engine = &server.engine;
-    let bytes = || engine.queues().into_iter().find(|queue| queue.name == "scribe_bytes").unwrap();
+    let bytes = || engine.queues().into_iter().find(|queue| queue.name == "command_bytes").unwrap();
     let body = Body::new(&format!("\"{}\"", "x".repeat(60_000))).unwrap();
     let draft = Draft::new(SourceId::new("bob").unwrap(), body);
     // Each asks, and does not wait.
@@ -274,7 +274,7 @@ async fn what_clients_leave_behind_for_the_scribe_is_bounded_in_bytes() {
             Ok(answer) => break answer.unwrap_err(),
         }
     };
-    assert_eq!(refused, Error::Overloaded { queue: "scribe_bytes", limit: SCRIBE_QUEUE_BYTES_MAX });
+    assert_eq!(refused, Error::Overloaded { queue: "command_bytes", limit: COMMAND_QUEUE_BYTES_MAX });
     assert!(bytes().depth > bytes().limit - 70_000);
     let answer = server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(60_000)}));
     assert!(is_refused(&answer), "{answer:?}");

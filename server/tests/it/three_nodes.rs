@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::{NodeOptions, found};
+use tidewire::cluster::journal::{NodeOptions, bootstrap_log};
 use tidewire::cluster::placement::{Place, Placement as _};
 use tidewire::cluster::record::ClusterId;
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::storage::log::SharedLog;
@@ -54,7 +54,7 @@ pub struct Node {
     pub engine: Engine,
     pub state: HttpState,
     pub listener: TcpListener,
-    pub view: Arc<ClusterView>,
+    pub view: Arc<ClusterState>,
     pub cluster: Arc<Cluster>,
 }
 
@@ -97,7 +97,7 @@ fn new_log() -> Box<dyn SharedLog> {
 /// Creates three nodes that share a log.
 pub fn join(config: &EngineConfig, access: &Arc<Access>) -> Vec<Node> {
     let log = new_log();
-    found(&*log, PARTITIONS, ClusterId(fastrand::u64(..))).unwrap();
+    bootstrap_log(&*log, PARTITIONS, ClusterId(fastrand::u64(..))).unwrap();
     let node = |name: &str| {
         let listener = serve::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -116,7 +116,7 @@ pub fn join(config: &EngineConfig, access: &Arc<Access>) -> Vec<Node> {
 }
 
 /// Waits until all nodes are members and agree who takes writes, and returns the place of that one.
-pub fn sequencer(nodes: &[Arc<ClusterView>]) -> usize {
+pub fn sequencer(nodes: &[Arc<ClusterState>]) -> usize {
     eventually("three nodes are a cluster", || {
         let all = nodes.iter().all(|node| node.view().nodes.len() == nodes.len() && node.sequencer() != Place::Nowhere);
         let here: Vec<usize> = (0..nodes.len()).filter(|nth| nodes[*nth].sequencer() == Place::Here).collect();

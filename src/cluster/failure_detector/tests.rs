@@ -11,7 +11,7 @@ use crate::clock::{ManualClock, UnixMicros};
 use crate::cluster::membership::PARTITIONS;
 use crate::cluster::placement::{Placement as _, Readiness};
 use crate::cluster::record::{ClusterId, Epoch, decode_header, encode};
-use crate::cluster::view::ClusterView;
+use crate::cluster::state::ClusterState;
 
 const SESSION: Duration = Duration::from_secs(6);
 const TICK: Duration = Duration::from_millis(250);
@@ -389,7 +389,7 @@ fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
 #[test]
 fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_hears_nothing_is_not_ready() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
-    let view = ClusterView::new("node-0".parse().unwrap(), clock.clone(), SESSION);
+    let view = ClusterState::new("node-0".parse().unwrap(), clock.clone(), SESSION);
     let mut simulation = Simulation::new();
     simulation.nodes[0] = simulation.node(0, view.run().run);
     let run = |simulation: &mut Simulation, ticks: usize| {
@@ -423,7 +423,7 @@ fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_
 #[test]
 fn a_node_that_goes_is_shown_for_an_hour_or_until_it_comes_back() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
-    let view = ClusterView::new("node-0".parse().unwrap(), clock.clone(), SESSION);
+    let view = ClusterState::new("node-0".parse().unwrap(), clock.clone(), SESSION);
     let mut simulation = Simulation::new();
     simulation.nodes[0] = simulation.node(0, view.run().run);
     let run = |simulation: &mut Simulation, ticks: usize, is_ready: bool| {

@@ -19,7 +19,7 @@ struct Filter {
     gone: BTreeSet<u64>,
 }
 
-impl View for Filter {
+impl VisibilityFilter for Filter {
     type Entry = ();
 
     fn look(&mut self, position: Position) -> Visibility<()> {
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    fn page(&self, range: Range, limit: usize, view: &mut impl View<Entry = ()>) -> Page<()> {
+    fn page(&self, range: Range, limit: usize, view: &mut impl VisibilityFilter<Entry = ()>) -> Page<()> {
         let warm = [WarmPart { source: SourceSlot(2), part: Part::Pulled, until: self.pulled_until }];
         let inbox = Some(&self.inbox);
         let (sources, outboxes) = (SOURCES.into_iter(), &self.archived_counts);
@@ -119,7 +119,7 @@ fn a_page_goes_on_below_the_floor_without_a_gap() {
 /// A view in which a post arrives after its place was examined for the first time.
 struct Arriving(Option<Position>);
 
-impl View for Arriving {
+impl VisibilityFilter for Arriving {
     type Entry = ();
 
     fn look(&mut self, position: Position) -> Visibility<()> {

@@ -1,12 +1,12 @@
 //! The archiver: the threads that wait for the archive's disk, so that no actor waits for it and neither does the
-//! scribe.
+//! command processor.
 //!
 //! Responsible for:
-//! - writing the records that the scribe moves to the archive, in order, and reporting the result to the scribe;
+//! - writing the records that the command processor moves to the archive, in order, and reporting the result to the command processor;
 //! - running jobs that read the archive, such as building pages.
 //!
 //! Not responsible for:
-//! - choosing what to move (`state::tiering`), and when (`runtime::writer`).
+//! - choosing what to move (`state::tiering`), and when (`runtime::processor`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::id::SourceId;
 use crate::limits::ARCHIVE_QUEUE_MAX;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{Command, Mark, Reply};
-use crate::runtime::writer::queue::CommandSender;
+use crate::runtime::processor::queue::CommandSender;
 use crate::state::pruning::fate;
 use crate::state::tiering::{RoundOutcome, Tiering};
 use crate::state::world::World;
@@ -30,7 +30,7 @@ use crate::storage::sequence::Sequence;
 /// Number of threads that read the archive.
 const ARCHIVE_READERS: usize = 4;
 
-/// A task of the scribe for the archive.
+/// A task of the command processor for the archive.
 pub struct Task {
     /// The records to move to the archive.
     pub tiering: Tiering,
@@ -49,7 +49,7 @@ pub struct Task {
 /// The capacity of the queue of tasks: a round of tiering, and the marks of snapshots.
 const TASKS_MAX: usize = 8;
 
-/// Starts the thread that writes, until the scribe drops its sender. Results are sent to the scribe through
+/// Starts the thread that writes, until the command processor drops its sender. Results are sent to the command processor through
 /// `commands`.
 pub fn start_writer(
     world: Arc<World>,
@@ -73,7 +73,7 @@ pub fn start_writer(
                 let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users, as_of));
                 let _ = reply.send(rewritten);
             }
-            // This fails only if the scribe has ended. Records that are archived but still in memory do no harm.
+            // This fails only if the command processor has ended. Records that are archived but still in memory do no harm.
             let _ = commands.send(Command::TieringWritten(Box::new(written)));
         }
     })?;

@@ -10,7 +10,7 @@
 //!   done.
 //!
 //! Not responsible for:
-//! - hiding the user from readers in the meantime (`state::world::erased`, `state::feed_view`), removing files
+//! - hiding the user from readers in the meantime (`state::world::erased`, `state::feed_filter`), removing files
 //!   (`runtime::background::snapshotter`).
 
 mod retained;
@@ -34,8 +34,8 @@ use crate::limits::{CHANGE_READER_AWAY_MAX, CHANGE_READERS_RETURN_MAX, ERASURE_R
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, CompletedSnapshot, EraseStep, Reply, Sleep};
+use crate::runtime::processor::queue::CommandSender;
 use crate::runtime::shared::Shared;
-use crate::runtime::writer::queue::CommandSender;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::sources::erasures::Erasure;

@@ -1,13 +1,13 @@
 //! The resolver: looks up records that commands need from the archive, on threads that may wait for a disk, and
-//! queues the commands for the scribe.
+//! queues the commands for the command processor.
 //!
 //! Responsible for:
-//! - looking records up before a command is queued, and again if the scribe lacks any by then;
+//! - looking records up before a command is queued, and again if the command processor lacks any by then;
 //! - refusing commands whose records cannot be looked up, or had to be looked up too often.
 //!
 //! Not responsible for:
 //! - which records a command needs, and storing those found (`state::resolved`), validating commands
-//!   (`runtime::writer`).
+//!   (`runtime::processor`).
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::limits::{
 };
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Command;
+use crate::runtime::processor::queue::{CommandSender, NotTaken};
 use crate::runtime::shared::Shared;
-use crate::runtime::writer::queue::{CommandSender, NotTaken};
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::world::World;
 use crate::storage::archive::Archive;
@@ -110,13 +110,13 @@ impl Resolver {
         }
     }
 
-    /// Lists the next ids in the archive from this one on, for the scribe. Returns false if the queue is full.
+    /// Lists the next ids in the archive from this one on, for the command processor. Returns false if the queue is full.
     pub fn list_ids(&self, from: PostId) -> bool {
         let commands = self.commands.clone();
         self.ask(move |world| {
             let list = |archive: &Arc<dyn Archive>| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX);
             let listed = world.archive().map_or(Ok(None), list).map_err(|cause| archive_failed(&cause));
-            // This fails only if the scribe has ended.
+            // This fails only if the command processor has ended.
             let _ = commands.send(Command::IdsListed { listed });
         })
     }

@@ -32,8 +32,8 @@ use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::snapshotter::due::Since;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::message::{Command, CompletedSnapshot, CopyInboxes, Mark, Reply, SnapshotTaken};
+use crate::runtime::processor::queue::CommandSender;
 use crate::runtime::shared::Shared;
-use crate::runtime::writer::queue::CommandSender;
 use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_positions};
 use crate::storage::disk_use::DiskUse;
 use crate::storage::error::StorageError;
@@ -94,7 +94,7 @@ pub struct Snapshotter {
 /// The period between checks whether a snapshot is due, and between measurements of the disk.
 const DUE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// The period between checks whether the scribe has answered.
+/// The period between checks whether the command processor has answered.
 const MARK_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 /// Writes a snapshot with pauses, so that requests do not wait for it on machines with few cores.
@@ -271,10 +271,10 @@ impl Snapshotter {
                 return Err(cause);
             }
         };
-        let arrivals = &self.shared.world.arrivals;
+        let delivery = &self.shared.world.delivery;
         // The order matters: entries that are forgotten between the two reads are covered by the second one.
-        let revealed = arrivals.revealed.all();
-        writer.set_arrivals(arrivals.tokens_from(), revealed);
+        let revealed = delivery.revealed.all();
+        writer.set_delivery(delivery.tokens_from(), revealed);
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
         match self.drop_superfluous(mark.last, journal_from) {
             // An erasure depends on this removal.

@@ -1,8 +1,8 @@
 //! Admission to fan-out: refuses posts while fan-out is too far behind.
 //!
-//! A post may be checked twice, by the same function. The check of the scribe decides: the scribe alone knows the posts
-//! that were accepted before this one and are not queued yet. The check before the scribe's queue only sheds load: in
-//! an overload most posts are refused, and these cost the scribe no time.
+//! A post may be checked twice, by the same function. The check of the command processor decides: the command processor alone knows the posts
+//! that were accepted before this one and are not queued yet. The check before the command processor's queue only sheds load: in
+//! an overload most posts are refused, and these cost the command processor no time.
 
 use crate::error::Error;
 use crate::id::SourceSlot;

@@ -135,11 +135,11 @@ impl Courier {
         let recipients = &slice.recipients[recipients];
         match slice.invalidation {
             Invalidation::Published(position) if slice.into_inboxes => {
-                let arrivals = &self.shared.world.arrivals;
+                let delivery = &self.shared.world.delivery;
                 // The post was accepted before this time, so a post that is late at its own time is late at this
                 // one, too.
-                let now = arrivals.applied().through;
-                let late_at = arrivals.is_late(position, now).then_some(now);
+                let now = delivery.applied().through;
+                let late_at = delivery.is_late(position, now).then_some(now);
                 let delivered = self.inbox_store.borrow_mut().deliver(position, late_at, recipients);
                 let counters = &self.shared.counters;
                 counters.deliveries.add(delivered.added);
@@ -236,7 +236,7 @@ impl ActorFuture<Courier> for DeliveryTask {
         task: &mut TaskContext<'_>,
     ) -> Poll<()> {
         if courier.deliver_some() {
-            // If there are more threads than cores, the scribe and the supervisor need CPU time too: otherwise a
+            // If there are more threads than cores, the command processor and the supervisor need CPU time too: otherwise a
             // shard under load would keep its core until the operating system preempts it, milliseconds later.
             std::thread::yield_now();
             // A plain waker would schedule this task before requests from other threads: the thread's scheduler

@@ -29,7 +29,7 @@ use crate::feed::schedule::{Cut, FanoutRoute, InFlight, JobId, NextSlice, Schedu
 use crate::feed::slice_queue::JobSize;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
-use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
+use crate::limits::{COMMAND_BATCH_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
@@ -114,7 +114,7 @@ pub struct FanoutSupervisor {
 #[derive(Debug, Default)]
 struct WakePending(AtomicBool);
 
-/// The sender of orders to the supervisor. Only the scribe adds orders while the engine runs.
+/// The sender of orders to the supervisor. Only the command processor adds orders while the engine runs.
 #[derive(Clone)]
 pub struct FanoutQueue {
     orders: Sender<QueuedOrder>,
@@ -154,7 +154,7 @@ impl FanoutQueue {
         (Self { orders, wake_pending, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
     }
 
-    /// Returns true if the queue has capacity for this many more orders. Only the scribe adds orders, so the answer
+    /// Returns true if the queue has capacity for this many more orders. Only the command processor adds orders, so the answer
     /// is valid until it does.
     pub fn has_capacity_for(&self, more: usize) -> bool {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
@@ -166,10 +166,10 @@ impl FanoutQueue {
         let open = into_inboxes(&order).map(|position| OpenFanout { position, author, deliveries, accepted_at });
         open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
         // This precedes the queueing, so that it also precedes the end of the delivery.
-        open.and_then(|open| open.accepted_at).into_iter().for_each(|at| self.shared.world.arrivals.begin(at));
+        open.and_then(|open| open.accepted_at).into_iter().for_each(|at| self.shared.world.delivery.begin(at));
         if let Err(TrySendError::Full(_)) = self.orders.try_send(QueuedOrder { order, queued_at: Instant::now(), open })
         {
-            unreachable!("the scribe checks the capacity before it accepts a post");
+            unreachable!("the command processor checks the capacity before it accepts a post");
         }
         self.wake_supervisor();
     }
@@ -178,7 +178,7 @@ impl FanoutQueue {
     /// watched readers are notified that they missed one.
     pub fn notify(&self, invalidation: Invalidation, fanout_routes: Box<[FanoutRoute]>) {
         let order = QueuedOrder::invalidation(invalidation, fanout_routes);
-        if !self.has_capacity_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(order).is_err() {
+        if !self.has_capacity_for(COMMAND_BATCH_MAX + 1) || self.orders.try_send(order).is_err() {
             return self.notify_missed();
         }
         self.wake_supervisor();
@@ -353,7 +353,7 @@ impl FanoutSupervisor {
         let Some(Waiting { open, queued_at, followers, progress, caller, .. }) = done else { return };
         if let Some(open) = open {
             self.shared.open_fanouts.end(open);
-            open.accepted_at.into_iter().for_each(|at| self.shared.world.arrivals.end(at));
+            open.accepted_at.into_iter().for_each(|at| self.shared.world.delivery.end(at));
             let now = Instant::now();
             let took = now.duration_since(queued_at);
             self.shared.fanout_latency.lock().record(now, took, followers);

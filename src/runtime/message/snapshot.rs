@@ -1,9 +1,9 @@
-//! The answers of a snapshot: what the scribe returns at its beginning and at its end, and what its caller gets.
+//! The answers of a snapshot: what the command processor returns at its beginning and at its end, and what its caller gets.
 
 use std::sync::Arc;
 
 use crate::clock::{Timestamp, UnixMicros};
-use crate::storage::archive::ArchiveView;
+use crate::storage::archive::ArchiveSnapshot;
 use crate::storage::sequence::Sequence;
 
 /// The position of the journal, and of the state at that moment.
@@ -20,7 +20,7 @@ pub struct Mark {
     /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
     pub has_archived: bool,
     /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change this view.
-    pub archive: Option<Arc<dyn ArchiveView>>,
+    pub archive: Option<Arc<dyn ArchiveSnapshot>>,
 }
 
 /// A snapshot that was taken, and the position of the journal at its end.

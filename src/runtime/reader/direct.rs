@@ -19,7 +19,7 @@ use crate::id::PostId;
 use crate::runtime::reader::inboxes::InboxCopy;
 use crate::runtime::shared::Shared;
 use crate::state::direct_page::DirectPage;
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 

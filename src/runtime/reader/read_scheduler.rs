@@ -26,7 +26,7 @@ use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::fair_queue::FairQueue;
 use crate::runtime::reader::read_permit::{Permits, ReadPermit, Waking};
 use crate::runtime::shared::Shared;
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 

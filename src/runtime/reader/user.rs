@@ -25,7 +25,7 @@ use crate::runtime::message::{Reply, Sleep, WakingRequest};
 use crate::runtime::reader::user::directory::Directory;
 use crate::runtime::reader::user::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::user::watch::Watch;
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 use crate::state::reader::{ColdRead, PageRequest, PageStart, Reader};
 use crate::state::sources::Source;
 use crate::state::verify::{Verdict, verify};

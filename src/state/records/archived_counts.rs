@@ -12,7 +12,7 @@ use crate::feed::outbox::{ArchivedCounts, RouteCount};
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::state::records::{InvalidRecordError, RecordTraversal, invalid, pack_positions, unpack_positions};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// The archived posts of one outbox.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl<'a> RecordTraversal<'a> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores the counts of one outbox, unless the archive counts for itself.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::feed::position::Position;
 use crate::id::{PostId, SourceSlot};
 use crate::state::affected::Affected;
 use crate::state::records::{InvalidRecordError, POST_SOURCES_MAX, RecordTraversal, invalid};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// The replies to one post that is not known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct AwaitedRecord {
     pub replies: Vec<(Position, Option<PostId>, Vec<u32>)>,
 }
 
-/// Maximum number of awaited posts whose replies are copied while the writer waits.
+/// Maximum number of awaited posts whose replies are copied while the command processor waits.
 const POSTS_PER_PART: usize = 1_024;
 
 impl RecordTraversal<'_> {
@@ -44,7 +44,7 @@ impl RecordTraversal<'_> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores the replies to one post.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::state::records::{RecordTraversal, SourceRecord};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// The erasure of a user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl RecordTraversal<'_> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     pub(super) fn restore_erased(&mut self, name: &SourceId, record: &ErasedRecord) {
         self.world().sources.restore_erased(name, record.at, record.user.clone(), record.is_under_way);
     }

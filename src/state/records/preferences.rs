@@ -10,7 +10,7 @@ use crate::feed::resume::DeliveryWatermark;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 use crate::state::records::{InvalidRecordError, RecordTraversal, invalid};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 use std::sync::Arc;
 
 /// The preferences of one reader.
@@ -68,7 +68,7 @@ impl RecordTraversal<'_> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores the preferences of a reader.
     ///
     /// # Errors

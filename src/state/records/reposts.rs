@@ -7,7 +7,7 @@ use crate::feed::position::Position;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
 use crate::state::records::{InvalidRecordError, RecordTraversal, invalid, pack_positions, unpack_positions};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// Reposts of one post, as columns of consecutive little-endian numbers. A post with many reposts has several records.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl RecordTraversal<'_> {
     pub fn reposts<E>(self, mut each: impl FnMut(RepostsRecord) -> Result<(), E>) -> Result<(), E> {
         for origin in self.world.reposts.origins() {
             let Some(reposts) = self.world.reposts.of(origin) else { continue };
-            // Copied, so that the writer does not wait for a disk.
+            // Copied, so that the command processor does not wait for a disk.
             let reposts = reposts.read().clone();
             let is_known = |slot: SourceSlot| (slot.0 as usize) < self.sources;
             let mut known: Vec<Repost> =
@@ -86,7 +86,7 @@ fn record(of: PostId, reposts: &[Repost], is_hidden: impl Fn(Position) -> bool) 
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores reposts of one post.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::state::records::RecordTraversal;
 use crate::state::revocations::Revocation;
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// Some users, each with an instant: tokens of the user made before it are rejected. Users are named by their ids,
 /// because they may be unknown as sources.
@@ -35,7 +35,7 @@ impl RecordTraversal<'_> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores revocations of some users.
     pub fn restore_revocations(&mut self, record: &RevocationsRecord) {
         record.users.iter().for_each(|(user, not_before)| drop(self.revoke(user, *not_before, None)));

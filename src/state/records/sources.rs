@@ -9,7 +9,7 @@ use crate::feed::position::Position;
 use crate::feed::resume::LatePosts;
 use crate::id::{PostId, SourceId};
 use crate::state::records::{ErasedRecord, InvalidRecordError, RecordTraversal, invalid};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
 /// A source. Records are in the order of slots: other records name a source by its index in that order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl RecordTraversal<'_> {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores a source.
     ///
     /// # Errors

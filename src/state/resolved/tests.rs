@@ -13,7 +13,7 @@ use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::unwritten::TieringLimits;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::{Archive, LARGEST_IDS_MAX, MemoryArchive};
 use crate::storage::sequence::Sequence;
 
@@ -22,21 +22,21 @@ fn ann() -> SourceId {
 }
 
 /// Returns a world with ann's posts 1 to `posts`. The newest two are in memory, the others in the archive.
-fn archived_world(posts: i64) -> (Arc<World>, Writer) {
+fn archived_world(posts: i64) -> (Arc<World>, StateMachine) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
-    let (world, mut writer) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
-    (1..=posts).for_each(|time| publish(&mut writer, time, time as u64));
-    run_tiering_round(&mut writer);
-    (world, writer)
+    let (world, mut machine) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
+    (1..=posts).for_each(|time| publish(&mut machine, time, time as u64));
+    run_tiering_round(&mut machine);
+    (world, machine)
 }
 
-fn publish(writer: &mut Writer, time: i64, id: u64) {
+fn publish(machine: &mut StateMachine, time: i64, id: u64) {
     let draft = Draft::new(ann(), Body::new("1").unwrap());
-    writer.apply(&Event::Published { position: at(time, id), draft, accepted_at: UnixMicros(time) });
+    machine.apply(&Event::Published { position: at(time, id), draft, accepted_at: UnixMicros(time) });
 }
 
-fn edit(writer: &mut Writer, id: u64, found: Option<&Stored>) {
+fn edit(machine: &mut StateMachine, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
     let event = Event::Edited {
         id: PostId(id),
@@ -45,19 +45,19 @@ fn edit(writer: &mut Writer, id: u64, found: Option<&Stored>) {
         at: UnixMicros(99),
         post: None,
     };
-    writer.apply_validated(&event, found.as_ref());
+    machine.apply_validated(&event, found.as_ref());
 }
 
-fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
+fn delete(machine: &mut StateMachine, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
-    writer.apply_validated(&Event::Deleted { id: PostId(id), repost_of: None, post: None }, found.as_ref());
+    machine.apply_validated(&Event::Deleted { id: PostId(id), repost_of: None, post: None }, found.as_ref());
 }
 
 /// Runs a round of tiering, whether or not it is due.
-fn run_tiering_round(writer: &mut Writer) {
-    let tiering = writer.collect_tiering(Sequence(1));
-    writer.world().archive().unwrap().write(&tiering.batch(writer.world())).unwrap();
-    writer.finish_tiering(tiering);
+fn run_tiering_round(machine: &mut StateMachine) {
+    let tiering = machine.collect_tiering(Sequence(1));
+    machine.world().archive().unwrap().write(&tiering.batch(machine.world())).unwrap();
+    machine.finish_tiering(tiering);
 }
 
 fn look_up(world: &World, posts: &[u64], newest: Option<usize>) -> Resolved {
@@ -94,47 +94,47 @@ fn only_what_memory_does_not_have_is_needed() {
 
 #[test]
 fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
-    let (world, mut writer) = archived_world(9);
+    let (world, mut machine) = archived_world(9);
     let resolved = look_up(&world, &[1, 2, 3, 5_000], None);
     let found = |id| resolved.stored(&world, PostId(id));
-    edit(&mut writer, 1, found(1).as_ref());
-    delete(&mut writer, 2, found(2).as_ref());
+    edit(&mut machine, 1, found(1).as_ref());
+    delete(&mut machine, 2, found(2).as_ref());
     // Far more than remains in memory, and all of it is written to the archive.
-    (10..50).for_each(|time| publish(&mut writer, time, time as u64));
-    (0..3).for_each(|_| run_tiering_round(&mut writer));
+    (10..50).for_each(|time| publish(&mut machine, time, time as u64));
+    (0..3).for_each(|_| run_tiering_round(&mut machine));
     assert_eq!(body(found(1)).as_deref(), Some("2"));
     assert!(matches!(found(2), Some(Stored::Deleted)));
     assert_eq!(body(found(3)).as_deref(), Some("1"));
     assert!(found(5_000).is_none());
     drop(resolved);
-    (0..3).for_each(|_| run_tiering_round(&mut writer));
+    (0..3).for_each(|_| run_tiering_round(&mut machine));
     assert!(world.posts.get(PostId(1)).is_none(), "nobody waits for it any more");
     assert_eq!(body(world.find(PostId(1)).unwrap()).as_deref(), Some("2"));
 }
 
 #[test]
 fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
-    let (world, mut writer) = archived_world(9);
+    let (world, mut machine) = archived_world(9);
     // More ids above it than are known one by one.
     let many = 700..701 + LARGEST_IDS_MAX as i64;
-    many.for_each(|time| publish(&mut writer, time - 10_000, time as u64));
-    run_tiering_round(&mut writer);
+    many.for_each(|time| publish(&mut machine, time - 10_000, time as u64));
+    run_tiering_round(&mut machine);
     assert!(world.may_have_archived(PostId(500)));
     let resolved = look_up(&world, &[500], None);
     assert!(resolved.stored(&world, PostId(500)).is_none());
-    publish(&mut writer, 1, 500);
-    (20..40).for_each(|time| publish(&mut writer, time, time as u64));
-    (0..3).for_each(|_| run_tiering_round(&mut writer));
+    publish(&mut machine, 1, 500);
+    (20..40).for_each(|time| publish(&mut machine, time, time as u64));
+    (0..3).for_each(|_| run_tiering_round(&mut machine));
     assert!(resolved.stored(&world, PostId(500)).is_some());
 }
 
 #[test]
 fn a_post_that_is_archived_after_its_look_up_is_needed_again() {
-    let (world, mut writer) = archived_world(9);
+    let (world, mut machine) = archived_world(9);
     let mut resolved = look_up(&world, &[9], Some(2));
     assert_eq!(newest(&world, &resolved, 2), Some(vec![9, 8]));
-    (10..15).for_each(|time| publish(&mut writer, time, time as u64));
-    run_tiering_round(&mut writer);
+    (10..15).for_each(|time| publish(&mut machine, time, time as u64));
+    run_tiering_round(&mut machine);
     let mut needs = Needs::default();
     needs.post(PostId(9), &world, &resolved);
     assert!(!needs.is_empty());
@@ -144,23 +144,23 @@ fn a_post_that_is_archived_after_its_look_up_is_needed_again() {
 
 #[test]
 fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
-    let (world, mut writer) = archived_world(20);
+    let (world, mut machine) = archived_world(20);
     let resolved = look_up(&world, &[5, 6], Some(10));
     assert_eq!(newest(&world, &resolved, 10), Some((11..=20).rev().collect()));
     // One post is the newest, one is dated back, and both leave memory as far as the hold permits.
-    publish(&mut writer, 21, 21);
-    publish(&mut writer, 15, 1_000);
-    (0..3).for_each(|_| run_tiering_round(&mut writer));
+    publish(&mut machine, 21, 21);
+    publish(&mut machine, 15, 1_000);
+    (0..3).for_each(|_| run_tiering_round(&mut machine));
     assert_eq!(newest(&world, &resolved, 10), Some(vec![21, 20, 19, 18, 17, 16, 1_000, 15, 14, 13]));
     // Some of them are deleted: one in the archive, one in memory.
     let found = world.find(PostId(14)).unwrap();
-    delete(&mut writer, 14, found.as_ref());
-    delete(&mut writer, 21, None);
+    delete(&mut machine, 14, found.as_ref());
+    delete(&mut machine, 21, None);
     assert_eq!(newest(&world, &resolved, 10), Some(vec![20, 19, 18, 17, 16, 1_000, 15, 13, 12, 11]));
     // Too few of the posts looked up are left: those below them are not known.
     for id in [12, 13, 15] {
         let found = world.find(PostId(id)).unwrap();
-        delete(&mut writer, id, found.as_ref());
+        delete(&mut machine, id, found.as_ref());
     }
     assert_eq!(newest(&world, &resolved, 10), None);
     assert_eq!(
@@ -173,12 +173,12 @@ fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
 
 #[test]
 fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_again() {
-    let (world, mut writer) = archived_world(20);
+    let (world, mut machine) = archived_world(20);
     let resolved = look_up(&world, &[], Some(10));
     let in_memory = || world.sources.get(&ann()).unwrap().outbox().in_memory();
     for time in 21..1_000 {
-        publish(&mut writer, time, time as u64);
-        run_tiering_round(&mut writer);
+        publish(&mut machine, time, time as u64);
+        run_tiering_round(&mut machine);
         assert!(in_memory() <= 2 * (2 + 128) + 1, "{}", in_memory());
         let newest = newest(&world, &resolved, 10);
         let expected: Vec<u64> = (time as u64 - 9..=time as u64).rev().collect();
@@ -186,7 +186,7 @@ fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_agai
     }
     assert_eq!(newest(&world, &resolved, 10), None);
     drop(resolved);
-    publish(&mut writer, 1_000, 1_000);
-    run_tiering_round(&mut writer);
+    publish(&mut machine, 1_000, 1_000);
+    run_tiering_round(&mut machine);
     assert_eq!(in_memory(), 2);
 }

@@ -15,7 +15,7 @@ use super::Tiering;
 use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::TIERING_WRITES_MAX;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
 use crate::storage::sequence::Sequence;
 
@@ -165,7 +165,7 @@ impl RoundOutcome {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Returns true if posts take no more bytes than they ever may.
     fn is_within_store(&self) -> bool {
         self.backlog.limits.is_none_or(|limits| self.world().posts.bytes() <= limits.posts_bytes / 7 * 8)

@@ -9,7 +9,7 @@ use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, PositionRange};
 use crate::id::SourceSlot;
 use crate::state::sources::Source;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 use crate::storage::archive::{Archive, ArchiveError};
 
 /// Number of archived replies that are read together.
@@ -22,7 +22,7 @@ impl World {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Adds the entries of posts among the replies to others, if those of their authors were collected, and the entries that were left behind
     /// before.
     pub(super) fn collect_replies(&mut self, tiering: &mut Tiering) {
@@ -101,19 +101,19 @@ mod tests {
     use crate::storage::archive::{MemoryArchive, ReplicatedArchive};
     use crate::storage::sequence::Sequence;
 
-    fn world() -> (Arc<World>, Writer) {
+    fn world() -> (Arc<World>, StateMachine) {
         let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
         let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
         World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)))
     }
 
     /// Ann replies to posts 100 and 101 in turn.
-    fn reply(writer: &mut Writer, ids: std::ops::RangeInclusive<u64>) {
+    fn reply(machine: &mut StateMachine, ids: std::ops::RangeInclusive<u64>) {
         for id in ids {
             let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new("1").unwrap());
             let draft = Draft { reply_to: Some(PostId(100 + id % 2)), ..draft };
             let position = at(id as i64, id);
-            writer.apply(&Event::Published { position, draft, accepted_at: position.published_at });
+            machine.apply(&Event::Published { position, draft, accepted_at: position.published_at });
         }
     }
 
@@ -123,51 +123,51 @@ mod tests {
 
     #[test]
     fn a_reply_leaves_memory_with_its_author_although_few_answer_the_same_post() {
-        let (world, mut writer) = world();
+        let (world, mut machine) = world();
         // Each of the two posts has so many replies that its outbox archives the oldest ones by itself too.
-        reply(&mut writer, 1..=11);
-        let round = writer.collect_tiering(Sequence(1));
+        reply(&mut machine, 1..=11);
+        let round = machine.collect_tiering(Sequence(1));
         let mut placed = round.batch(&world).placed;
         let collected = placed.len();
         placed.dedup();
         assert_eq!((collected, placed.len()), (18, 18), "nine posts, each of its author and of what it answers, once");
-        writer.finish_tiering(round);
+        machine.finish_tiering(round);
         assert_eq!(in_memory(&world), [10, 11]);
     }
 
     #[test]
     fn a_reply_whose_author_alone_was_archived_leaves_memory_in_the_next_round() {
-        let (world, mut writer) = world();
-        reply(&mut writer, 1..=5);
-        let mut round = writer.collect_tiering(Sequence(1));
+        let (world, mut machine) = world();
+        reply(&mut machine, 1..=5);
+        let mut round = machine.collect_tiering(Sequence(1));
         let ann = world.sources.get(&SourceId::new("ann").unwrap()).unwrap().slot;
         let mut failed = Tiering { as_of: round.as_of, posts: round.posts.clone(), ..Tiering::default() };
         failed.entries = round.entries.extract_if(.., |(slot, ..)| *slot != ann).collect();
         assert_eq!((round.entries.len(), failed.entries.len()), (3, 3));
-        writer.finish_tiering(round);
-        writer.give_up_tiering(failed);
+        machine.finish_tiering(round);
+        machine.give_up_tiering(failed);
         assert_eq!(in_memory(&world), [1, 2, 3, 4, 5]);
-        assert!(writer.is_tiering_due());
-        let round = writer.collect_tiering(Sequence(1));
+        assert!(machine.is_tiering_due());
+        let round = machine.collect_tiering(Sequence(1));
         assert_eq!(round.batch(&world).placed.len(), 3);
-        writer.finish_tiering(round);
+        machine.finish_tiering(round);
         assert_eq!(in_memory(&world), [4, 5]);
-        assert!(!writer.is_tiering_due() && writer.collect_tiering(Sequence(1)).is_empty());
+        assert!(!machine.is_tiering_due() && machine.collect_tiering(Sequence(1)).is_empty());
     }
 
     #[test]
     fn replies_on_a_page_that_cannot_be_written_do_not_disturb_further_rounds() {
-        let (world, mut writer) = world();
+        let (world, mut machine) = world();
         let damaged = vec![SourceId::replies_to(PostId(100))];
         let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
-        reply(&mut writer, 1..=5);
-        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
-        writer.finish_round(written).unwrap();
+        reply(&mut machine, 1..=5);
+        let written = machine.collect_tiering(Sequence(1)).write(&world, &archive);
+        machine.finish_round(written).unwrap();
         assert_eq!((in_memory(&world), world.held_back.sources()), (vec![2, 4, 5], 1));
         let writes = archive.counts().writes;
-        reply(&mut writer, 6..=9);
-        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
-        writer.finish_round(written).unwrap();
+        reply(&mut machine, 6..=9);
+        let written = machine.collect_tiering(Sequence(1)).write(&world, &archive);
+        machine.finish_round(written).unwrap();
         assert_eq!(archive.counts().writes, writes + 1, "in one write");
         assert_eq!(in_memory(&world), [2, 4, 6, 8, 9]);
     }
@@ -175,16 +175,16 @@ mod tests {
     #[test]
     fn a_node_does_not_show_replies_of_an_earlier_version_that_the_archive_has_without_the_post_that_they_answer() {
         let restored = |archive: Arc<dyn Archive>| {
-            let (earlier, mut writer) = world();
-            reply(&mut writer, 1..=1);
+            let (earlier, mut machine) = world();
+            reply(&mut machine, 1..=1);
             let post = earlier.posts.get(PostId(1)).unwrap();
             let mut record = record(&earlier, &post, |source| source.slot.0);
             record.sources.truncate(1);
             let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
-            let (world, mut writer) =
+            let (world, mut machine) =
                 World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
-            writer.restore_source(&SourceRecord::new(SourceId::new("ann").unwrap())).unwrap();
-            writer.restore_post(&record).unwrap();
+            machine.restore_source(&SourceRecord::new(SourceId::new("ann").unwrap())).unwrap();
+            machine.restore_post(&record).unwrap();
             world.sources.get(&SourceId::replies_to(PostId(101))).is_some()
         };
         assert!(restored(Arc::new(MemoryArchive::default())));

@@ -17,12 +17,12 @@ use crate::state::posts::Stored;
 use crate::state::records::RecordTraversal;
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::unwritten::TieringLimits;
-use crate::state::world::{Applied, World, Writer};
+use crate::state::world::{Applied, StateMachine, World};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchivedRecord, MemoryArchive, ReplicatedArchive};
 use crate::storage::sequence::Sequence;
 
-fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
+fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, StateMachine) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts, posts_bytes };
     World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)))
@@ -46,16 +46,16 @@ fn has(world: &World, source: &str, time: i64) -> bool {
 
 #[test]
 fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_others_by_replay() {
-    let (world, mut writer) = world(10, usize::MAX);
+    let (world, mut machine) = world(10, usize::MAX);
     let event = published(7, "ann", Some("tea"));
     let Event::Published { position, draft, .. } = &event else { unreachable!() };
     let mut post = Post::new(*position, draft, position.published_at);
     post.join(|id| world.sources.intern(id).slot);
-    writer.restore_placed(&Arc::new(post), |nth| (nth == 0).then_some(crate::feed::outbox::Route::Push));
+    machine.restore_placed(&Arc::new(post), |nth| (nth == 0).then_some(crate::feed::outbox::Route::Push));
     assert!(has(&world, "ann", 7) && !has(&world, "tag:tea", 7));
-    writer.set_replaying(true);
+    machine.set_replaying(true);
     for _ in 0..2 {
-        let applied = writer.apply(&event);
+        let applied = machine.apply(&event);
         assert!(matches!(&applied, crate::state::world::Applied::Published { push, .. } if push.len() == 2));
         assert!(has(&world, "ann", 7) && has(&world, "tag:tea", 7));
     }
@@ -63,45 +63,45 @@ fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_other
 
 #[test]
 fn what_is_edited_while_it_is_being_written_is_written_again() {
-    let (world, mut writer) = world(1, usize::MAX);
-    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
-    assert!(writer.is_tiering_due());
-    let slow = writer.collect_tiering(Sequence(1));
+    let (world, mut machine) = world(1, usize::MAX);
+    (1..=4).for_each(|time| drop(machine.apply(&published(time, "ann", None))));
+    assert!(machine.is_tiering_due());
+    let slow = machine.collect_tiering(Sequence(1));
     let body = Some(Body::new("2").unwrap());
-    writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9), post: None });
-    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9), post: None });
-    let next = writer.collect_tiering(Sequence(1));
+    machine.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9), post: None });
+    machine.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9), post: None });
+    let next = machine.collect_tiering(Sequence(1));
     let ids: Vec<PostId> = next.batch(&world).posts.into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, [PostId(1)], "the first is on its way to the archive, the last is not");
-    writer.finish_tiering(slow);
-    writer.finish_tiering(next);
-    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9), post: None });
-    assert!(writer.collect_tiering(Sequence(1)).is_empty());
+    machine.finish_tiering(slow);
+    machine.finish_tiering(next);
+    machine.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9), post: None });
+    assert!(machine.collect_tiering(Sequence(1)).is_empty());
 }
 
 #[test]
 fn the_tombstone_of_an_id_that_had_no_post_is_written_to_the_archive_once() {
-    let (world, mut writer) = world(1, usize::MAX);
+    let (world, mut machine) = world(1, usize::MAX);
     let deleted = Event::Deleted { id: PostId(7), repost_of: None, post: None };
-    (0..2).for_each(|_| drop(writer.apply(&deleted)));
-    let round = writer.collect_tiering(Sequence(1));
+    (0..2).for_each(|_| drop(machine.apply(&deleted)));
+    let round = machine.collect_tiering(Sequence(1));
     let batch = round.batch(&world);
     assert!(matches!(batch.posts[..], [(PostId(7), ArchivedRecord::Deleted)]) && batch.removed.is_empty());
-    writer.finish_tiering(round);
-    writer.apply(&deleted);
-    assert!(writer.collect_tiering(Sequence(2)).is_empty());
-    assert_eq!(writer.backlog.tombstones, [PostId(7)], "it leaves memory some day");
+    machine.finish_tiering(round);
+    machine.apply(&deleted);
+    assert!(machine.collect_tiering(Sequence(2)).is_empty());
+    assert_eq!(machine.backlog.tombstones, [PostId(7)], "it leaves memory some day");
 }
 
 #[test]
 fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
-    let (world, mut writer) = world(1_000, 50_000);
-    (0..400).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 4), None))));
-    (400..440).for_each(|time| drop(writer.apply(&published(time, &format!("b{time}"), None))));
-    while writer.is_tiering_due() {
-        let tiering = writer.collect_tiering(Sequence(1));
+    let (world, mut machine) = world(1_000, 50_000);
+    (0..400).for_each(|time| drop(machine.apply(&published(time, &format!("a{}", time % 4), None))));
+    (400..440).for_each(|time| drop(machine.apply(&published(time, &format!("b{time}"), None))));
+    while machine.is_tiering_due() {
+        let tiering = machine.collect_tiering(Sequence(1));
         assert!(!tiering.is_empty());
-        writer.finish_tiering(tiering);
+        machine.finish_tiering(tiering);
     }
     assert!(world.posts.bytes() <= 50_000);
     let kept: Vec<bool> = (0..440).map(|time| world.posts.get(PostId(time)).is_some()).collect();
@@ -116,19 +116,19 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 10_000, posts_bytes: LIMIT / 8 * 7 };
     let open = || World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
-    let (walked, mut writer) = open();
+    let (walked, mut machine) = open();
     let author = |nth: i64| format!("a{nth}");
-    (0..20).for_each(|nth| drop(writer.intern(&SourceId::new(&author(nth)).unwrap())));
+    (0..20).for_each(|nth| drop(machine.intern(&SourceId::new(&author(nth)).unwrap())));
     // One author after the other fills memory, each just before the traversal reaches that author.
     let mut records = Vec::new();
     let walk = RecordTraversal { world: &walked, sources: 20 };
     for nth in 0..20 {
         for time in nth * 1_000..nth * 1_000 + 200 {
-            writer.apply(&published(time, &author(nth), None));
-            while writer.is_tiering_due() {
-                let tiering = writer.collect_tiering(Sequence(1));
+            machine.apply(&published(time, &author(nth), None));
+            while machine.is_tiering_due() {
+                let tiering = machine.collect_tiering(Sequence(1));
                 archive.write(&tiering.batch(&walked)).unwrap();
-                writer.finish_tiering(tiering);
+                machine.finish_tiering(tiering);
             }
         }
         let of_author = |record: &PostRecord<u32>| record.sources[0] == nth as u32;
@@ -141,18 +141,18 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
         records.extend(all.into_iter().filter(of_author));
         assert!(records.len() > taken + 50);
     }
-    let (restored, mut writer) = open();
-    walk.sources().for_each(|source| writer.restore_source(&source).unwrap());
+    let (restored, mut machine) = open();
+    walk.sources().for_each(|source| machine.restore_source(&source).unwrap());
     let (mut most, mut all_bytes) = (0, 0);
     for some in records.chunks(20) {
         let before = restored.posts.bytes();
-        some.iter().for_each(|record| writer.restore_post(record).unwrap());
+        some.iter().for_each(|record| machine.restore_post(record).unwrap());
         all_bytes += restored.posts.bytes() - before;
-        writer.keep_load_within_limit().unwrap();
+        machine.keep_load_within_limit().unwrap();
         most = most.max(restored.posts.bytes());
     }
     assert!(all_bytes > 3 * LIMIT && most <= LIMIT / 8 * 10, "{most} bytes at most, of {all_bytes} in all");
-    writer.note_archived_counts(false).unwrap();
+    machine.note_archived_counts(false).unwrap();
     for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
         assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
     }
@@ -161,16 +161,16 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
 #[test]
 fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_of_writes() {
     for (damaged, rounds_max) in [(0, 1), (1, 1), (40, 12)] {
-        let (world, mut writer) = world(1, usize::MAX);
-        (0..1_200).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 400), None))));
+        let (world, mut machine) = world(1, usize::MAX);
+        (0..1_200).for_each(|time| drop(machine.apply(&published(time, &format!("a{}", time % 400), None))));
         let names: Vec<SourceId> = (0..400).map(|nth| SourceId::new(&format!("a{nth}")).unwrap()).collect();
         let damaged: Vec<SourceId> = names.iter().take(damaged * 9).step_by(9).cloned().collect();
         let archive = FaultyArchive::new(MemoryArchive::default(), Plan::default());
         let mut rounds = 0;
-        while writer.is_tiering_due() {
+        while machine.is_tiering_due() {
             archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
-            let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
-            let failed = writer.finish_round(written).is_err();
+            let written = machine.collect_tiering(Sequence(1)).write(&world, &archive);
+            let failed = machine.finish_round(written).is_err();
             assert!(archive.counts().writes <= 1 + 2 * TIERING_WRITES_MAX as u64, "{:?}", archive.counts());
             rounds += 1;
             assert!(rounds <= rounds_max && (rounds < rounds_max || !failed), "{} damaged: {rounds}", damaged.len());
@@ -185,20 +185,20 @@ fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_o
 
 #[test]
 fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_its_tombstone() {
-    let (world, mut writer) = world(1, usize::MAX);
+    let (world, mut machine) = world(1, usize::MAX);
     (0..HELD_BACK_SOURCES_MAX as u32).for_each(|slot| assert!(world.held_back.insert(SourceSlot(slot + 1_000_000))));
-    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
+    (1..=4).for_each(|time| drop(machine.apply(&published(time, "ann", None))));
     let damaged = vec![SourceId::new("ann").unwrap()];
     let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
     for _ in 0..3 {
-        let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
+        let written = machine.collect_tiering(Sequence(1)).write(&world, &archive);
         assert_eq!(written.failed.as_ref().map(|(failed, _)| failed.batch(&world).placed.len()), Some(3));
-        writer.finish_round(written).unwrap_err();
+        machine.finish_round(written).unwrap_err();
     }
-    assert!(has(&world, "ann", 1) && writer.is_tiering_due());
-    (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None, post: None })));
-    let written = writer.collect_tiering(Sequence(1)).write(&world, &archive);
-    writer.finish_round(written).unwrap();
+    assert!(has(&world, "ann", 1) && machine.is_tiering_due());
+    (1..=4).for_each(|id| drop(machine.apply(&Event::Deleted { id: PostId(id), repost_of: None, post: None })));
+    let written = machine.collect_tiering(Sequence(1)).write(&world, &archive);
+    machine.finish_round(written).unwrap();
     assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(ArchivedRecord::Deleted)));
 }
 
@@ -208,11 +208,11 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     let limits = TieringLimits { outbox_posts: 4, posts_bytes: usize::MAX };
     let archive: Arc<dyn Archive> = Arc::new(ReplicatedArchive::new(Arc::new(store)).unwrap());
     let policy = CelebrityPolicy::PushAll;
-    let (world, mut writer) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
+    let (world, mut machine) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
     let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("0").unwrap());
     for id in [6, 7, 8] {
         let position = at(id as i64, id);
-        writer.apply(&Event::Published { position, draft: draft.clone(), accepted_at: position.published_at });
+        machine.apply(&Event::Published { position, draft: draft.clone(), accepted_at: position.published_at });
     }
     let copied = world.copied(&[6, 7, 8].map(PostId), Sequence(2)).unwrap();
     let behind = world.replicated_archive().unwrap();
@@ -229,24 +229,24 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     let (mut needs, mut resolved) = (Needs::default(), Resolved::default());
     needs.post(PostId(7), &world, &resolved);
     resolved.look_up(needs, &world).unwrap();
-    writer.apply(&edited(Some("1"), None));
-    writer.apply(&edited(None, Some(true)));
-    writer.apply(&Event::Deleted { id: PostId(8), repost_of: None, post: None });
+    machine.apply(&edited(Some("1"), None));
+    machine.apply(&edited(None, Some(true)));
+    machine.apply(&Event::Deleted { id: PostId(8), repost_of: None, post: None });
     assert!(world.posts.get(PostId(7)).is_none(), "only the archive has it");
     let shown = world.find(PostId(7)).unwrap().and_then(Stored::live).unwrap();
     assert_eq!((shown.body(), shown.hidden), ("1", true));
     assert!(matches!(world.find(PostId(8)).unwrap(), Some(Stored::Deleted)));
-    assert_eq!(writer.backlog.tombstones, [PostId(8)], "it leaves memory some day");
+    assert_eq!(machine.backlog.tombstones, [PostId(8)], "it leaves memory some day");
     // What is known of a deleted post counts once.
     let known = ChangedPost { at: at(6, 6), sources: vec![draft.author], repost_of: None, hidden: false };
     let deleted = Event::Deleted { id: PostId(6), repost_of: None, post: Some(Box::new(known)) };
-    assert!(matches!(writer.apply(&deleted), Applied::Deleted { post, .. } if *post.sources == [slot]));
-    assert!(matches!(writer.apply(&deleted), Applied::Done));
+    assert!(matches!(machine.apply(&deleted), Applied::Deleted { post, .. } if *post.sources == [slot]));
+    assert!(matches!(machine.apply(&deleted), Applied::Done));
     assert_eq!(world.sources.at(slot).outbox().len(), 2, "the one that another event deleted is still counted");
     // This node becomes the sequencer, and judges an edit of what it has looked up before.
     let looked_up = resolved.stored(&world, PostId(7)).and_then(Stored::live).unwrap();
     assert_eq!((looked_up.body(), looked_up.hidden), ("1", true));
-    writer.apply_validated(&edited(Some("2"), None), Some(&looked_up));
+    machine.apply_validated(&edited(Some("2"), None), Some(&looked_up));
     let shown = world.posts.get(PostId(7)).unwrap();
     assert_eq!((shown.body(), shown.hidden), ("2", true));
 }

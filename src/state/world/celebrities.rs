@@ -11,7 +11,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::SourceSlot;
 use crate::state::sources::Source;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 
 /// Maximum number of sources whose change of route waits for others: some 2 MB.
 const CHANGES_MAX: usize = 65_536;
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Decides again which sources are celebrities, after all edges are restored: the threshold may have changed since
     /// they were stored.
     pub fn update_celebrities(&mut self) {

@@ -5,7 +5,7 @@
 //! - the same effects for a post that memory does not have, by what the event says of it.
 //!
 //! Not responsible for:
-//! - who is notified of the change (`runtime::writer::notify`), keeping an edit until the archive has it
+//! - who is notified of the change (`runtime::processor::notify`), keeping an edit until the archive has it
 //!   (`storage::archive::replicated`).
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::id::PostId;
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::affected::Affected;
 use crate::state::posts::Stored;
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Applied, StateMachine};
 
 /// What an edit changes.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Edit<'a> {
     pub(super) at: UnixMicros,
 }
 
-impl Writer {
+impl StateMachine {
     pub(super) fn edit(
         &mut self,
         id: PostId,
@@ -51,8 +51,8 @@ impl Writer {
             archive.count_edit(id, edit.body);
         }
         let edited = Arc::new(post.edited(edit.body, edit.hidden, edit.at));
-        self.change(&Affected::of(&edited), edited.hidden, edit, |writer| {
-            writer.world.posts.put(Arc::clone(&edited));
+        self.change(&Affected::of(&edited), edited.hidden, edit, |machine| {
+            machine.world.posts.put(Arc::clone(&edited));
         });
         if is_archived || self.backlog.is_in_flight(id) {
             self.backlog.rewrite(id);
@@ -62,8 +62,8 @@ impl Writer {
 
     /// Edits a post that only the archive may have. The edit is kept until the copier has written it there.
     fn edit_in_archive(&mut self, id: PostId, changed: Option<&ChangedPost>, edit: Edit<'_>) -> Applied {
-        let keep = |writer: &Self| {
-            if let Some(archive) = writer.world.replicated_archive() {
+        let keep = |machine: &Self| {
+            if let Some(archive) = machine.world.replicated_archive() {
                 archive.keep_edit(id, edit.body, edit.hidden, edit.at);
             }
         };
@@ -81,7 +81,7 @@ impl Writer {
         // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
         // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
         let world = &self.world;
-        let _removal = post.repost_of.filter(|_| is_hidden).map(|_| world.arrivals.begin_removal());
+        let _removal = post.repost_of.filter(|_| is_hidden).map(|_| world.delivery.begin_removal());
         if is_hidden {
             world.reposts.hide(post.repost_of, post.position, is_hidden);
         }
@@ -89,7 +89,7 @@ impl Writer {
         world.reposts.hide(post.repost_of, post.position, is_hidden);
         self.hide_reply(post, is_hidden);
         if edit.hidden == Some(false) {
-            self.note_revealed(post, UnixMicros(edit.at.0.saturating_add(world.arrivals.ahead_us())));
+            self.note_revealed(post, UnixMicros(edit.at.0.saturating_add(world.delivery.ahead_us())));
         }
     }
 
@@ -113,7 +113,7 @@ impl Writer {
         let in_memory = self.world.posts.get(id);
         let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
         let world = Arc::clone(&self.world);
-        let _removal = repost_of.map(|_| world.arrivals.begin_removal());
+        let _removal = repost_of.map(|_| world.delivery.begin_removal());
         let Some(Stored::Live(post)) = known else {
             return self.delete_in_archive(id, changed, repost_of, known.is_some());
         };

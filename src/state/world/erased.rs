@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::clock::UnixMicros;
 use crate::id::{SourceId, SourceSlot};
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Applied, StateMachine};
 
-impl Writer {
+impl StateMachine {
     pub(in crate::state) fn revoke(
         &mut self,
         user: &SourceId,

@@ -10,7 +10,7 @@ use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{ListName, SourceId, SourceSlot};
 use crate::state::sources::Source;
-use crate::state::world::{Applied, World, Writer};
+use crate::state::world::{Applied, StateMachine, World};
 
 impl World {
     /// Returns at most `max` visible followers of a source whose edges were made before `before`, youngest edge first.
@@ -33,7 +33,7 @@ impl World {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Restores all edges of one follower that has none yet.
     pub(in crate::state) fn restore_following(&mut self, follower: SourceSlot, edges: &[Edge]) {
         let sources = &self.world.sources;
@@ -131,7 +131,7 @@ impl Writer {
     }
 
     pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
-        let _removal = self.world.arrivals.begin_removal();
+        let _removal = self.world.delivery.begin_removal();
         let (sources, sharding) = (&self.world.sources, self.world.sharding);
         // Blocks remove edges that mostly do not exist, and to change them takes memory.
         let following = follower.following();
@@ -191,7 +191,7 @@ impl Writer {
         since: Option<UnixMicros>,
     ) -> Applied {
         let (source, world) = (self.world.sources.intern(source), Arc::clone(&self.world));
-        let _removal = since.is_none().then(|| world.arrivals.begin_removal());
+        let _removal = since.is_none().then(|| world.delivery.begin_removal());
         self.change_preferences(reader, |preferences| {
             let members = Arc::make_mut(preferences.lists.entry(list.clone()).or_default());
             match since {

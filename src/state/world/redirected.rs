@@ -4,7 +4,7 @@
 //! - their posts in memory, the index of reposts, and what clients that resume have to be given.
 //!
 //! Not responsible for:
-//! - which reposts these are (`runtime::writer::publish`), their posts in the archive (`state::tiering::look_up`).
+//! - which reposts these are (`runtime::processor::publish`), their posts in the archive (`state::tiering::look_up`).
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::clock::UnixMicros;
 use crate::feed::post::{EarlierRepost, Post};
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 
-impl Writer {
+impl StateMachine {
     /// Redirects the earlier reposts of a new repost to its original. Idempotent.
     pub(super) fn redirect(&self, new: &Post, earlier: &[EarlierRepost]) {
         if let Some(origin) = new.repost_of {
@@ -46,7 +46,7 @@ impl Writer {
             self.slots(repost).into_iter().for_each(|source| self.note_late(source, at, repost.at));
         }
         if !earlier.is_empty() {
-            self.world.arrivals.note_revealed(at);
+            self.world.delivery.note_revealed(at);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -199,7 +199,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.rewrite(rewrite)
     }
 
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
         self.archive.view()
     }
 

@@ -93,7 +93,7 @@ pub struct Rewrite<'a> {
 }
 
 /// One state of an archive, which later writes do not change.
-pub trait ArchiveView: Debug + Send + Sync {
+pub trait ArchiveSnapshot: Debug + Send + Sync {
     /// Calls `each` with chunks that together contain everything, until it returns false. [`ArchiveFromChunks`] creates an archive from
     /// them. Chunks without a change since an earlier view are the same bytes.
     ///
@@ -194,7 +194,7 @@ pub trait Archive: Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
         Ok(None)
     }
 

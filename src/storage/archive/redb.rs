@@ -40,7 +40,7 @@ use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveView, ArchivedRecord, Batch, EachOutbox, LargestIds, Rewrite,
+    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, LargestIds, Rewrite,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -171,7 +171,7 @@ impl Archive for RedbArchive {
         guarded(&self.path, || self.rewrite_file(rewrite))
     }
 
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveView>>, ArchiveError> {
+    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
         self.run("copy", || self.view_now())
     }
 

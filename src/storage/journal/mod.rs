@@ -1,10 +1,10 @@
 //! The journal: the order of accepted events, and the durability guarantee for them.
 //!
 //! Responsible for:
-//! - the interface between the scribe and the storage of events.
+//! - the interface between the command processor and the storage of events.
 //!
 //! Not responsible for:
-//! - whether an event is allowed, applying it (`runtime::writer`, `state::world`).
+//! - whether an event is allowed, applying it (`runtime::processor`, `state::world`).
 
 pub mod committed;
 pub mod pieces;

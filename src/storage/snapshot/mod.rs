@@ -69,7 +69,8 @@ pub struct EndRecord {
     pub last_instant: UnixMicros,
     /// The lead of this instant over the displayed time, in microseconds; negative if behind. It is written only if the clock has jumped.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub lead_us: i64,
+    #[serde(rename = "lead_us")]
+    pub drift_us: i64,
     /// Clients that poll with a token from before this logical instant must read their feeds again. None if all tokens are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_from: Option<UnixMicros>,
@@ -84,8 +85,8 @@ pub struct EndRecord {
     pub archive: bool,
 }
 
-fn is_zero(lead_us: &i64) -> bool {
-    *lead_us == 0
+fn is_zero(drift_us: &i64) -> bool {
+    *drift_us == 0
 }
 
 /// The content of a snapshot file's header.
@@ -263,9 +264,9 @@ impl<'a> SnapshotWriter<'a> {
         if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
-    /// Sets the state of arrivals (`state::arrivals`) for the end record: the instant from which tokens are valid, if not all are, and the
+    /// Sets the state of delivery (`state::delivery`) for the end record: the instant from which tokens are valid, if not all are, and the
     /// posts with very many reposts that became visible.
-    pub fn set_arrivals(&mut self, tokens_from: Option<UnixMicros>, revealed: Vec<(UnixMicros, PostId)>) {
+    pub fn set_delivery(&mut self, tokens_from: Option<UnixMicros>, revealed: Vec<(UnixMicros, PostId)>) {
         (self.tokens_from, self.revealed) = (tokens_from, revealed);
     }
 
@@ -285,10 +286,10 @@ impl<'a> SnapshotWriter<'a> {
 
     fn end(&mut self, through: Sequence, last: Timestamp, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
-        let Timestamp { instant: last_instant, lead_us } = last;
+        let Timestamp { instant: last_instant, drift_us } = last;
         let (tokens_from, blocks) = (self.tokens_from, self.blocks);
         let revealed = std::mem::take(&mut self.revealed);
-        let end = EndRecord { through, last_instant, lead_us, tokens_from, revealed, blocks, archive };
+        let end = EndRecord { through, last_instant, drift_us, tokens_from, revealed, blocks, archive };
         self.record(Section::End, &end)?;
         self.end_block()?;
         let name = name(self.header.sequence);

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex};
 
 use testkit::{PageCount, eventually_async, seed};
-use tidewire::cluster::journal::found_with_archive;
+use tidewire::cluster::journal::bootstrap_log_with_archive;
 use tidewire::engine::{Joining, NodeStorage, SnapshotOptions};
 use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::page::Range;
@@ -77,7 +77,7 @@ fn start(
     celebrity: CelebrityPolicy,
 ) -> Result<Node, JoinError> {
     let clock = Arc::new(SystemClock);
-    let view = Arc::new(ClusterView::new(name.parse().unwrap(), clock.clone(), SESSION));
+    let view = Arc::new(ClusterState::new(name.parse().unwrap(), clock.clone(), SESSION));
     let snapshots = SnapshotOptions::default();
     let storage = Some(NodeStorage { files: Arc::new(files.clone()), lock: None, snapshots });
     let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..patient() };
@@ -95,7 +95,7 @@ fn author(number: u64) -> String {
 impl Town {
     fn empty(store: Store) -> Self {
         let log = MemoryLog::default();
-        found_with_archive(&log, 16, ClusterId(5)).unwrap();
+        bootstrap_log_with_archive(&log, 16, ClusterId(5)).unwrap();
         let (archive, identity, damaged) = (store.open(), Arc::default(), Arc::default());
         Self { log, store, archive, identity, damaged, members: Vec::new(), expected: BTreeMap::new() }
     }

@@ -68,7 +68,7 @@ async fn publish(nodes: &[Node], draft: Draft) -> Position {
 #[tokio::test]
 async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_events_nor_the_agreement_of_nodes() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let mut nodes: Vec<Node> = [("a", HOUR), ("b", 0), ("c", -HOUR)]
         .iter()
         .map(|(name, by)| join_with(&log, name, Arc::new(Wrong(*by))))
@@ -162,7 +162,7 @@ impl ReadLog for Reluctant {
 fn a_node_starts_though_the_log_does_not_answer_now_and_then() {
     for silent_at in 0..3 {
         let log = MemoryLog::default();
-        found(&log, 16, ClusterId(5)).unwrap();
+        bootstrap_log(&log, 16, ClusterId(5)).unwrap();
         let node = join(&Reluctant(log, AtomicUsize::new(silent_at)), "a").unwrap();
         node.engine.shutdown();
     }
@@ -186,7 +186,7 @@ fn events(log: &MemoryLog) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_is_appended_before_an_earlier_one_is_read_back_unless_it_depends_on_it() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let faulty = FaultyLog::new(&log);
     let clock = Arc::new(Stopping::default());
     let nodes = [join_with(&faulty, "a", Arc::clone(&clock) as Arc<dyn Clock>)];
@@ -229,7 +229,7 @@ async fn a_write_is_appended_before_an_earlier_one_is_read_back_unless_it_depend
 #[ignore = "real time decides whether the nodes hear each other in time"]
 async fn a_log_that_is_always_slow_moves_nothing() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let faulty = FaultyLog::new(&log);
     let nodes = [join(&faulty, "a").unwrap(), join(&faulty, "b").unwrap()];
     eventually_async("all are members", async || {

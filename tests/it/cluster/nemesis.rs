@@ -69,7 +69,7 @@ impl Fates {
 
 fn faulty_cluster() -> (Vec<FaultyLog>, Vec<Node>) {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let logs: Vec<FaultyLog> = (0..3).map(|_| FaultyLog::new(&log)).collect();
     let nodes = logs.iter().zip(["a", "b", "c"]).map(|(log, name)| join(log, name).unwrap()).collect();
     (logs, nodes)

@@ -59,7 +59,7 @@ pub(super) fn start(
     peers: &dyn SnapshotPeers,
 ) -> Result<(Node, RecoveryReport), JoinError> {
     let clock = Arc::new(SystemClock);
-    let view = Arc::new(ClusterView::new(name.parse().unwrap(), clock.clone(), SESSION));
+    let view = Arc::new(ClusterState::new(name.parse().unwrap(), clock.clone(), SESSION));
     let snapshots = SnapshotOptions::default();
     let storage = files.map(|files| NodeStorage { files: Arc::new(files.clone()), lock: None, snapshots });
     let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..patient() };
@@ -121,7 +121,7 @@ pub(super) async fn write(nodes: &[Node], random: &mut fastrand::Rng, first: u64
 #[tokio::test]
 async fn a_node_that_starts_again_goes_on_from_its_snapshot_and_reads_only_what_came_after() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let files = MemoryFiles::default();
     let (node, report) = start(&log, "a", Some(&files), &NoPeers).unwrap();
     assert_eq!((report.snapshot, report.events), (None, 0));
@@ -150,7 +150,7 @@ async fn a_node_that_starts_again_goes_on_from_its_snapshot_and_reads_only_what_
 #[tokio::test]
 async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the_log_has_lost_its_beginning() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let names = ["a", "b", "c"];
@@ -194,7 +194,7 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
 
 pub(super) fn new_log(cluster: u64) -> MemoryLog {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(cluster)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(cluster)).unwrap();
     log
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use testkit::{PageCount, eventually};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::found;
+use tidewire::cluster::journal::bootstrap_log;
 use tidewire::cluster::record::ClusterId;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Changes, ChangesError, Engine, StorageConfig};
@@ -124,7 +124,7 @@ async fn all_nodes_deliver_the_same_changes_and_only_what_counts() {
 #[tokio::test]
 async fn who_comes_back_for_the_next_changes_does_not_have_the_log_read_from_a_snapshot_again() {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let watched = FaultyLog::new(&log);
     let nodes = [join(&watched, "a").unwrap()];
     let node = sequencer(&nodes).await;

@@ -10,7 +10,7 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::counts::PostCounts;
-use tidewire::state::explain::{Bar, Explanation, Reason};
+use tidewire::state::explain::{Blocker, Explanation, Reason};
 use tidewire::state::reader::PageRequest;
 
 use crate::properties::Run;
@@ -128,7 +128,7 @@ impl Run {
             }
             false => {
                 let unknown = self.engine.explain(&id(reader), PostId(u64::MAX)).await.unwrap();
-                let unknown = Explanation { blockers: vec![Bar::Unknown(PostId(post))], ..unknown };
+                let unknown = Explanation { blockers: vec![Blocker::Unknown(PostId(post))], ..unknown };
                 assert_eq!(for_reader, unknown, "{reader} {post} as one that never was");
             }
         }

@@ -9,7 +9,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::live::subscriber_queue::Closing;
-use tidewire::state::feed_view::Entry;
+use tidewire::state::feed_filter::Entry;
 use tidewire::state::reader::PageRequest;
 
 use crate::properties::ops::PEOPLE;

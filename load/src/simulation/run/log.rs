@@ -1,7 +1,7 @@
 //! The log, and the nodes that read it: from the judgement of a publish to its application on every node.
 //!
 //! Responsible for:
-//! - groups: what waits for the scribe is judged at once, what was stored meanwhile is read at once;
+//! - groups: what waits for the command processor is judged at once, what was stored meanwhile is read at once;
 //! - the order: the log stores groups one after the other, and a node decodes and applies them one after the other.
 //!
 //! Not responsible for:
@@ -45,7 +45,7 @@ pub(super) struct Log {
     stored: usize,
     /// When the group that was sent last is stored.
     stored_at: Time,
-    /// Publishes that wait for the sequencer's scribe.
+    /// Publishes that wait for the sequencer's command processor.
     unjudged: Vec<usize>,
     judging: Vec<usize>,
 }
@@ -57,7 +57,7 @@ pub(super) struct NodeState {
     pub(super) share: f64,
     is_fetching: bool,
     is_decoding: bool,
-    is_scribe_busy: bool,
+    is_processor_busy: bool,
     fetched: usize,
     decoded: usize,
     applied: usize,
@@ -79,17 +79,17 @@ impl NodeState {
 }
 
 impl Simulation<'_> {
-    /// A publish reaches the scribe of the sequencer.
+    /// A publish reaches the command processor of the sequencer.
     pub(super) fn judge(&mut self, request: usize) {
         self.log.unjudged.push(request);
-        self.wake_scribe(0);
+        self.wake_processor(0);
     }
 
-    /// Lets an idle scribe apply what was read, or else judge what waits.
-    fn wake_scribe(&mut self, node: usize) {
-        let half = self.scenario.costs.scribe_us / 2.0;
+    /// Lets an idle command processor apply what was read, or else judge what waits.
+    fn wake_processor(&mut self, node: usize) {
+        let half = self.scenario.costs.processor_us / 2.0;
         let state = &mut self.states[node];
-        if state.is_scribe_busy {
+        if state.is_processor_busy {
             return;
         }
         let (us, next) = if state.applied < state.decoded {
@@ -97,34 +97,34 @@ impl Simulation<'_> {
         } else if node == 0 && !self.log.unjudged.is_empty() {
             self.log.judging = std::mem::take(&mut self.log.unjudged);
             let count = self.log.judging.len();
-            (count as f64 * half + self.scenario.costs.scribe_append_us, Event::Judged)
+            (count as f64 * half + self.scenario.costs.processor_append_us, Event::Judged)
         } else {
             return;
         };
-        state.is_scribe_busy = true;
+        state.is_processor_busy = true;
         let done = self.work(node, us);
         if self.measured.is_on {
-            self.used[node].scribe += us;
+            self.used[node].processor += us;
         }
         self.at(done, next);
     }
 
-    /// The scribe of the sequencer has judged a group, which goes to the log.
+    /// The command processor of the sequencer has judged a group, which goes to the log.
     pub(super) fn judged(&mut self) {
-        self.states[0].is_scribe_busy = false;
+        self.states[0].is_processor_busy = false;
         for request in std::mem::take(&mut self.log.judging) {
             let record = self.new_record(request);
             self.log.records.push(record);
         }
         let costs = self.scenario.costs;
-        self.work(0, costs.append_us - costs.scribe_append_us);
+        self.work(0, costs.append_us - costs.processor_append_us);
         let written = self.work_elsewhere(costs.broker_us);
         let committed = written + micros(self.spread(costs.commit_us, costs.commit_spread));
         // Groups are stored in their order, several at a time.
         self.log.stored_at = self.log.stored_at.max(committed);
         let end = self.log.records.len();
         self.at(self.log.stored_at, Event::Stored(end));
-        self.wake_scribe(0);
+        self.wake_processor(0);
     }
 
     pub(super) fn stored(&mut self, end: usize) {
@@ -163,7 +163,7 @@ impl Simulation<'_> {
         }
         state.is_decoding = true;
         let (count, end) = ((state.fetched - state.decoded) as f64, state.fetched);
-        let done = self.work(node, costs.read_us + count * (costs.apply_us - costs.scribe_us / 2.0));
+        let done = self.work(node, costs.read_us + count * (costs.apply_us - costs.processor_us / 2.0));
         self.at(done, Event::Decoded(node, end));
     }
 
@@ -171,19 +171,19 @@ impl Simulation<'_> {
         let state = &mut self.states[node];
         (state.decoded, state.is_decoding) = (end, false);
         self.decode(node);
-        self.wake_scribe(node);
+        self.wake_processor(node);
     }
 
     pub(super) fn applied(&mut self, node: usize, end: usize) {
         let state = &mut self.states[node];
         let start = state.applied;
-        (state.applied, state.is_scribe_busy) = (end, false);
+        (state.applied, state.is_processor_busy) = (end, false);
         for nth in start..end {
             let record = self.log.records[nth];
             self.was_applied(node, record);
             self.deliver(node, record);
         }
-        self.wake_scribe(node);
+        self.wake_processor(node);
     }
 
     pub(super) fn new_record(&mut self, request: usize) -> Record {

@@ -80,7 +80,7 @@ impl Simulation<'_> {
             .map(|(nth, node)| Leg { node: *node, us: hops(nth) * costs.pass_us / 4.0, bytes: PUBLISH_BYTES })
             .collect();
         let back: Vec<Leg> = legs.iter().rev().map(|leg| Leg { bytes: ANSWER_BYTES, ..*leg }).collect();
-        legs[last].us += costs.judge_us - costs.scribe_us / 2.0;
+        legs[last].us += costs.judge_us - costs.processor_us / 2.0;
         legs.extend(back);
         self.begin(Request {
             kind: Kind::Publish,

@@ -70,7 +70,7 @@ enum EventLine<'a> {
         source: &'a str,
         since: Option<String>,
     },
-    Unlisted {
+    ListDeleted {
         reader: &'a str,
         list: &'a str,
     },
@@ -92,7 +92,8 @@ enum EventLine<'a> {
     },
     ClockJumped {
         at: String,
-        lead_us: i64,
+        #[serde(rename = "lead_us")]
+        drift_us: i64,
     },
 }
 
@@ -139,7 +140,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
         Event::Erased { user, at } => EventLine::Erased { user: user.as_str(), at: at.to_string() },
         Event::ErasureScrubbed { at } => EventLine::ErasureScrubbed { at: at.to_string() },
         Event::ErasureEnded { at } => EventLine::ErasureEnded { at: at.to_string() },
-        Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: at.to_string(), lead_us: *lead_us },
+        Event::ClockJumped { at, drift_us } => EventLine::ClockJumped { at: at.to_string(), drift_us: *drift_us },
         choice => line_of_choice(choice),
     };
     serde_json::to_string(&SequencedEvent { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
@@ -159,7 +160,7 @@ fn line_of_choice(event: &Event) -> EventLine<'_> {
             let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(|since| since.to_string()));
             EventLine::Listed { reader, list: list.as_str(), source, since }
         }
-        Event::Unlisted { reader, list } => EventLine::Unlisted { reader: reader.as_str(), list: list.as_str() },
+        Event::ListDeleted { reader, list } => EventLine::ListDeleted { reader: reader.as_str(), list: list.as_str() },
         _ => unreachable!("the other kinds were matched before"),
     }
 }

@@ -74,7 +74,7 @@ impl Settings {
             live_max: number(self.live_max, default.live_max),
             live: default.live,
             live_heartbeat: default.live_heartbeat,
-            live_linger: span(self.live_linger, default.live_linger),
+            live_history_ttl: span(self.live_history_ttl, default.live_history_ttl),
             erasure_grace: span(self.erasure_grace, ERASURE_GRACE_OF_SERVER),
             changes_retention: span(self.changes_retention, default.changes_retention),
             changes_retention_bytes: self
@@ -135,7 +135,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
         ("active-window", config.active_window),
         ("pull-budget", config.pull_budget),
         ("archive-budget", config.archive_budget),
-        ("live-linger", config.live_linger),
+        ("live-history-ttl", config.live_history_ttl),
     ];
     match durations.iter().find(|(_, duration)| duration.is_zero()) {
         Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),

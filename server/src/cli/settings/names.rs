@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - wrong flags, for which `clap` does the same.
 
+use std::env;
 use std::path::Path;
 
 use clap::{Arg, Args as _, Command};
@@ -22,12 +23,53 @@ const VARIABLE_LIKENESS_MIN: f64 = 0.92;
 /// How the variables of Tidewire begin.
 const VARIABLES: &str = "TIDEWIRE_";
 
+/// Earlier names of settings with their variables, and the present names. They are accepted for one release.
+const RENAMED: [(&str, &str, &str); 4] = [
+    ("cluster-session", "TIDEWIRE_CLUSTER_SESSION", "member-timeout"),
+    ("compress-from", "TIDEWIRE_COMPRESS_FROM", "compress-min-bytes"),
+    ("hosts", "TIDEWIRE_HOSTS", "allowed-hosts"),
+    ("live-linger", "TIDEWIRE_LIVE_LINGER", "live-history-ttl"),
+];
+
 /// The variable with the password of an archive in Cassandra. It is no setting: the list of processes would show a flag.
 pub(super) const ARCHIVE_PASSWORD: &str = "TIDEWIRE_ARCHIVE_PASSWORD";
 
+/// Makes a command accept the earlier names of settings, too. The variable of the present name has precedence over the earlier one.
+pub(crate) fn with_earlier_names(command: Command) -> Command {
+    command.mut_args(with_earlier_name).mut_subcommands(with_earlier_names)
+}
+
+fn with_earlier_name(argument: Arg) -> Arg {
+    let Some((earlier, earlier_variable, present)) = RENAMED.iter().find(|renamed| renamed.2 == name(&argument)) else {
+        return argument;
+    };
+    let argument = argument.alias(*earlier);
+    let is_set_only_by_it = env::var_os(earlier_variable).is_some() && env::var_os(variable_of(present)).is_none();
+    if is_set_only_by_it { argument.env(*earlier_variable) } else { argument }
+}
+
+/// Returns the earlier name of a setting, if it has one.
+pub(crate) fn earlier_name(name: &str) -> Option<&'static str> {
+    RENAMED.iter().find_map(|(earlier, _, present)| (*present == name).then_some(*earlier))
+}
+
+/// Returns the variable that sets a setting.
+fn variable_of(name: &str) -> String {
+    format!("{VARIABLES}{}", name.replace('-', "_").to_uppercase())
+}
+
+/// Returns the present name of a setting, if `name` is an earlier one, or its variable if `name` is an earlier variable.
+pub(crate) fn present_name(name: &str) -> Option<String> {
+    RENAMED.iter().find_map(|(earlier, variable, present)| match name {
+        _ if name == *earlier => Some((*present).to_owned()),
+        _ if name == *variable => Some(variable_of(present)),
+        _ => None,
+    })
+}
+
 /// Returns the settings of `tidewire serve` as arguments, in the order of the reference.
 pub(crate) fn arguments() -> Vec<Arg> {
-    Settings::augment_args(Command::new("serve")).get_arguments().cloned().collect()
+    with_earlier_names(Settings::augment_args(Command::new("serve"))).get_arguments().cloned().collect()
 }
 
 /// Returns the settings that a file may have.
@@ -53,7 +95,9 @@ fn nearest(key: &str) -> Option<Arg> {
 
 /// Returns the variable of a setting that is probably meant by one that no program reads, if `variable` is such a one.
 pub(crate) fn misspelt_variable(variable: &str) -> Option<String> {
-    let rest = variable.strip_prefix(VARIABLES).filter(|_| variable != ARCHIVE_PASSWORD)?;
+    let rest = variable
+        .strip_prefix(VARIABLES)
+        .filter(|_| variable != ARCHIVE_PASSWORD && present_name(variable).is_none())?;
     let of_settings = arguments().into_iter().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
     let alike = of_settings.map(|name| {
         let likeness = strsim::jaro_winkler(rest, name.strip_prefix(VARIABLES).unwrap_or(&name));
@@ -83,7 +127,7 @@ pub(super) fn example(argument: &Arg) -> String {
         ("backup-to", _) => "\"file:///srv/backups\"",
         ("archive", _) => "\"cassandra://127.0.0.1:9042/feeds\"",
         ("cors-origins", _) => "\"https://example.org\"",
-        ("hosts", _) => "\"feeds.example.org\"",
+        ("allowed-hosts", _) => "\"feeds.example.org\"",
         ("archive-user", _) => "\"tidewire\"",
         ("archive-datacenter", _) => "\"dc1\"",
         (_, "ADDRESS:PORT") => "\":8080\"",
@@ -122,6 +166,8 @@ mod tests {
             ("TIDEWIRE_TLS_CERTS", Some("TIDEWIRE_TLS_CERT")),
             // It is no setting, so that no file has it, and is like the name of one.
             ("TIDEWIRE_ARCHIVE_PASSWORD", None),
+            // The earlier name of one, which is read.
+            ("TIDEWIRE_HOSTS", None),
             // Of clients.
             ("TIDEWIRE_KEY", None),
             ("TIDEWIRE_KEY_FILE", None),

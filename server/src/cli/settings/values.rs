@@ -114,7 +114,7 @@ impl FromStr for Celebrity {
     }
 }
 
-/// The setting that includes inboxes in snapshots: `resident` or `none`.
+/// The setting that includes inboxes in snapshots: `active` or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inboxes(pub bool);
 
@@ -122,7 +122,9 @@ impl FromStr for Inboxes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_choice(text, "resident", "none").map(Self)
+        // The earlier name of `active`.
+        let text = if text == "resident" { "active" } else { text };
+        parse_choice(text, "active", "none").map(Self)
     }
 }
 

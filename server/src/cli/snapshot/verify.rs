@@ -12,7 +12,7 @@ use crate::cli::{Outcome, terminal};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::RecordBatch;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::snapshot;
 
 pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
@@ -21,8 +21,8 @@ pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
     if snapshot::parse_name(file.name()).is_some_and(|named| named != sequence) {
         return Err(reader.bad(format!("its header says event {sequence}, and its name another")).into());
     }
-    let (world, writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
-    let mut loading = Loading { world, writer, inboxes: 0 };
+    let (world, machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+    let mut loading = Loading { world, machine, inboxes: 0 };
     let end = each_block(&mut reader, |batch| loading.take(batch))?;
     if end.through < sequence {
         let through = end.through;
@@ -59,43 +59,43 @@ pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
 
 struct Loading {
     world: Arc<World>,
-    writer: Writer,
+    machine: StateMachine,
     inboxes: usize,
 }
 
 impl Loading {
     /// Loads a batch as recovery does, and also rejects some records that recovery ignores.
     fn take(&mut self, batch: RecordBatch) -> Result<(), String> {
-        let (writer, sources) = (&mut self.writer, self.world.sources.len());
+        let (machine, sources) = (&mut self.machine, self.world.sources.len());
         match batch {
-            RecordBatch::Sources(records) => each_record("sources", &records, |record| writer.restore_source(record)),
+            RecordBatch::Sources(records) => each_record("sources", &records, |record| machine.restore_source(record)),
             RecordBatch::Edges(records) => each_record("edges", &records, |record| {
                 whole(&record.hidden, 4)?;
-                writer.restore_edges(record).map_err(|cause| cause.to_string())
+                machine.restore_edges(record).map_err(|cause| cause.to_string())
             }),
             RecordBatch::Preferences(records) => {
-                each_record("choices", &records, |record| writer.restore_preferences(record))
+                each_record("choices", &records, |record| machine.restore_preferences(record))
             }
             RecordBatch::Reposts(records) => each_record("reposts", &records, |record| {
                 whole(&record.hidden, 4)?;
                 whole(&record.redirected, 8)?;
-                writer.restore_reposts(record).map_err(|cause| cause.to_string())
+                machine.restore_reposts(record).map_err(|cause| cause.to_string())
             }),
             RecordBatch::Revocations(records) => {
-                records.iter().for_each(|record| writer.restore_revocations(record));
+                records.iter().for_each(|record| machine.restore_revocations(record));
                 Ok(())
             }
-            RecordBatch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
+            RecordBatch::Posts(records) => each_record("posts", &records, |record| machine.restore_post(record)),
             RecordBatch::Deleted(records) => each_record("deleted ids", &records, |record| {
                 whole(&record.ids, 8)?;
-                writer.restore_deleted(record);
+                machine.restore_deleted(record);
                 Ok::<_, String>(())
             }),
             RecordBatch::ArchivedCounts(records) => {
-                each_record("archived counts", &records, |record| writer.restore_archived_counts(record))
+                each_record("archived counts", &records, |record| machine.restore_archived_counts(record))
             }
             RecordBatch::Awaited(records) => {
-                each_record("awaited replies", &records, |record| writer.restore_awaited(record))
+                each_record("awaited replies", &records, |record| machine.restore_awaited(record))
             }
             RecordBatch::Cluster(_) => Ok(()),
             RecordBatch::UnfinishedFanout(records) => {

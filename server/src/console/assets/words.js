@@ -44,8 +44,8 @@ export function latency(us) {
 /** What people call a queue; one that this page does not know yet by its own name. */
 export function queueName(name) {
   const names = {
-    scribe: 'writes',
-    scribe_bytes: 'bytes of writes',
+    commands: 'writes',
+    command_bytes: 'bytes of writes',
     read_permits: 'reads',
     wake_up: 'readers to wake',
     archive: 'archive reads',

@@ -105,7 +105,9 @@ impl From<Denial> for Problem {
                 &format!("the token is good for longer than {seconds} s, the most allowed here (--token-lifetime-max)")
             }
             Denial::ReadOnly => "the key or token is for reading only",
-            Denial::UnknownHost => "the name in Host is not the server's; without keys it needs to be named by --hosts",
+            Denial::UnknownHost => {
+                "the name in Host is not the server's; without keys it needs to be named by --allowed-hosts"
+            }
             Denial::ForeignPage => {
                 "pages of other origins may neither write nor watch, unless --cors-origins names them"
             }

@@ -30,7 +30,7 @@ use tidewire::storage::sequence::Sequence;
 const READ_MAX: Duration = Duration::from_millis(500);
 
 /// Pause after a read that has caught up. Events that are accepted meanwhile are sent together, so that a stream does not wake its threads
-/// for each group that the scribe commits.
+/// for each group that the command processor commits.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Pause after the log of a cluster did not answer.

@@ -98,7 +98,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
             let list = list.as_str();
             let _ = write!(json, r#","user":"{reader}","list":"{list}","source":"{source}""#);
         }
-        Event::Unlisted { reader, list } => {
+        Event::ListDeleted { reader, list } => {
             let _ = write!(json, r#","user":"{reader}","list":"{}""#, list.as_str());
         }
         Event::Revoked { user, not_before, .. } => {
@@ -220,7 +220,7 @@ mod tests {
             (Event::MarkerMoved { reader: reader.clone(), at: position, seen: None }, format!(r#","user":"ann","cursor":"{marker}""#)),
             (listed(Some(at)), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
             (listed(None), r#","user":"ann","list":"near","source":"bob""#.to_owned()),
-            (Event::Unlisted { reader: reader.clone(), list: list.clone() }, r#","user":"ann","list":"near""#.to_owned()),
+            (Event::ListDeleted { reader: reader.clone(), list: list.clone() }, r#","user":"ann","list":"near""#.to_owned()),
             (
                 Event::Revoked { user: reader.clone(), not_before: at, forget_before: None },
                 r#","user":"ann","not_before":"1970-01-01T00:00:01.000000Z""#.to_owned(),

@@ -49,7 +49,7 @@ pub(super) fn name(event: &Event) -> Option<&'static str> {
         Event::MarkerMoved { .. } => "marked",
         Event::ListMemberChanged { since: Some(_), .. } => "member_added",
         Event::ListMemberChanged { since: None, .. } => "member_removed",
-        Event::Unlisted { .. } => "list_deleted",
+        Event::ListDeleted { .. } => "list_deleted",
         Event::Revoked { .. } => "tokens_revoked",
         Event::Erased { .. } => "erased",
         Event::ErasureScrubbed { .. } | Event::ErasureEnded { .. } | Event::ClockJumped { .. } => return None,

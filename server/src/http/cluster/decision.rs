@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 
-use crate::http::cluster::inside::Hop;
+use crate::http::cluster::peer_auth::PeerRole;
 use crate::http::operation::HandledBy;
 use crate::http::problem::Problem;
 use tidewire::cluster::placement::{Place, Placement};
@@ -16,22 +16,22 @@ pub(super) enum Next {
     /// The node that has received it.
     Here,
     /// The node at this address, in this role.
-    Pass(Hop, Arc<str>),
+    Forward(PeerRole, Arc<str>),
     /// The one that takes over this role from a node that leaves, in a moment.
-    Wait(Hop),
+    Wait(PeerRole),
 }
 
-/// Returns where a request for the node with this name goes. `hop` is as for [`next`].
-pub(super) fn next_named(placement: &dyn Placement, name: &str, hop: Option<Hop>) -> Result<Next, Problem> {
+/// Returns where a request for the node with this name goes. `role` is as for [`next`].
+pub(super) fn next_named(placement: &dyn Placement, name: &str, role: Option<PeerRole>) -> Result<Next, Problem> {
     if placement.me().as_str() == name {
         return Ok(Next::Here);
     }
-    if hop.is_some() {
-        return Err(Hop::Named.unavailable());
+    if role.is_some() {
+        return Err(PeerRole::Named.unavailable());
     }
     let members = placement.members();
     match members.iter().find(|(known, _)| known.as_str() == name) {
-        Some((_, address)) => Ok(Next::Pass(Hop::Named, address.as_str().into())),
+        Some((_, address)) => Ok(Next::Forward(PeerRole::Named, address.as_str().into())),
         None => {
             let known = members.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
             let detail = format!("no node of the cluster has the name {name:?}: there are {known}");
@@ -40,24 +40,24 @@ pub(super) fn next_named(placement: &dyn Placement, name: &str, hop: Option<Hop>
     }
 }
 
-/// Returns the node that handles a request next. `user` is the user whose data it reads or writes, if there is a single one; `hop` is the
+/// Returns the node that handles a request next. `user` is the user whose data it reads or writes, if there is a single one; `role` is the
 /// role for which another node has sent it here.
 pub(super) fn next(
     placement: &dyn Placement,
     handled_by: HandledBy,
     user: Option<&SourceId>,
-    hop: Option<Hop>,
+    role: Option<PeerRole>,
 ) -> Result<Next, Problem> {
     if matches!(handled_by, HandledBy::AnyNode | HandledBy::NamedNode | HandledBy::Owners) {
         return Ok(Next::Here);
     }
-    if hop != Some(Hop::Sequencer)
+    if role != Some(PeerRole::Sequencer)
         && let Some(user) = user
     {
         match placement.owner(user) {
             Place::Here => {}
-            Place::At { address, .. } if hop.is_none() => return Ok(Next::Pass(Hop::Owner, address)),
-            Place::At { .. } | Place::Changing | Place::Nowhere => return Err(Hop::Owner.unavailable()),
+            Place::At { address, .. } if role.is_none() => return Ok(Next::Forward(PeerRole::Owner, address)),
+            Place::At { .. } | Place::Changing | Place::Nowhere => return Err(PeerRole::Owner.unavailable()),
         }
     }
     if handled_by != HandledBy::Sequencer {
@@ -65,9 +65,11 @@ pub(super) fn next(
     }
     match placement.sequencer() {
         Place::Here => Ok(Next::Here),
-        Place::At { address, .. } if hop != Some(Hop::Sequencer) => Ok(Next::Pass(Hop::Sequencer, address)),
-        Place::Changing if hop != Some(Hop::Sequencer) => Ok(Next::Wait(Hop::Sequencer)),
-        Place::At { .. } | Place::Changing | Place::Nowhere => Err(Hop::Sequencer.unavailable()),
+        Place::At { address, .. } if role != Some(PeerRole::Sequencer) => {
+            Ok(Next::Forward(PeerRole::Sequencer, address))
+        }
+        Place::Changing if role != Some(PeerRole::Sequencer) => Ok(Next::Wait(PeerRole::Sequencer)),
+        Place::At { .. } | Place::Changing | Place::Nowhere => Err(PeerRole::Sequencer.unavailable()),
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
     }
 
     /// Decides for each owner and each sequencer, and returns the results as text.
-    fn decide(handled_by: HandledBy, has_user: bool, hop: Option<Hop>) -> String {
+    fn decide(handled_by: HandledBy, has_user: bool, role: Option<PeerRole>) -> String {
         let user = SourceId::new("ann").unwrap();
         let mut by_owner = Vec::new();
         for owner in ["here", "o", "nowhere"] {
@@ -123,9 +125,9 @@ mod tests {
             for sequencer in ["here", "s", "nowhere", "changing"] {
                 let me = "me".parse().unwrap();
                 let table = Table { owner: place(owner), sequencer: place(sequencer), me };
-                decisions.push(match next(&table, handled_by, has_user.then_some(&user), hop) {
+                decisions.push(match next(&table, handled_by, has_user.then_some(&user), role) {
                     Ok(Next::Here) => "here".to_owned(),
-                    Ok(Next::Pass(_, address)) => address.to_string(),
+                    Ok(Next::Forward(_, address)) => address.to_string(),
                     Ok(Next::Wait(to)) => format!("wait-{}", to.name()),
                     Err(problem) => problem.code().split('_').next().unwrap().to_owned(),
                 });
@@ -138,22 +140,22 @@ mod tests {
     #[test]
     fn a_request_for_a_node_goes_to_that_node_and_no_further() {
         let table = Table { owner: Place::Nowhere, sequencer: Place::Nowhere, me: "me".parse().unwrap() };
-        let decide = |name, hop| next_named(&table, name, hop).map_err(|problem| problem.code());
+        let decide = |name, role| next_named(&table, name, role).map_err(|problem| problem.code());
         assert_eq!(decide("me", None), Ok(Next::Here));
-        assert_eq!(decide("me", Some(Hop::Named)), Ok(Next::Here));
-        assert_eq!(decide("b", None), Ok(Next::Pass(Hop::Named, "http://b".into())));
-        assert_eq!(decide("b", Some(Hop::Named)), Err("node_unavailable"));
+        assert_eq!(decide("me", Some(PeerRole::Named)), Ok(Next::Here));
+        assert_eq!(decide("b", None), Ok(Next::Forward(PeerRole::Named, "http://b".into())));
+        assert_eq!(decide("b", Some(PeerRole::Named)), Err("node_unavailable"));
         assert_eq!(decide("c", None), Err("unknown_node"));
     }
 
     #[test]
     fn a_request_goes_to_the_owner_and_then_to_the_sequencer_and_never_back() {
-        let (owner, sequencer) = (Some(Hop::Owner), Some(Hop::Sequencer));
+        let (owner, sequencer) = (Some(PeerRole::Owner), Some(PeerRole::Sequencer));
         let here = "here here here here, here here here here, here here here here";
         let refused = "owner owner owner owner";
         let at_sequencer = "here sequencer sequencer sequencer";
         let to_sequencer = "here s sequencer wait-sequencer";
-        for (handled_by, has_user, hop, expected) in [
+        for (handled_by, has_user, role, expected) in [
             (HandledBy::AnyNode, true, None, here.to_owned()),
             (HandledBy::Owners, false, None, here.to_owned()),
             (HandledBy::Owner, false, None, here.to_owned()),
@@ -164,7 +166,7 @@ mod tests {
             (HandledBy::Sequencer, false, None, [to_sequencer; 3].join(", ")),
             (HandledBy::Sequencer, true, sequencer, [at_sequencer; 3].join(", ")),
         ] {
-            assert_eq!(decide(handled_by, has_user, hop), expected, "{handled_by:?} {has_user} {hop:?}");
+            assert_eq!(decide(handled_by, has_user, role), expected, "{handled_by:?} {has_user} {role:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::http::auth::Caller;
-use crate::http::cluster::inside::Hop;
+use crate::http::cluster::peer_auth::PeerRole;
 use crate::http::cluster::peers::{Outgoing, Peers};
 use crate::http::cluster::{APPLIED_LOOKS, Cluster, relay};
 use tidewire::cluster::record::NodeName;
@@ -120,7 +120,7 @@ impl Peers {
         let outgoing = Outgoing {
             method: http1::Method::GET,
             path_and_query: format!("/v1/cluster?delivered={}", sequence.0),
-            headers: self.inside_headers(Caller::Anybody, None, Hop::Owner).ok()?,
+            headers: self.inside_headers(Caller::Anybody, None, PeerRole::Owner).ok()?,
             body: Bytes::new(),
             is_read: true,
         };
@@ -137,13 +137,13 @@ impl Cluster {
     /// in time.
     pub(in crate::http) async fn has_delivered(&self, engine: &Engine, sequence: Sequence) -> bool {
         let began = Instant::now();
-        let arrivals = &engine.shared().world.arrivals;
+        let delivery = &engine.shared().world.delivery;
         let [mut interval, longest] = APPLIED_LOOKS;
         let mut due = None;
         loop {
             if self.placement.applied() >= sequence {
-                let due = *due.get_or_insert_with(|| arrivals.applied().through);
-                if arrivals.settled().through >= due {
+                let due = *due.get_or_insert_with(|| delivery.applied().through);
+                if delivery.settled().through >= due {
                     return true;
                 }
             }

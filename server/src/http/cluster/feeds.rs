@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use crate::http::admission::Reservation;
 use crate::http::admission::turn::Turn;
 use crate::http::auth::Caller;
-use crate::http::cluster::inside::{AFTER, Hop};
 use crate::http::cluster::metrics::Outcome;
 use crate::http::cluster::outgoing::name_of;
 use crate::http::cluster::peer_answers::{Looks, PartsStale, STALE, has_moved, problem_of};
+use crate::http::cluster::peer_auth::{AFTER, PeerRole};
 use crate::http::cluster::peers::{Failure, Outgoing, Peers};
 use crate::http::cluster::relay;
 use crate::http::page_json;
@@ -38,7 +38,7 @@ pub(in crate::http) struct FeedsRequest<'a> {
     pub(in crate::http) caller: &'a Caller,
     pub(in crate::http) peer: Option<SocketAddr>,
     /// The role for which another node has sent the request, or `None` if a client has.
-    pub(in crate::http) hop: Option<Hop>,
+    pub(in crate::http) role: Option<PeerRole>,
     /// The fields of the body beside the readers.
     pub(in crate::http) limit: usize,
     pub(in crate::http) fields: Fields,
@@ -94,12 +94,12 @@ impl Peers {
         for (nth, user) in users {
             match self.cluster.placement().owner(user) {
                 Place::Here => continue,
-                Place::At { .. } if request.hop.is_none() => match admit(nth, user) {
+                Place::At { .. } if request.role.is_none() => match admit(nth, user) {
                     Ok(()) => pending.push(user),
                     Err(refusal) => drop(elsewhere.entries.insert(user.clone(), Err(refusal))),
                 },
                 Place::At { .. } | Place::Changing | Place::Nowhere => {
-                    elsewhere.entries.insert(user.clone(), Err(Hop::Owner.unavailable()));
+                    elsewhere.entries.insert(user.clone(), Err(PeerRole::Owner.unavailable()));
                 }
             }
         }
@@ -107,7 +107,9 @@ impl Peers {
         loop {
             let moved = self.ask_owners(request, pending, &mut elsewhere).await;
             if moved.is_empty() || !looks.again(request.turn).await {
-                elsewhere.entries.extend(moved.into_iter().map(|user| (user.clone(), Err(Hop::Owner.unavailable()))));
+                elsewhere
+                    .entries
+                    .extend(moved.into_iter().map(|user| (user.clone(), Err(PeerRole::Owner.unavailable()))));
                 return elsewhere;
             }
             pending = moved;
@@ -128,7 +130,7 @@ impl Peers {
                 // This node has taken over the reader just now.
                 Place::Here => drop(elsewhere.admitted.insert(user.clone())),
                 Place::Changing | Place::Nowhere => {
-                    elsewhere.entries.insert(user.clone(), Err(Hop::Owner.unavailable()));
+                    elsewhere.entries.insert(user.clone(), Err(PeerRole::Owner.unavailable()));
                 }
             }
         }
@@ -155,7 +157,7 @@ impl Peers {
             Ok(None) => Outcome::Moved,
             Err(_) => Outcome::Unavailable,
         };
-        self.cluster.metrics().count(Hop::Owner, outcome, began.elapsed());
+        self.cluster.metrics().count(PeerRole::Owner, outcome, began.elapsed());
         let is_there = |user: &&SourceId| matches!(self.cluster.placement().owner(user), Place::At { address: at, .. } if *at == *address);
         if asked.is_err() && !users.iter().all(is_there) {
             return None;
@@ -169,10 +171,10 @@ impl Peers {
         address: &str,
         users: &[&SourceId],
     ) -> Result<Option<Part>, Problem> {
-        let broken = |cause: String| problem_of(&Failure::Lost(cause), true, Hop::Owner);
+        let broken = |cause: String| problem_of(&Failure::Lost(cause), true, PeerRole::Owner);
         let outgoing = self.outgoing_part(request, users)?;
         let sent = self.send(address, &outgoing, request.turn).await;
-        let (answer, _pass) = sent.map_err(|failure| problem_of(&failure, true, Hop::Owner))?;
+        let (answer, _pass) = sent.map_err(|failure| problem_of(&failure, true, PeerRole::Owner))?;
         if has_moved(&answer) {
             return Ok(None);
         }
@@ -195,7 +197,7 @@ impl Peers {
     }
 
     fn outgoing_part(&self, request: &FeedsRequest<'_>, users: &[&SourceId]) -> Result<Outgoing, Problem> {
-        let mut headers = self.inside_headers(request.caller.clone(), request.peer, Hop::Owner)?;
+        let mut headers = self.inside_headers(request.caller.clone(), request.peer, PeerRole::Owner)?;
         headers.insert(http1::header::CONTENT_TYPE, http1::HeaderValue::from_static("application/json"));
         if let Some(after) = request.after.and_then(|after| http1::HeaderValue::from_bytes(after.as_bytes()).ok()) {
             headers.insert(name_of(&AFTER), after);
@@ -217,7 +219,7 @@ impl Peers {
 
 /// Returns an entry for each reader of a part that its owner refused as a whole.
 fn refused(head: &http1::response::Parts, document: &[u8], users: &[&SourceId]) -> Vec<String> {
-    let mut problem: Value = serde_json::from_slice(document).unwrap_or_else(|_| Hop::Owner.unavailable().entry());
+    let mut problem: Value = serde_json::from_slice(document).unwrap_or_else(|_| PeerRole::Owner.unavailable().entry());
     let retry_after = head.headers.get(http1::header::RETRY_AFTER);
     if let Some(seconds) = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse::<u64>().ok()) {
         problem["retry_after"] = json!(seconds);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::http::cluster::inside::Hop;
+use crate::http::cluster::peer_auth::PeerRole;
 use tidewire::latency::Latency;
 use tidewire::runtime::counters::Counter;
 
@@ -37,9 +37,9 @@ impl Outcome {
 /// The metrics of requests that were passed on, by the role of the receiver.
 #[derive(Debug)]
 pub(in crate::http) struct PassMetrics {
-    outcomes: [[Counter; Outcome::ALL.len()]; Hop::ALL.len()],
+    outcomes: [[Counter; Outcome::ALL.len()]; PeerRole::ALL.len()],
     /// Time from sending a request to the head of its response.
-    latency: [Latency; Hop::ALL.len()],
+    latency: [Latency; PeerRole::ALL.len()],
     /// Reads that were sent a second time.
     retried: Counter,
     live: Arc<AtomicUsize>,
@@ -53,7 +53,7 @@ impl PassMetrics {
     }
 
     /// Counts a request that was passed on.
-    pub(super) fn count(&self, to: Hop, outcome: Outcome, took: Duration) {
+    pub(super) fn count(&self, to: PeerRole, outcome: Outcome, took: Duration) {
         self.outcomes[to.index()][outcome as usize].add(1);
         self.latency[to.index()].record(took);
     }
@@ -72,7 +72,7 @@ impl PassMetrics {
 
     /// Returns the number of requests by role and outcome.
     pub(in crate::http) fn outcomes(&self) -> impl Iterator<Item = ([(&'static str, &'static str); 2], u64)> {
-        Hop::ALL.into_iter().flat_map(move |to| {
+        PeerRole::ALL.into_iter().flat_map(move |to| {
             Outcome::ALL.into_iter().map(move |outcome| {
                 let labels = [("to", to.name()), ("outcome", outcome.name())];
                 (labels, self.outcomes[to.index()][outcome as usize].get())
@@ -82,7 +82,7 @@ impl PassMetrics {
 
     /// Returns the latency by role.
     pub(in crate::http) fn latency(&self) -> impl Iterator<Item = (&str, &Latency)> {
-        Hop::ALL.into_iter().map(|to| (to.name(), &self.latency[to.index()]))
+        PeerRole::ALL.into_iter().map(|to| (to.name(), &self.latency[to.index()]))
     }
 
     /// Returns the number of reads that were sent a second time.

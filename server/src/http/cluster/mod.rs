@@ -2,9 +2,9 @@
 //!
 //! Responsible for:
 //! - sending a request that another node has to handle to that node, and its response to the client, WebSockets and event streams too
-//!   ([`pass`], [`outgoing`], [`peers`], [`relay`], [`websocket`]);
+//!   ([`forward`], [`outgoing`], [`peers`], [`relay`], [`websocket`]);
 //! - admitting what other nodes send: only with the key of the cluster ([`key`]), and with permits of their own, so that requests of
-//!   clients cannot take those of nodes ([`inside`]);
+//!   clients cannot take those of nodes ([`peer_auth`]);
 //! - the headers `Tidewire-Node`, `Tidewire-Sequence`, `Tidewire-Applied` and `Tidewire-After`;
 //! - the feeds of readers that other nodes own, in a request for many feeds ([`feeds`]);
 //! - waiting for deliveries on all nodes ([`delivery`]);
@@ -21,12 +21,12 @@
 mod decision;
 mod delivery;
 mod feeds;
-mod inside;
+mod forward;
 mod key;
 mod metrics;
 mod outgoing;
-mod pass;
 mod peer_answers;
+mod peer_auth;
 mod peers;
 mod relay;
 mod websocket;
@@ -60,9 +60,9 @@ use tidewire::state::digest::Digest;
 use tidewire::storage::sequence::Sequence;
 
 pub(in crate::http) use crate::http::cluster::feeds::{Elsewhere, FeedsRequest};
-pub(in crate::http) use crate::http::cluster::inside::Hop;
 pub use crate::http::cluster::key::{ClusterKey, KEY_HEADER, KeyError};
 pub(in crate::http) use crate::http::cluster::outgoing::Admitted;
+pub(in crate::http) use crate::http::cluster::peer_auth::PeerRole;
 pub(in crate::http) use crate::http::cluster::peers::Peers;
 
 /// Maximum time that a request waits until this node has applied a sequence.
@@ -310,9 +310,9 @@ impl Cluster {
 
 /// Creates the refusal of a request that another node has sent to this one for a role that this one does not have: it may send it to the
 /// right one now.
-pub(in crate::http) fn moved(problem: &Problem) -> HttpResponse {
+pub(in crate::http) fn not_owner(problem: &Problem) -> HttpResponse {
     let mut response = problem.error_response();
-    response.headers_mut().insert(inside::MOVED, HeaderValue::from_static("true"));
+    response.headers_mut().insert(peer_auth::NOT_OWNER, HeaderValue::from_static("true"));
     response
 }
 

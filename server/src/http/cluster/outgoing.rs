@@ -12,7 +12,7 @@ use actix_web::http::header::{
 
 use crate::http::admission::turn::Turn;
 use crate::http::auth::{Access, Caller, PROTOCOL, offers_protocol};
-use crate::http::cluster::inside::{self, Hop};
+use crate::http::cluster::peer_auth::{self, PeerRole};
 use crate::http::cluster::peers::{Outgoing, Peers};
 use crate::http::offered_upgrade::is_websocket;
 use crate::http::operation::{HandledBy, Operation, WorkKind};
@@ -24,7 +24,7 @@ const REQUEST_HEADERS: [HeaderName; 9] = [
     ACCEPT_ENCODING,
     CONTENT_TYPE,
     IF_NONE_MATCH,
-    inside::AFTER,
+    peer_auth::AFTER,
     HeaderName::from_static("accept"),
     HeaderName::from_static("last-event-id"),
     HeaderName::from_static("traceparent"),
@@ -40,7 +40,7 @@ pub(in crate::http) struct Admitted<'a> {
     pub(in crate::http) operation: &'static Operation,
     pub(in crate::http) caller: Option<Caller>,
     /// The role for which another node has sent it, or `None` if a client has.
-    pub(in crate::http) hop: Option<Hop>,
+    pub(in crate::http) role: Option<PeerRole>,
     /// The interval of heartbeats on live connections.
     pub(in crate::http) heartbeat: Duration,
     pub(in crate::http) turn: &'a Turn,
@@ -53,7 +53,7 @@ impl Peers {
         &self,
         request: &ServiceRequest,
         admitted: &Admitted<'_>,
-        to: Hop,
+        to: PeerRole,
     ) -> Result<Outgoing, Problem> {
         let caller = admitted.caller.clone().ok_or_else(|| Problem::internal(&"a request without a caller"))?;
         let mut headers = self.inside_headers(caller, request.peer_addr(), to)?;
@@ -89,14 +89,14 @@ impl Peers {
         &self,
         caller: Caller,
         peer: Option<SocketAddr>,
-        to: Hop,
+        to: PeerRole,
     ) -> Result<http1::HeaderMap, Problem> {
         let passed =
-            inside::Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
+            peer_auth::Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
         let mut headers = http1::HeaderMap::new();
-        headers.insert(name_of(&inside::HOP), http1::HeaderValue::from_static(to.name()));
-        headers.insert(name_of(&inside::KEY), value_of(self.cluster.options.key.header()));
-        headers.insert(name_of(&inside::CALLER), value_of(&passed));
+        headers.insert(name_of(&peer_auth::HOP), http1::HeaderValue::from_static(to.name()));
+        headers.insert(name_of(&peer_auth::KEY), value_of(self.cluster.options.key.header()));
+        headers.insert(name_of(&peer_auth::CALLER), value_of(&passed));
         Ok(headers)
     }
 }

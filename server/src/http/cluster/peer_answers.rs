@@ -7,7 +7,7 @@ use actix_web::rt::time::sleep;
 use hyper::body::Incoming;
 
 use crate::http::admission::turn::Turn;
-use crate::http::cluster::inside::{self, Hop};
+use crate::http::cluster::peer_auth::{self, PeerRole};
 use crate::http::cluster::peers::Failure;
 use crate::http::problem::Problem;
 
@@ -27,7 +27,7 @@ pub(in crate::http) struct PartsStale(pub(super) Option<u64>);
 
 /// Returns true if another node has refused a request because it does not have the role for it.
 pub(super) fn has_moved(response: &http1::Response<Incoming>) -> bool {
-    response.headers().contains_key(inside::MOVED.as_str())
+    response.headers().contains_key(peer_auth::NOT_OWNER.as_str())
 }
 
 /// Looks at who has a role, again and again for a limited time: during a planned move nobody has it for some milliseconds.
@@ -55,7 +55,7 @@ impl Looks {
 pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 /// Returns the problem of a request that has no answer.
-pub(super) fn problem_of(failure: &Failure, is_read: bool, to: Hop) -> Problem {
+pub(super) fn problem_of(failure: &Failure, is_read: bool, to: PeerRole) -> Problem {
     match failure {
         Failure::Refused(problem) => problem.clone(),
         Failure::Lost(_) if !is_read => {

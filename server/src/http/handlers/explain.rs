@@ -9,7 +9,7 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, post_in_path, user};
 use tidewire::feed::outbox::Route;
-use tidewire::state::explain::{Bar, Explanation, Reason};
+use tidewire::state::explain::{Blocker, Explanation, Reason};
 
 /// Handles `GET /v1/users/{user}/feed/explain/{post}`.
 pub(in crate::http) async fn explain(
@@ -57,17 +57,17 @@ fn reason(reason: &Reason) -> Value {
     }
 }
 
-fn blocker(bar: &Bar) -> Value {
+fn blocker(bar: &Blocker) -> Value {
     match bar {
-        Bar::Unknown(post) => json!({"kind": "unknown", "post": post.to_string()}),
-        Bar::Deleted(post) => json!({"kind": "deleted", "post": post.to_string()}),
-        Bar::Hidden(post) => json!({"kind": "hidden", "post": post.to_string()}),
-        Bar::Muted(source) => json!({"kind": "muted", "source": source.as_str()}),
-        Bar::Blocked(source) => json!({"kind": "blocked", "source": source.as_str()}),
-        Bar::BlockedBy(author) => json!({"kind": "blocked_by", "source": author.as_str()}),
-        Bar::OwnPost => json!({"kind": "own_posts_off"}),
-        Bar::Reply(Some(answered)) => json!({"kind": "reply", "source": answered.as_str()}),
-        Bar::Reply(None) => json!({"kind": "reply"}),
-        Bar::Repost => json!({"kind": "reposts_off"}),
+        Blocker::Unknown(post) => json!({"kind": "unknown", "post": post.to_string()}),
+        Blocker::Deleted(post) => json!({"kind": "deleted", "post": post.to_string()}),
+        Blocker::Hidden(post) => json!({"kind": "hidden", "post": post.to_string()}),
+        Blocker::Muted(source) => json!({"kind": "muted", "source": source.as_str()}),
+        Blocker::Blocked(source) => json!({"kind": "blocked", "source": source.as_str()}),
+        Blocker::BlockedBy(author) => json!({"kind": "blocked_by", "source": author.as_str()}),
+        Blocker::OwnPost => json!({"kind": "own_posts_off"}),
+        Blocker::Reply(Some(answered)) => json!({"kind": "reply", "source": answered.as_str()}),
+        Blocker::Reply(None) => json!({"kind": "reply"}),
+        Blocker::Repost => json!({"kind": "reposts_off"}),
     }
 }

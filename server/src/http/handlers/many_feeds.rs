@@ -23,7 +23,7 @@ use crate::http::answer;
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller};
 #[cfg(feature = "cluster")]
-use crate::http::cluster::{self, Elsewhere, FeedsRequest, Hop, Peers};
+use crate::http::cluster::{self, Elsewhere, FeedsRequest, PeerRole, Peers};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
 use crate::http::page_json;
@@ -108,7 +108,7 @@ pub(in crate::http) async fn read(
     let (admit, mut elsewhere, _reserved) = {
         let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count, &turn).await;
         if is_inside && !elsewhere.entries.is_empty() {
-            return Ok(cluster::moved(&Hop::Owner.unavailable()));
+            return Ok(cluster::not_owner(&PeerRole::Owner.unavailable()));
         }
         let Elsewhere { entries, admitted, reserved, .. } = elsewhere;
         let admit = move |nth: usize, user: &SourceId| if admitted.contains(user) { Ok(()) } else { count(nth, user) };
@@ -165,7 +165,7 @@ pub(in crate::http) async fn read(
 /// Returns true if another node of the cluster has passed the request on.
 #[cfg(feature = "cluster")]
 fn is_inside(request: &HttpRequest) -> bool {
-    request.extensions().contains::<Hop>()
+    request.extensions().contains::<PeerRole>()
 }
 
 #[cfg(not(feature = "cluster"))]
@@ -187,7 +187,7 @@ async fn elsewhere(
     let asked = FeedsRequest {
         caller,
         peer: request.peer_addr(),
-        hop: request.extensions().get().copied(),
+        role: request.extensions().get().copied(),
         limit,
         fields,
         after: request.headers().get("tidewire-after"),

@@ -435,7 +435,7 @@ impl Sheet<'_> {
             jumps,
         )?;
         let help = "By how much ids and instants of follows are ahead of the clock, negative if behind";
-        let lead = clock.lead_seconds();
+        let lead = clock.drift_seconds();
         self.family(("clock_lead", help, Some(&Unit::Seconds)), MetricType::Gauge, |metric| metric.encode_gauge(&lead))
     }
 

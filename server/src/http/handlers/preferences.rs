@@ -100,7 +100,7 @@ pub(in crate::http) async fn mark(
     let reader = user(&request)?;
     let bytes = body.json_bytes(&request)?;
     let _permit = permit_to_count(&request, &engine, &reader)?;
-    // Two calls: the scribe commits the marker, and only then the reader's actor can count from it.
+    // Two calls: the command processor commits the marker, and only then the reader's actor can count from it.
     let up_to = new_marker(bytes)?;
     engine.mark(reader.clone(), up_to).await?;
     // The marker is set, so that a refusal to count is no refusal of the request.

@@ -24,7 +24,7 @@ use crate::http::process::resident_bytes;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
 #[cfg(feature = "cluster")]
-use tidewire::cluster::placement::{GoneNode, NodeView};
+use tidewire::cluster::placement::{GoneNode, NodeInfo};
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -115,7 +115,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) 
     }
     let view = placement.view();
     let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let node = |node: &NodeView| {
+    let node = |node: &NodeInfo| {
         let heard_ms = node.heard_ago.map(in_ms);
         json!({"name": node.name, "address": node.address, "partitions": node.partitions, "heard_ms": heard_ms})
     };
@@ -243,7 +243,7 @@ fn clock(report: &ClockReport, now: UnixMicros) -> Value {
         "jumps_ahead": report.jumps_ahead.get(),
         "jumps_back": report.jumps_back.get(),
         "last_jump_seconds": report.last_jump_seconds(),
-        "lead_seconds": report.lead_seconds(),
+        "lead_seconds": report.drift_seconds(),
     })
 }
 

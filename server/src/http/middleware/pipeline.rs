@@ -30,7 +30,7 @@ use crate::http::auth::{Caller, cors};
 use crate::http::caching;
 use crate::http::client::Client;
 #[cfg(feature = "cluster")]
-use crate::http::cluster::{self, Hop};
+use crate::http::cluster::{self, PeerRole};
 use crate::http::compression;
 use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::middleware::{body, response_guard, starting};
@@ -114,7 +114,7 @@ impl Pipeline {
                 let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle, &turn).await;
                 let answered = match answered {
                     Ok(response) => {
-                        let response = caching::validated(compression::varying(response, state.compress_from));
+                        let response = caching::validated(compression::varying(response, state.compress_min_bytes));
                         Ok(guard_response(&state, turn.admission(), operation.work, client, response).await)
                     }
                     failed => failed,
@@ -171,11 +171,11 @@ async fn handle_here_or_elsewhere(
 ) -> Result<ServiceResponse, Error> {
     let Some(peers) = &state.peers else { return handle(request, caller).await };
     let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
-    let hop = request.extensions().get::<Hop>().copied();
+    let role = request.extensions().get::<PeerRole>().copied();
     // In a box, so that the futures of servers without a cluster are not larger.
     Box::pin(peers.answer(
         request,
-        cluster::Admitted { operation, caller, hop, heartbeat, turn, access: &state.access },
+        cluster::Admitted { operation, caller, role, heartbeat, turn, access: &state.access },
         handle,
     ))
     .await
@@ -317,10 +317,10 @@ fn enter<'a>(
     #[cfg(feature = "cluster")]
     if let Some(peers) = &state.peers
         && operation.needs != Needs::Nothing
-        && let Some((hop, caller)) = peers.cluster().enter(request)?
+        && let Some((role, caller)) = peers.cluster().enter(request)?
     {
         let admission = peers.cluster().admission();
-        request.extensions_mut().insert(hop);
+        request.extensions_mut().insert(role);
         if let Some(connection) = request.conn_data::<Arc<ConnectionState>>() {
             connection.mark_authenticated();
             connection.mark_of_node();
@@ -357,7 +357,7 @@ async fn guard_response(
         Ok(reservation) => reservation,
         Err(problem) => return ServiceResponse::from_err(problem, response.request().clone()),
     };
-    let (response, reservation) = compression::compressed(response, reservation, state.compress_from).await;
+    let (response, reservation) = compression::compressed(response, reservation, state.compress_min_bytes).await;
     if !is_large {
         return response;
     }

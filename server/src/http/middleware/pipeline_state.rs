@@ -35,7 +35,7 @@ pub(in crate::http) struct PipelineState {
     /// The last of these, and the last refused ones.
     pub(in crate::http) noted: Arc<NotedRequests>,
     /// The size in bytes from which responses are compressed.
-    pub(in crate::http) compress_from: Option<NonZeroUsize>,
+    pub(in crate::http) compress_min_bytes: Option<NonZeroUsize>,
     /// The other nodes, if this server is part of a cluster.
     #[cfg(feature = "cluster")]
     pub(in crate::http) peers: Option<Peers>,

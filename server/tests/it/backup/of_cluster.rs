@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{DEADLINE, eventually_async};
 use tidewire::clock::{Clock, UnixMicros};
-use tidewire::cluster::journal::{JoinError, NodeOptions, append_first, first_record, found};
+use tidewire::cluster::journal::{JoinError, NodeOptions, append_first, bootstrap_log, first_record};
 use tidewire::cluster::log_checkpoint::LogCheckpoint;
 use tidewire::cluster::placement::{Place as Placed, Placement as _};
 use tidewire::cluster::record::{ClusterId, Content};
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Joining;
 use tidewire::error::Error;
@@ -36,7 +36,7 @@ const SESSION: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
     pub(super) engine: Engine,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterState>,
 }
 
 /// Starts a node on its data directory.
@@ -52,7 +52,7 @@ pub(super) fn start_with(
     directory: &Path,
     peers: &dyn SnapshotPeers,
 ) -> Result<Node, JoinError> {
-    let view = Arc::new(ClusterView::new(name.parse().unwrap(), clock.clone(), SESSION));
+    let view = Arc::new(ClusterState::new(name.parse().unwrap(), clock.clone(), SESSION));
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     let storage = Some(storage.claim().unwrap().for_node(storage.snapshots));
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
@@ -117,7 +117,7 @@ impl Node {
     }
 }
 
-fn make_world() -> (Arc<World>, tidewire::state::world::Writer) {
+fn make_world() -> (Arc<World>, tidewire::state::world::StateMachine) {
     World::create(EngineConfig::default().celebrity, Sharding::new(1))
 }
 
@@ -129,7 +129,7 @@ pub(super) fn loaded(directory: &Path) -> (u64, String) {
 
 pub(super) fn founded(cluster: u64) -> MemoryLog {
     let log = MemoryLog::default();
-    found(&log, 16, ClusterId(cluster)).unwrap();
+    bootstrap_log(&log, 16, ClusterId(cluster)).unwrap();
     log
 }
 

@@ -293,8 +293,8 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
 #[test]
 fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time() {
     let (window, clock) = (Duration::from_millis(80), Arc::new(ManualClock::new(SystemClock.now())));
-    let (shards, live_linger) = (some(1), Duration::from_millis(1));
-    let config = EngineConfig { shards, active_window: window, live_linger, ..EngineConfig::default() };
+    let (shards, live_history_ttl) = (some(1), Duration::from_millis(1));
+    let config = EngineConfig { shards, active_window: window, live_history_ttl, ..EngineConfig::default() };
     let server = timed(config, &StorageConfig::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     follow(&server, "ann", "bob");
     notify(&server, "ann", true);

@@ -66,6 +66,34 @@ fn a_variable_that_is_nearly_one_of_a_setting_is_named() {
 }
 
 #[test]
+fn a_setting_is_read_under_its_earlier_name_with_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("t.toml"), "live-linger = \"90s\"\nsnapshot-inboxes = \"resident\"\n").unwrap();
+    let check = || {
+        let mut command = program("");
+        let words = ["config", "check", "--config", "t.toml", "--compress-from", "1KiB", "--json"];
+        command.current_dir(directory.path()).args(words).env("TIDEWIRE_HOSTS", "a.example");
+        command
+    };
+    let earlier = ran(&mut check());
+    assert_eq!(earlier.code, 0, "{}", earlier.out);
+    let printed = lines(&earlier.out);
+    for (name, text, from) in [
+        ("live-history-ttl", "90s", "file"),
+        ("compress-min-bytes", "1KiB", "flag"),
+        ("allowed-hosts", "a.example", "TIDEWIRE_HOSTS"),
+    ] {
+        assert_eq!(value(&printed, name), json!({"setting": name, "value": text, "from": from}));
+    }
+    let warnings: Vec<_> = printed.iter().filter_map(|line| line["warning"].as_str()).collect();
+    let is_named = |kind: &str| warnings.iter().any(|text| text.starts_with(kind));
+    assert!(is_named("the setting live-linger is now live-history-ttl"), "{warnings:?}");
+    assert!(is_named("the variable TIDEWIRE_HOSTS is now TIDEWIRE_ALLOWED_HOSTS"), "{warnings:?}");
+    let both = ran(check().env("TIDEWIRE_ALLOWED_HOSTS", "b.example"));
+    assert_eq!(value(&lines(&both.out), "allowed-hosts")["value"], "b.example");
+}
+
+#[test]
 fn all_that_is_wrong_is_said_and_the_exit_code_says_of_which_kind_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

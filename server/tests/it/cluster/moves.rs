@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::json;
 use testkit::{OnDrop, eventually};
 use tidewire::clock::SystemClock;
-use tidewire::cluster::journal::{NodeOptions, found};
+use tidewire::cluster::journal::{NodeOptions, bootstrap_log};
 use tidewire::cluster::placement::{Place, Placement as _};
 use tidewire::cluster::record::ClusterId;
-use tidewire::cluster::view::ClusterView;
+use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::storage::log::memory::MemoryLog;
@@ -30,7 +30,7 @@ const SESSION: Duration = Duration::from_secs(20);
 struct Node {
     server: Server,
     cluster: Arc<Cluster>,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterState>,
 }
 
 impl Node {
@@ -94,7 +94,7 @@ fn load(nodes: &Nodes, ends: &AtomicBool, answered: &AtomicU64) {
 #[ignore = "needs Chromium, and `npm ci` in server/tests/browser"]
 fn the_console_of_a_node_shows_the_cluster_in_a_browser() {
     let (log, nodes) = (MemoryLog::default(), Nodes::default());
-    found(&log, 64, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 64, ClusterId(5)).unwrap();
     join(&log, &nodes, "a");
     join(&log, &nodes, "b");
     let a = nodes.read().unwrap()[0].server.url("");
@@ -104,7 +104,7 @@ fn the_console_of_a_node_shows_the_cluster_in_a_browser() {
 #[test]
 fn no_request_is_refused_while_nodes_join_and_leave_in_order() {
     let (log, nodes) = (MemoryLog::default(), Nodes::default());
-    found(&log, 64, ClusterId(5)).unwrap();
+    bootstrap_log(&log, 64, ClusterId(5)).unwrap();
     join(&log, &nodes, "a");
     join(&log, &nodes, "b");
     let (ends, answered) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidewire::cluster::figures::ClusterFigures;
-use tidewire::cluster::placement::{NodeView, Place, Placement, View};
+use tidewire::cluster::placement::{ClusterInfo, NodeInfo, Place, Placement};
 use tidewire::cluster::record::{Epoch, NodeName};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -134,9 +134,9 @@ impl Placement for Seen {
         Duration::from_secs(self.roles.beat_seconds.load(Ordering::Relaxed))
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ClusterInfo {
         let addresses = self.roles.addresses.lock().unwrap();
-        let node = |nth: usize| NodeView {
+        let node = |nth: usize| NodeInfo {
             name: NAMES[nth].parse().unwrap(),
             address: addresses[nth].clone(),
             partitions: vec![nth as u32],
@@ -145,7 +145,7 @@ impl Placement for Seen {
         let sequencer = self.roles.sequencer.lock().unwrap().map(|nth| NAMES[nth].parse().unwrap());
         let (session, heartbeat) = (Duration::from_secs(6), Duration::from_millis(500));
         let nodes = (0..NAMES.len()).map(node).collect();
-        View { epoch: Epoch(7), partitions: 3, sequencer, nodes, gone: Vec::new(), session, heartbeat }
+        ClusterInfo { epoch: Epoch(7), partitions: 3, sequencer, nodes, gone: Vec::new(), session, heartbeat }
     }
 }
 

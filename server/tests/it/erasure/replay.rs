@@ -11,7 +11,7 @@ use tidewire::feed::position::Position;
 use tidewire::id::PostId;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::state::records::RecordTraversal;
-use tidewire::state::world::{World, Writer};
+use tidewire::state::world::{StateMachine, World};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::{Durability, Journal as _};
 
@@ -19,12 +19,12 @@ use crate::erasure::{MARKER, ZOE, holding, small};
 use testkit::histories::{History, START, Store, journal, state};
 use testkit::world::{above, draft, id};
 
-fn after(events: &[Event]) -> (Arc<World>, Writer) {
-    let (world, mut writer) = World::create(above(3), Sharding::new(2));
+fn after(events: &[Event]) -> (Arc<World>, StateMachine) {
+    let (world, mut machine) = World::create(above(3), Sharding::new(2));
     for event in events {
-        writer.apply(event);
+        machine.apply(event);
     }
-    (world, writer)
+    (world, machine)
 }
 
 /// What is recovered from a snapshot that begins after `from` events and whose sections saw the state after as many as `seen` has, in their
@@ -34,17 +34,17 @@ fn recovered(events: &[Event], from: usize, seen: [usize; 6]) -> String {
     let worlds = seen.map(|seen| after(&events[..seen]).0);
     let [of_sources, of_edges, of_preferences, of_reposts, of_revocations, of_posts] =
         [0, 1, 2, 3, 4, 5].map(|section| RecordTraversal { world: &worlds[section], sources });
-    let (world, mut writer) = after(&[]);
-    of_sources.sources().for_each(|record| writer.restore_source(&record).unwrap());
-    of_edges.edges().for_each(|record| writer.restore_edges(&record).unwrap());
-    of_preferences.preferences().for_each(|record| writer.restore_preferences(&record).unwrap());
-    of_reposts.reposts(|record| writer.restore_reposts(&record)).unwrap();
-    of_revocations.revocations().for_each(|record| writer.restore_revocations(&record));
-    of_posts.posts(|record| writer.restore_post(&record)).unwrap();
-    of_posts.deleted().for_each(|record| writer.restore_deleted(&record));
-    writer.set_replaying(true);
+    let (world, mut machine) = after(&[]);
+    of_sources.sources().for_each(|record| machine.restore_source(&record).unwrap());
+    of_edges.edges().for_each(|record| machine.restore_edges(&record).unwrap());
+    of_preferences.preferences().for_each(|record| machine.restore_preferences(&record).unwrap());
+    of_reposts.reposts(|record| machine.restore_reposts(&record)).unwrap();
+    of_revocations.revocations().for_each(|record| machine.restore_revocations(&record));
+    of_posts.posts(|record| machine.restore_post(&record)).unwrap();
+    of_posts.deleted().for_each(|record| machine.restore_deleted(&record));
+    machine.set_replaying(true);
     for event in &events[from..] {
-        writer.apply(event);
+        machine.apply(event);
     }
     state(&world)
 }

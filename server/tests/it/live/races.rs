@@ -70,7 +70,7 @@ impl Scene {
                 window_entries: one_of(&[1, 3, 8, 64]) as usize,
                 history_changes: one_of(&[2, 10, 256]) as usize,
             },
-            live_linger: Duration::from_millis(one_of(&[1, 10, 120_000])),
+            live_history_ttl: Duration::from_millis(one_of(&[1, 10, 120_000])),
             // A busy machine must not leave pages incomplete.
             pull_budget: DEADLINE,
             ..EngineConfig::default()

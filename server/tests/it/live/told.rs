@@ -184,7 +184,7 @@ async fn who_comes_back_too_late_or_from_elsewhere_is_told_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_is_forgotten_some_time_after_the_last_client_has_gone() {
     let linger = std::time::Duration::from_millis(50);
-    let server = Server::start(tidewire::config::EngineConfig { live_linger: linger, ..config(1, above(5)) });
+    let server = Server::start(tidewire::config::EngineConfig { live_history_ttl: linger, ..config(1, above(5)) });
     let client = Client::watch(server.address(), "ann").await;
     let live = || server.get("/v1/stats").json()["live"].clone();
     assert_eq!((&live()["connections"], &live()["readers"]), (&json!(1), &json!(1)));

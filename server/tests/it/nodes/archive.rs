@@ -169,7 +169,7 @@ fn a_node_with_an_archive_that_cannot_be_that_of_its_cluster_ends_and_says_why()
     let refused = |archive: &str| {
         let mut command = command(env!("CARGO_BIN_EXE_tidewire").to_owned());
         command.args(["serve", "--listen", &free_address(), "--node", "d", "--advertise", "http://127.0.0.1:1"]);
-        command.args(["--cluster", "feeds", "--kafka", &cluster.brokers.addresses, "--cluster-session", "2s"]);
+        command.args(["--cluster", "feeds", "--kafka", &cluster.brokers.addresses, "--member-timeout", "2s"]);
         command.arg("--cluster-key-file").arg(cluster.directory.path().join("key")).args(["--archive", archive]);
         let ended = command.output().unwrap();
         assert!(!ended.status.success());

@@ -155,7 +155,7 @@ impl Nodes {
         let mut command = before.map_or_else(tidewire, command);
         slot.was_started = true;
         command.args(["serve", "--listen", &address, "--node", slot.name, "--advertise", &url, "--cluster", "feeds"]);
-        command.args(["--kafka", &slot.door.addresses, "--cluster-session", &format!("{}ms", SESSION.as_millis())]);
+        command.args(["--kafka", &slot.door.addresses, "--member-timeout", &format!("{}ms", SESSION.as_millis())]);
         command.arg("--cluster-key-file").arg(self.directory.path().join("key")).args(&self.options);
         // Half of the nodes start from snapshots, of which each is soon followed by the next; the others read the whole log.
         if node % 2 == 1 {
@@ -293,7 +293,7 @@ fn a_process_that_cannot_take_part_ends_and_says_why() {
     let refused = |name: &str, brokers: &str| {
         let mut command = tidewire();
         command.args(["serve", "--listen", &free_address(), "--node", name, "--advertise", "http://127.0.0.1:1"]);
-        command.args(["--cluster", "feeds", "--kafka", brokers, "--cluster-session", "2s"]);
+        command.args(["--cluster", "feeds", "--kafka", brokers, "--member-timeout", "2s"]);
         command.arg("--cluster-key-file").arg(cluster.directory.path().join("key"));
         let ended = command.output().unwrap();
         assert!(!ended.status.success());

@@ -27,7 +27,7 @@ impl Node {
         let url = format!("http://{address}");
         let mut command = tidewire();
         command.args(["serve", "--listen", &address, "--node", name, "--advertise", &url, "--cluster", "feeds"]);
-        command.args(["--kafka", &brokers.addresses, "--cluster-session", "2s"]).args(more);
+        command.args(["--kafka", &brokers.addresses, "--member-timeout", "2s"]).args(more);
         let process = command.arg("--cluster-key-file").arg(directory.join("key")).spawn().unwrap();
         Self { process, url, client: Client::new() }
     }

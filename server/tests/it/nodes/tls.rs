@@ -75,7 +75,7 @@ fn two_nodes_reach_kafka_and_each_other_over_tls_and_wrong_secrets_are_named() {
         let address = free_address();
         let url = format!("https://localhost:{}", address.rsplit_once(':').unwrap().1);
         let mut serve = place.command(&["serve", "--listen", &address], &brokers, "secret", Some(&authority));
-        serve.args(["--node", name, "--advertise", &url, "--cluster-session", "2s"]);
+        serve.args(["--node", name, "--advertise", &url, "--member-timeout", "2s"]);
         for (option, file) in [
             ("--cluster-key-file", "key"),
             ("--cluster-ca-file", "cert.pem"),

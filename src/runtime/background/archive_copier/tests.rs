@@ -11,7 +11,7 @@ use crate::feed::followers::Sharding;
 use crate::feed::position::at;
 use crate::feed::post::{Body, Draft};
 use crate::state::unwritten::TieringLimits;
-use crate::state::world::Writer;
+use crate::state::world::StateMachine;
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
 use crate::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 
@@ -21,7 +21,7 @@ type Store = FaultyArchive<MemoryArchive>;
 struct Node {
     store: Arc<Store>,
     behind: Arc<ReplicatedArchive>,
-    writer: Writer,
+    machine: StateMachine,
     copier: ArchiveCopier,
 }
 
@@ -30,15 +30,15 @@ fn node(posts: u64) -> Node {
     let behind = Arc::new(ReplicatedArchive::new(Arc::clone(&store) as Arc<dyn Archive>).unwrap());
     let limits = TieringLimits { outbox_posts: 1_000_000, posts_bytes: usize::MAX };
     let archive = (Arc::clone(&behind) as Arc<dyn Archive>, limits);
-    let (world, mut writer) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some(archive));
+    let (world, mut machine) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some(archive));
     for nth in 1..=posts {
         let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new("1").unwrap());
         let position = at(nth as i64, nth);
-        drop(writer.apply(&Event::Published { position, draft, accepted_at: UnixMicros(nth as i64) }));
+        drop(machine.apply(&Event::Published { position, draft, accepted_at: UnixMicros(nth as i64) }));
     }
     let (clock, stopping) = (Arc::new(ManualClock::new(UnixMicros(0))), Arc::default());
     let copier = ArchiveCopier { world, is_writer: Box::new(|| true), clock, stopping };
-    Node { store, behind, writer, copier }
+    Node { store, behind, machine, copier }
 }
 
 impl Node {
@@ -81,7 +81,7 @@ fn a_deleted_post_whose_record_is_damaged_becomes_a_tombstone() {
     let mut node = node(9);
     let damaged = ArchivedRecord::Post(b"damaged".to_vec());
     node.store.write(&Batch { posts: vec![(PostId(7), damaged)], ..Batch::default() }).unwrap();
-    drop(node.writer.apply(&Event::Deleted { id: PostId(7), repost_of: None, post: None }));
+    drop(node.machine.apply(&Event::Deleted { id: PostId(7), repost_of: None, post: None }));
     node.note_changes(1..=9);
     node.store.set_plan(Plan { damaged_post: Some(PostId(7)), ..Plan::default() });
     node.copier.copy(&node.behind, &mut Turn::default(), false).unwrap();

@@ -27,7 +27,7 @@ use crate::limits::LIVE_NOTICES_MAX;
 use crate::live::event::{LiveEntry, RecentItems};
 use crate::runtime::reader::inboxes::{Delivered, Inboxes, Sample};
 use crate::runtime::reader::user::UserActor;
-use crate::state::feed_view::Entry;
+use crate::state::feed_filter::Entry;
 use crate::state::reader::PulledSources;
 
 /// The inboxes of one shard, as the shard's thread uses them.

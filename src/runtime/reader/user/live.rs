@@ -89,7 +89,7 @@ impl UserActor {
             // Whoever watched has seen what was published until then, however long ago the connection began.
             source.seen(since);
         }
-        let end = ctx.run_later(self.core.config.live_linger, move |actor, _| {
+        let end = ctx.run_later(self.core.config.live_history_ttl, move |actor, _| {
             let Some(watch) = actor.watch.take_if(|watch| watch.unattended_since() == Some(since)) else { return };
             watch.end(&actor.core, actor.reader.source().slot);
             if let Some(inbox_handle) = &actor.inbox_handle {

@@ -29,7 +29,7 @@ use crate::runtime::change_consumers::ChangeConsumers;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::lock::modelled::in_model;
 use crate::runtime::shared::Shared;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 
 const SECOND: i64 = 1_000_000;
 
@@ -88,8 +88,8 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Model {
-    fn new(seen: Arc<Seen>) -> (Arc<Self>, Writer) {
-        let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
+    fn new(seen: Arc<Seen>) -> (Arc<Self>, StateMachine) {
+        let (world, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         let config = EngineConfig {
             shards: NonZeroUsize::MIN,
             inbox_posts: NonZeroUsize::new(INBOX_POSTS).unwrap(),
@@ -105,7 +105,7 @@ impl Model {
             ChangeConsumers::default(),
         );
         let edges = vec![NewEdge::new(id("ann"), id("bob"))];
-        writer.apply(&Event::Followed { edges, since: position(0).published_at });
+        machine.apply(&Event::Followed { edges, since: position(0).published_at });
         let reader = core.world.sources.get(&id("ann")).unwrap();
         let model = Arc::new(Self {
             shared: Arc::new(Shared::new(core)),
@@ -117,28 +117,28 @@ impl Model {
             deleted: Default::default(),
             seen,
         });
-        (1..=POSTS[0]).for_each(|number| model.publish(&mut writer, number));
-        (model, writer)
+        (1..=POSTS[0]).for_each(|number| model.publish(&mut machine, number));
+        (model, machine)
     }
 
-    /// The scribe applies a post; then the supervisor finds out whether the reader is awake.
-    fn publish(&self, writer: &mut Writer, number: u64) {
+    /// The command processor applies a post; then the supervisor finds out whether the reader is awake.
+    fn publish(&self, machine: &mut StateMachine, number: u64) {
         let (position, draft) = (position(number), Draft::new(id("bob"), Body::new(&number.to_string()).unwrap()));
         self.clock.set(position.published_at);
-        writer.apply(&Event::Published { position, draft, accepted_at: position.published_at });
+        machine.apply(&Event::Published { position, draft, accepted_at: position.published_at });
         self.published.store(number, Ordering::SeqCst);
         thread::yield_now();
         let is_awake = self.shared.directory.is_active(self.reader.slot);
         self.slices.lock().push_back((number, is_awake));
     }
 
-    fn publish_all(&self, mut writer: Writer) {
+    fn publish_all(&self, mut machine: StateMachine) {
         for number in POSTS[0] + 1..=POSTS[0] + POSTS[1] {
-            self.publish(&mut writer, number);
+            self.publish(&mut machine, number);
             if thread_rng().gen_range(0..4) == 0 {
                 let deleted = number - thread_rng().gen_range(0..4);
                 self.deleted[0].lock().insert(deleted);
-                writer.apply(&Event::Deleted { id: PostId(deleted), repost_of: None, post: None });
+                machine.apply(&Event::Deleted { id: PostId(deleted), repost_of: None, post: None });
                 self.deleted[1].lock().insert(deleted);
             }
             thread::yield_now();
@@ -256,13 +256,13 @@ fn run(scheduler: impl Scheduler + 'static, seen: &Arc<Seen>) {
     config.failure_persistence = shuttle::FailurePersistence::None;
     Runner::new(scheduler, config).run(move || {
         in_model(|| {
-            let (model, writer) = Model::new(Arc::clone(&seen));
+            let (model, machine) = Model::new(Arc::clone(&seen));
             let spawn = |work: Box<dyn FnOnce(&Model) + Send>| {
                 let model = Arc::clone(&model);
                 thread::spawn(move || work(&model))
             };
             let threads = [
-                spawn(Box::new(move |model| model.publish_all(writer))),
+                spawn(Box::new(move |model| model.publish_all(machine))),
                 spawn(Box::new(Model::run_shard)),
                 spawn(Box::new(Model::read)),
                 spawn(Box::new(Model::read)),

@@ -29,7 +29,7 @@ use crate::runtime::core::Core;
 use crate::runtime::message::Fetched;
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::reader::user::inbox_store::InboxHandle;
-use crate::state::feed_view::{Entry, PostLookup};
+use crate::state::feed_filter::{Entry, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::reader::{Archived, LookupTarget, Reader};
 use crate::state::viewer::Viewer;

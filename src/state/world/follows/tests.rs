@@ -12,7 +12,7 @@ use crate::feed::event::{Event, NewEdge};
 use crate::feed::followers::Sharding;
 use crate::id::{SourceId, SourceSlot};
 use crate::state::records::RecordTraversal;
-use crate::state::world::{World, Writer};
+use crate::state::world::{StateMachine, World};
 
 const STAR: SourceSlot = SourceSlot(0);
 
@@ -52,7 +52,7 @@ fn star() -> SourceId {
 }
 
 /// Applies an operation to a world and to the map, and advances the clock.
-fn apply(writer: &mut Writer, edges: &mut Edges, now: &mut i64, op: &Op) {
+fn apply(machine: &mut StateMachine, edges: &mut Edges, now: &mut i64, op: &Op) {
     match *op {
         Op::Follow { first, count, hidden, backwards } => {
             let mut followers: Vec<u32> = (first..first + count).collect();
@@ -60,9 +60,9 @@ fn apply(writer: &mut Writer, edges: &mut Edges, now: &mut i64, op: &Op) {
                 followers.reverse();
             }
             let requested = followers.iter().map(|nth| NewEdge { hidden, ..NewEdge::new(user(*nth), star()) });
-            writer.apply(&Event::Followed { edges: requested.collect(), since: UnixMicros(*now) });
+            machine.apply(&Event::Followed { edges: requested.collect(), since: UnixMicros(*now) });
             for (nth, follower) in followers.into_iter().enumerate() {
-                let slot = writer.world().sources.get(&user(follower)).unwrap().slot;
+                let slot = machine.world().sources.get(&user(follower)).unwrap().slot;
                 let since = *now + nth as i64;
                 if edges.get(&slot).is_none_or(|before| before.1 != hidden) {
                     edges.insert(slot, (since, hidden));
@@ -72,10 +72,10 @@ fn apply(writer: &mut Writer, edges: &mut Edges, now: &mut i64, op: &Op) {
         }
         Op::Unfollow { first, count } => {
             for follower in (first..first + count).map(user) {
-                if let Some(source) = writer.world().sources.get(&follower) {
+                if let Some(source) = machine.world().sources.get(&follower) {
                     edges.remove(&source.slot);
                 }
-                writer.apply(&Event::Unfollowed { follower, source: star(), keep_until: None });
+                machine.apply(&Event::Unfollowed { follower, source: star(), keep_until: None });
             }
         }
     }
@@ -101,10 +101,10 @@ fn check(world: &World, edges: &Edges, before: i64, max: usize) -> Result<(), Te
 }
 
 fn restored(world: &World) -> Arc<World> {
-    let (restored, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(2));
+    let (restored, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(2));
     let walk = RecordTraversal { world, sources: world.sources.len() };
-    walk.sources().for_each(|record| writer.restore_source(&record).unwrap());
-    walk.edges().for_each(|record| writer.restore_edges(&record).unwrap());
+    walk.sources().for_each(|record| machine.restore_source(&record).unwrap());
+    walk.edges().for_each(|record| machine.restore_edges(&record).unwrap());
     restored
 }
 
@@ -117,11 +117,11 @@ proptest! {
         before in 0..4_000i64,
         max in 0..600usize,
     ) {
-        let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(2));
-        writer.intern(&star());
+        let (world, mut machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(2));
+        machine.intern(&star());
         let (mut edges, mut now) = (Edges::new(), 1);
         for (nth, op) in ops.iter().enumerate() {
-            apply(&mut writer, &mut edges, &mut now, op);
+            apply(&mut machine, &mut edges, &mut now, op);
             if nth % 4 == 3 || nth == ops.len() - 1 {
                 check(&world, &edges, before, max)?;
                 check(&restored(&world), &edges, before, max)?;

@@ -20,7 +20,7 @@ use redb::{
 
 use super::{RedbArchive, cannot, guarded, layout};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ARCHIVE_CHUNK_BYTES, ARCHIVE_CHUNK_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::storage::archive::{Archive, ArchiveError, ArchiveView};
+use crate::storage::archive::{Archive, ArchiveError, ArchiveSnapshot};
 use crate::storage::sequence::Sequence;
 
 const POSTS: u8 = 1;
@@ -41,28 +41,28 @@ const KEYS_PER_END: u32 = 1 << 14;
 const ZSTD_LEVEL: i32 = 1;
 
 /// One state of an archive. Its pages are not reused while the view exists.
-struct RedbView {
+struct RedbSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
     /// The database is closed after the view is dropped.
     _database: Arc<Database>,
 }
 
-impl fmt::Debug for RedbView {
+impl fmt::Debug for RedbSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbView").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("RedbSnapshot").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl RedbArchive {
-    pub(super) fn view_now(&self) -> Result<Option<Arc<dyn ArchiveView>>, Error> {
+    pub(super) fn view_now(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, Error> {
         let database = self.database()?;
         let (transaction, path) = (database.begin_read()?, self.path.clone());
-        Ok(Some(Arc::new(RedbView { transaction, path, _database: database })))
+        Ok(Some(Arc::new(RedbSnapshot { transaction, path, _database: database })))
     }
 }
 
-impl ArchiveView for RedbView {
+impl ArchiveSnapshot for RedbSnapshot {
     fn chunks(&self, each: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), ArchiveError> {
         let mut copy = || {
             let mut chunks = Chunks { rows: Vec::new(), is_wanted: true, each };
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    fn chunks(view: &dyn ArchiveView) -> Vec<Vec<u8>> {
+    fn chunks(view: &dyn ArchiveSnapshot) -> Vec<Vec<u8>> {
         let mut chunks = Vec::new();
         view.chunks(&mut |chunk| {
             chunks.push(chunk);

@@ -74,7 +74,7 @@ fn history() -> Value {
             "inboxes": [4_096, 4_096],
             "reposts": [0, 0],
         },
-        "queues": {"scribe": {"limit": 65_536, "depth": [0, 12]}},
+        "queues": {"commands": {"limit": 65_536, "depth": [0, 12]}},
     })
 }
 

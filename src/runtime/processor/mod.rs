@@ -1,4 +1,4 @@
-//! The scribe: the single writer.
+//! The command processor: the single writer.
 //!
 //! Responsible for:
 //! - validating commands against the state, journaling accepted ones, applying and answering them, and queueing posts
@@ -12,7 +12,7 @@
 //! group is validated against the state before the group: a command that reads anything that the group changes waits
 //! for the next group.
 //!
-//! The scribe never waits for the archive while it runs. A command is queued with the records that were looked up for
+//! The command processor never waits for the archive while it runs. A command is queued with the records that were looked up for
 //! it, and is validated with them and with memory. If posts have left memory in the meantime, so that it needs more
 //! records, they are looked up again.
 
@@ -44,7 +44,7 @@ use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::SCRIBE_BATCH_MAX;
+use crate::limits::COMMAND_BATCH_MAX;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::background::resolver::{Resolver, needs};
@@ -53,15 +53,15 @@ use crate::runtime::hybrid_logical_clock::HybridLogicalClock;
 use crate::runtime::message::{Command, Erasing, FollowResult, Published, Reply};
 use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Applied, StateMachine};
 use crate::storage::journal::{Committed, Journal, JournalError};
 use group::Group;
 use queue::CommandReceiver;
 use refusal_log::RefusalLog;
 use tier::Archiver;
 
-/// Maximum bytes of encoded events that the scribe commits in one batch.
-const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
+/// Maximum bytes of encoded events that the command processor commits in one batch.
+const COMMAND_BATCH_BYTES_MAX: usize = 256 * 1024;
 
 /// Maximum number of sources that one process can know, and one less for each shard: slots have 32 bits, and the last one is reserved.
 const SOURCES_MAX: usize = u32::MAX as usize - 1;
@@ -73,8 +73,8 @@ const NEW_EDGE_BYTES: usize = 32;
 const NEW_SOURCE_BYTES: usize = 320;
 
 /// The single writer of the world and of the journal.
-pub struct Scribe<J> {
-    writer: Writer,
+pub struct CommandProcessor<J> {
+    machine: StateMachine,
     journal: J,
     logical_clock: HybridLogicalClock,
     fanout: FanoutQueue,
@@ -91,7 +91,7 @@ pub struct Scribe<J> {
     /// The readers whose erasure another node has begun, and whose actors must still end. At most as many as there are erasures.
     erased_readers: Vec<SourceSlot>,
     /// The lead of instants over the times shown that the journal contains. None if this is unknown.
-    kept_lead_us: Option<i64>,
+    kept_drift_us: Option<i64>,
     archiver: Option<Archiver>,
     resolver: Option<Resolver>,
     refusal_log: RefusalLog,
@@ -116,11 +116,11 @@ enum Completion {
     Nothing,
 }
 
-impl<J: Journal> Scribe<J> {
-    /// Creates a scribe that writes through `writer` and receives commands from `commands`. Blocks on disk reads,
+impl<J: Journal> CommandProcessor<J> {
+    /// Creates a command processor that writes through `machine` and receives commands from `commands`. Blocks on disk reads,
     /// only here.
     pub fn new(
-        writer: Writer,
+        machine: StateMachine,
         journal: J,
         logical_clock: HybridLogicalClock,
         fanout: FanoutQueue,
@@ -129,9 +129,9 @@ impl<J: Journal> Scribe<J> {
         archive: Option<(Sender<Task>, Resolver)>,
     ) -> Self {
         let (archiver, resolver) = archive.unzip();
-        let (kept_lead_us, monotonic_clock_last) = (Some(logical_clock.kept_lead_us()), logical_clock.last());
-        let mut scribe = Self {
-            writer,
+        let (kept_drift_us, monotonic_clock_last) = (Some(logical_clock.kept_drift_us()), logical_clock.last());
+        let mut processor = Self {
+            machine,
             journal,
             logical_clock,
             fanout,
@@ -142,15 +142,15 @@ impl<J: Journal> Scribe<J> {
             failed: None,
             last_taken: monotonic_clock_last,
             erased_readers: Vec::new(),
-            kept_lead_us,
+            kept_drift_us,
             archiver: archiver.map(Archiver::new),
             resolver,
             refused_for_now: None,
             refusal_log: RefusalLog::default(),
-            _abort_on_exit: AbortOnExit("scribe"),
+            _abort_on_exit: AbortOnExit("command processor"),
         };
-        scribe.list_first_ids();
-        scribe
+        processor.list_first_ids();
+        processor
     }
 
     /// Processes commands until it receives a stop, or all senders are dropped.
@@ -172,7 +172,7 @@ impl<J: Journal> Scribe<J> {
                 }
                 self.take(command);
                 let is_full =
-                    self.group.len() >= SCRIBE_BATCH_MAX || self.journal.pending_bytes() >= SCRIBE_BATCH_BYTES_MAX;
+                    self.group.len() >= COMMAND_BATCH_MAX || self.journal.pending_bytes() >= COMMAND_BATCH_BYTES_MAX;
                 next = if is_full { None } else { self.commands.try_recv() };
             }
             self.commit();
@@ -213,7 +213,7 @@ impl<J: Journal> Scribe<J> {
         if let Some(lacking) = self.take_with_resolved(command)
             && let Some(resolver) = &self.resolver
         {
-            let mut needs = needs(&lacking, self.writer.world(), &self.resolved);
+            let mut needs = needs(&lacking, self.machine.world(), &self.resolved);
             let resolver = resolver.clone();
             self.add_ids(&lacking, &mut needs);
             resolver.resolve(lacking, std::mem::take(&mut self.resolved), attempts, needs);
@@ -241,7 +241,7 @@ impl<J: Journal> Scribe<J> {
 
     fn take_one(&mut self, command: Command) -> Option<Command> {
         let mut refused = self.refused_by_cluster(&command);
-        if refused.is_none() && self.group.conflicts_with(&command, &self.writer.world().reposts) && !self.settle() {
+        if refused.is_none() && self.group.conflicts_with(&command, &self.machine.world().reposts) && !self.settle() {
             refused = Some(Error::NotSequencer);
         }
         if let Some(refused) = refused.or_else(|| self.names_erased(&command)) {
@@ -249,7 +249,7 @@ impl<J: Journal> Scribe<J> {
             return None;
         }
         let lacks = |command: &Command| {
-            self.lacks_id(command) || !needs(command, self.writer.world(), &self.resolved).is_empty()
+            self.lacks_id(command) || !needs(command, self.machine.world(), &self.resolved).is_empty()
         };
         if self.resolver.is_some() && lacks(&command) {
             return Some(command);
@@ -287,8 +287,8 @@ impl<J: Journal> Scribe<J> {
         &mut self,
         ids: impl Iterator<Item = S> + Clone,
     ) -> Result<(), Error> {
-        let sources = &self.writer.world().sources;
-        let limit = self.shared.config.sources_max.min(SOURCES_MAX - self.writer.world().sharding.shards());
+        let sources = &self.machine.world().sources;
+        let limit = self.shared.config.sources_max.min(SOURCES_MAX - self.machine.world().sharding.shards());
         let known = sources.len();
         let named = self.group.named() + ids.clone().count();
         let edges = self.group.added().edges;
@@ -314,7 +314,7 @@ impl<J: Journal> Scribe<J> {
     fn check_graph_bytes(&self, edges: usize, sources: usize) -> Result<(), Error> {
         let limit = self.shared.config.graph_bytes_max;
         let added = edges * NEW_EDGE_BYTES + sources * NEW_SOURCE_BYTES;
-        let is_full = self.writer.world().sources.graph_bytes() + added > limit;
+        let is_full = self.machine.world().sources.graph_bytes() + added > limit;
         if is_full { Err(Error::Full { what: "source and follow edge (bytes)", limit }) } else { Ok(()) }
     }
 
@@ -332,7 +332,7 @@ impl<J: Journal> Scribe<J> {
             then.refuse(refusal);
             return false;
         }
-        self.group.push(PendingEvent { event, found, then }, &self.writer.world().sources);
+        self.group.push(PendingEvent { event, found, then }, &self.machine.world().sources);
         true
     }
 
@@ -371,7 +371,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn apply(&mut self, PendingEvent { event, found, then }: PendingEvent) {
-        let applied = self.writer.apply_validated(&event, found.as_ref());
+        let applied = self.machine.apply_validated(&event, found.as_ref());
         self.notify_watched(&event, &applied);
         self.note_applied(&event);
         self.answer(applied, then);
@@ -379,9 +379,9 @@ impl<J: Journal> Scribe<J> {
 
     /// Counts an event as applied. A post counts when it is queued for fan-out or has no inboxes to reach.
     fn note_applied(&self, event: &Event) {
-        let arrivals = &self.writer.world().arrivals;
-        if let (Some(taken), false) = (event.taken(arrivals.ahead_us()), matches!(event, Event::Published { .. })) {
-            arrivals.set_applied(taken.instant);
+        let delivery = &self.machine.world().delivery;
+        if let (Some(taken), false) = (event.taken(delivery.ahead_us()), matches!(event, Event::Published { .. })) {
+            delivery.set_applied(taken.instant);
         }
     }
 
@@ -413,7 +413,7 @@ impl<J: Journal> Scribe<J> {
             }
             (Completion::Nothing, _) => {}
             (Completion::Publish { .. } | Completion::Edit(_), applied) => {
-                unreachable!("the scribe accepted an event that did {applied:?}")
+                unreachable!("the command processor accepted an event that did {applied:?}")
             }
         }
     }
@@ -421,7 +421,7 @@ impl<J: Journal> Scribe<J> {
     /// Returns the error for callers when the journal did not store an event. Except after a full disk or a file that
     /// could not be opened, it stores no more events until a restart, since the content of the disk is unknown.
     fn refusal(&mut self, cause: &JournalError) -> Error {
-        self.kept_lead_us = None;
+        self.kept_drift_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
                 self.refusal_log.refused(cause, "until there is space", "there is space again");

@@ -5,7 +5,7 @@
 //! - counting what the group adds to limited resources, since limits are checked against the state before the group.
 //!
 //! Not responsible for:
-//! - validating commands, the journal (the rest of `runtime::writer`).
+//! - validating commands, the journal (the rest of `runtime::processor`).
 //!
 //! A command is validated against the state before the group. So only a read of something that the group changes ends
 //! the group. A later command of the same group may change something that the group only reads, since it is also
@@ -20,10 +20,10 @@ use rustc_hash::FxHashMap;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::SCRIBE_BATCH_MAX;
+use crate::limits::COMMAND_BATCH_MAX;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::Command;
-use crate::runtime::writer::{Completion, PendingEvent};
+use crate::runtime::processor::{Completion, PendingEvent};
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Sources;
 
@@ -164,7 +164,7 @@ impl Group {
             | Event::RulesChanged { reader, .. }
             | Event::MarkerMoved { reader, .. }
             | Event::ListMemberChanged { reader, .. }
-            | Event::Unlisted { reader, .. }
+            | Event::ListDeleted { reader, .. }
             | Event::Revoked { user: reader, .. } => change(reader),
             // These are journaled outside a group, or in a group of their own.
             Event::ClockJumped { .. }
@@ -241,7 +241,7 @@ impl Group {
     /// Returns true if so many commands were accepted since the group was last empty that what it has recorded should be forgotten:
     /// it still counts those that were applied since.
     pub(super) fn is_long(&self) -> bool {
-        self.pushed >= SCRIBE_BATCH_MAX
+        self.pushed >= COMMAND_BATCH_MAX
     }
 
     /// Returns the time since which the oldest command is on its way.
@@ -319,7 +319,7 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
         Event::Edited { .. }
         | Event::Deleted { .. }
         | Event::Unfollowed { .. }
-        | Event::Unlisted { .. }
+        | Event::ListDeleted { .. }
         | Event::Revoked { .. }
         | Event::Erased { .. }
         | Event::ErasureScrubbed { .. }

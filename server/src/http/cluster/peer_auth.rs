@@ -29,11 +29,11 @@ pub(super) const AFTER: HeaderName = HeaderName::from_static("tidewire-after");
 
 /// The header of a refusal that another node gives since it does not have the role for which it got the request. The request has had no
 /// effect, and the sender may not know yet who has the role now.
-pub(super) const MOVED: HeaderName = HeaderName::from_static("tidewire-moved");
+pub(super) const NOT_OWNER: HeaderName = HeaderName::from_static("tidewire-moved");
 
 /// The role for which a node gets a request from another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::http) enum Hop {
+pub(in crate::http) enum PeerRole {
     /// The node owns the user.
     Owner,
     /// The node judges commands.
@@ -42,8 +42,8 @@ pub(in crate::http) enum Hop {
     Named,
 }
 
-impl Hop {
-    /// All roles, in the order of [`Hop::index`].
+impl PeerRole {
+    /// All roles, in the order of [`PeerRole::index`].
     pub(super) const ALL: [Self; 3] = [Self::Owner, Self::Sequencer, Self::Named];
 
     /// Returns the name in headers and metrics.
@@ -55,7 +55,7 @@ impl Hop {
         }
     }
 
-    /// Returns the place of the role in [`Hop::ALL`].
+    /// Returns the place of the role in [`PeerRole::ALL`].
     pub(super) fn index(self) -> usize {
         match self {
             Self::Owner => 0,
@@ -110,19 +110,19 @@ impl Cluster {
     ///
     /// # Errors
     /// Fails if the request claims to come from a node and does not have the key.
-    pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(Hop, Caller)>, Problem> {
+    pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(PeerRole, Caller)>, Problem> {
         let headers = request.headers();
-        let Some(hop) = headers.get(&HOP) else { return Ok(None) };
+        let Some(role) = headers.get(&HOP) else { return Ok(None) };
         self.check_key(headers, "only nodes of the cluster may send the header Tidewire-Hop: leave it out")?;
-        let hop = Hop::ALL.into_iter().find(|known| known.name().as_bytes() == hop.as_bytes());
+        let role = PeerRole::ALL.into_iter().find(|known| known.name().as_bytes() == role.as_bytes());
         let passed = headers.get(&CALLER).and_then(|passed| serde_json::from_slice(passed.as_bytes()).ok());
-        let (Some(hop), Some(Passed { caller, peer })) = (hop, passed) else {
+        let (Some(role), Some(Passed { caller, peer })) = (role, passed) else {
             let detail = "this node does not know what another one sends: run the same version on all nodes";
             return Err(Problem::bad("invalid_hop", detail));
         };
         self.note_asked();
         request.head_mut().peer_addr = peer;
-        Ok(Some((hop, caller)))
+        Ok(Some((role, caller)))
     }
 }
 

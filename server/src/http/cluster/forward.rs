@@ -17,11 +17,11 @@ use crate::http::admission::turn::{Pass, Turn};
 use crate::http::auth::{Caller, UnauthenticatedSlot};
 use crate::http::caching;
 use crate::http::cluster::decision::{Next, next, next_named};
-use crate::http::cluster::inside::{self, Hop};
 use crate::http::cluster::metrics::{LiveSlot, Outcome};
-use crate::http::cluster::moved;
+use crate::http::cluster::not_owner;
 use crate::http::cluster::outgoing::Admitted;
 use crate::http::cluster::peer_answers::{Looks, OUTCOME_UNKNOWN, PartsStale, STALE, has_moved, problem_of};
+use crate::http::cluster::peer_auth::{self, PeerRole};
 use crate::http::cluster::peers::{Failure, Peers};
 use crate::http::cluster::relay;
 use crate::http::cluster::websocket;
@@ -54,7 +54,7 @@ impl Peers {
         admitted: Admitted<'_>,
         handle: impl AsyncFn(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
     ) -> Result<ServiceResponse, Error> {
-        let Admitted { operation, ref caller, hop, turn, .. } = admitted;
+        let Admitted { operation, ref caller, role, turn, .. } = admitted;
         // The response to a refused caller is a close code, which needs no owner.
         let user = match caller {
             Some(Caller::Refused(_)) => return self.answer_here(request, &admitted, &handle).await,
@@ -66,11 +66,11 @@ impl Peers {
         };
         let node = node_of(operation, &request);
         let (mut request, mut looks) = (request, Looks::default());
-        let after = inside::after(&request).ok().flatten().filter(|_| operation.handled_by == HandledBy::Owner);
+        let after = peer_auth::after(&request).ok().flatten().filter(|_| operation.handled_by == HandledBy::Owner);
         loop {
             let decide = || match &node {
-                Some(name) => next_named(self.cluster.placement(), name, hop),
-                None => next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop),
+                Some(name) => next_named(self.cluster.placement(), name, role),
+                None => next(self.cluster.placement(), operation.handled_by, user.as_ref(), role),
             };
             // Waited for first: by that record another node may own the user, and the client may know what this one does not.
             if let Some(after) = after.filter(|_| decide().ok() == Some(Next::Here))
@@ -90,13 +90,13 @@ impl Peers {
                         return Ok(response);
                     }
                     request = ServiceRequest::from_request(response.into_parts().0);
-                    if hop == Some(Hop::Sequencer) {
-                        return Ok(request.into_response(moved(&Hop::Sequencer.unavailable())));
+                    if role == Some(PeerRole::Sequencer) {
+                        return Ok(request.into_response(not_owner(&PeerRole::Sequencer.unavailable())));
                     }
                     body.into_iter().for_each(|body| drop(request.extensions_mut().insert(body)));
-                    Hop::Sequencer.unavailable()
+                    PeerRole::Sequencer.unavailable()
                 }
-                Ok(Next::Pass(to, address)) => match self.pass(&mut request, &admitted, to, &address).await {
+                Ok(Next::Forward(to, address)) => match self.pass(&mut request, &admitted, to, &address).await {
                     Ok(Passed::Answered(response)) => {
                         return Ok(ServiceResponse::new(request.request().clone(), response));
                     }
@@ -109,12 +109,12 @@ impl Peers {
                         to.unavailable()
                     }
                     // That node has ended, and another one has its role by now.
-                    Ok(Passed::NotSent(problem)) if decide().ok() != Some(Next::Pass(to, address)) => problem,
+                    Ok(Passed::NotSent(problem)) if decide().ok() != Some(Next::Forward(to, address)) => problem,
                     Ok(Passed::NotSent(problem)) | Err(problem) => return Ok(request.error_response(problem)),
                 },
                 Ok(Next::Wait(to)) => to.unavailable(),
-                Err(problem) if hop.is_some_and(|role| problem.code() == role.unavailable().code()) => {
-                    return Ok(request.into_response(moved(&problem)));
+                Err(problem) if role.is_some_and(|role| problem.code() == role.unavailable().code()) => {
+                    return Ok(request.into_response(not_owner(&problem)));
                 }
                 Err(problem) => return Ok(request.error_response(problem)),
             };
@@ -140,7 +140,7 @@ impl Peers {
             }
             return Ok(response);
         }
-        let applied = match inside::after(&request) {
+        let applied = match peer_auth::after(&request) {
             Ok(Some(after)) => self.wait_for(after, turn).await,
             Ok(None) => Ok(()),
             Err(problem) => Err(problem),
@@ -188,7 +188,7 @@ impl Peers {
         &self,
         request: &mut ServiceRequest,
         admitted: &Admitted<'_>,
-        to: Hop,
+        to: PeerRole,
         address: &str,
     ) -> Result<Passed, Problem> {
         let began = Instant::now();
@@ -208,7 +208,7 @@ impl Peers {
         &self,
         request: &mut ServiceRequest,
         admitted: &Admitted<'_>,
-        to: Hop,
+        to: PeerRole,
         address: &str,
     ) -> Result<Passed, Problem> {
         let outgoing = self.outgoing(request, admitted, to)?;
@@ -238,7 +238,7 @@ impl Peers {
         &self,
         response: http1::Response<Incoming>,
         turn: &Turn,
-        to: Hop,
+        to: PeerRole,
     ) -> Result<HttpResponse, Problem> {
         let bytes = relay::bytes_of(response.body());
         // Until the pipeline reserves them for the response.
@@ -252,13 +252,13 @@ impl Peers {
         &self,
         response: http1::Response<Incoming>,
         pass: Pass,
-        to: Hop,
+        to: PeerRole,
     ) -> Result<HttpResponse, Problem> {
         let read = relay::whole(response, self.cluster.options.answer_timeout).await;
         drop(pass);
         let mut response = read.map_err(|cause| problem_of(&Failure::Lost(cause), false, to))?;
         let sequence = response.headers().get(SEQUENCE).and_then(|sequence| sequence.to_str().ok()?.parse().ok());
-        if to == Hop::Sequencer
+        if to == PeerRole::Sequencer
             && let Some(sequence) = sequence.map(Sequence)
             && !self.cluster.has_applied(sequence).await
         {

@@ -1,4 +1,4 @@
-//! The notification part of the scribe: finding the watched readers who may see the effect of an event.
+//! The notification part of the command processor: finding the watched readers who may see the effect of an event.
 //!
 //! Superfluous recipients are harmless, but none may be missed: each recipient compares its feed and finds out if
 //! anything changed.
@@ -13,7 +13,7 @@ use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::message::Reply;
-use crate::runtime::writer::{Scribe, refuse};
+use crate::runtime::processor::{CommandProcessor, refuse};
 use crate::state::affected::Affected;
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
@@ -24,7 +24,7 @@ use crate::storage::journal::Journal;
 /// all watched readers read again.
 const LIVE_ANSWERS_MAX: usize = 64;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Returns the routes of a new post: to inboxes, and to watched readers who see the post by another path.
     pub(super) fn fanout_routes(&self, post: &Post, push: &[SourceSlot]) -> Box<[FanoutRoute]> {
         let mut fanout_routes: Vec<FanoutRoute> = push.iter().copied().map(FanoutRoute::Inboxes).collect();
@@ -57,7 +57,7 @@ impl<J: Journal> Scribe<J> {
         }
         match answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX) {
             Some(answers) => {
-                let posts = &self.writer.world().posts;
+                let posts = &self.machine.world().posts;
                 let is_deleted = |reply: &&Affected| matches!(posts.stored(reply.position.id), Some(Stored::Deleted));
                 for Affected { position, repost_of, sources } in answers.iter().filter(|reply| !is_deleted(reply)) {
                     let (post, sources) = ((position.id, *repost_of), sources.iter().copied());
@@ -102,7 +102,7 @@ impl<J: Journal> Scribe<J> {
             (Event::FollowsChanged { follows, unfollows, .. }, _) => self.notify_followers(follows, unfollows),
             // Posts by tags, topics and reposts are handled when they are deleted.
             (Event::Erased { at, .. }, _) => {
-                let erasure = self.writer.world().sources.erasures().at(*at);
+                let erasure = self.machine.world().sources.erasures().at(*at);
                 let fanout_routes = erasure.map(|erasure| FanoutRoute::Watched(erasure.source.slot));
                 self.fanout.notify(Invalidation::Everything, fanout_routes.into_iter().collect());
             }
@@ -172,7 +172,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn notify_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {
-        let (watchers, sources) = (&self.shared.watchers, &self.writer.world().sources);
+        let (watchers, sources) = (&self.shared.watchers, &self.machine.world().sources);
         let known = readers.into_iter().filter_map(|reader| sources.get(reader));
         let fanout_routes: Box<[FanoutRoute]> = known
             .map(|reader| reader.slot)
@@ -186,7 +186,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the sources that repeat a post, unless there are too many.
     fn reposters(&self, post: PostId) -> Option<Vec<SourceSlot>> {
-        self.writer.world().reposts.sources_of(post, LIVE_REPOSTERS_MAX)
+        self.machine.world().reposts.sources_of(post, LIVE_REPOSTERS_MAX)
     }
 
     /// Registers a user id, so that the user can be watched. This is not an event: the id is journaled with the first
@@ -199,7 +199,7 @@ impl<J: Journal> Scribe<J> {
             // The caller may have disconnected.
             Ok(()) => {
                 self.group.note_registered(&user);
-                drop(reply.send(Ok(self.writer.intern(&user))));
+                drop(reply.send(Ok(self.machine.intern(&user))));
             }
             Err(full) => refuse(reply, full),
         }

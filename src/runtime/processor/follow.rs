@@ -1,4 +1,4 @@
-//! The follow part of the scribe: validating edges, and finding the earlier posts that each one brings.
+//! The follow part of the command processor: validating edges, and finding the earlier posts that each one brings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::limits::{
     ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
 };
 use crate::runtime::message::{FollowResult, Reply};
-use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::group::Added;
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
 
@@ -22,7 +22,7 @@ type Hasher = foldhash::fast::RandomState;
 /// The edges that take as much memory as what an unfollow may retain.
 const KEPT_AS_EDGES: usize = 8;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Creates edges, and then removes others. All of them are checked before anything is accepted, and one event has all.
     pub(super) fn follow(
         &mut self,
@@ -55,7 +55,7 @@ impl<J: Journal> Scribe<J> {
         if edges.is_empty() {
             return Vec::new();
         }
-        let sources = &self.writer.world().sources;
+        let sources = &self.machine.world().sources;
         let created: HashSet<_> = created.iter().map(|edge| (&edge.follower, &edge.source)).collect();
         let is_there = |(follower, source): &(SourceId, SourceId)| {
             let (from, to) = (sources.get(follower), sources.get(source));
@@ -74,7 +74,7 @@ impl<J: Journal> Scribe<J> {
     /// exist. A hidden edge becomes visible if it is requested as visible. A visible edge does not become hidden if
     /// it is requested as hidden. An edge that is requested several times is requested one time after the other.
     fn validate_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
-        let world = self.writer.world();
+        let world = self.machine.world();
         let requested = edges.len();
         if requested > FOLLOWS_PER_REQUEST_MAX {
             let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
@@ -133,7 +133,7 @@ impl<J: Journal> Scribe<J> {
         }
         let limit = self.shared.config.edges_max;
         let edges = self.group.added().edges + new;
-        if self.writer.world().edges() + edges > limit {
+        if self.machine.world().edges() + edges > limit {
             return Err(Error::Full { what: "follow edge", limit });
         }
         self.check_graph_bytes(edges, 0)
@@ -148,7 +148,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::InvalidDraft { what });
         }
         for edge in edges.iter_mut().filter(|edge| edge.start.is_none() && edge.backfill.is_some()) {
-            let source = self.writer.world().sources.get(&edge.source);
+            let source = self.machine.world().sources.get(&edge.source);
             edge.start = self.start(edge, source.as_deref())?;
         }
         Ok(())
@@ -181,7 +181,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     pub(super) fn unfollow(&mut self, follower: SourceId, source: SourceId, keep: bool, reply: Reply<()>) {
-        let sources = &self.writer.world().sources;
+        let sources = &self.machine.world().sources;
         let (from, to) = (sources.get(&follower), sources.get(&source));
         let Some((following, to)) = from.zip(to).map(|(from, to)| (from.following(), to)) else {
             let _ = reply.send(Ok(()));
@@ -218,7 +218,7 @@ impl<J: Journal> Scribe<J> {
     /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does
     /// not contain them all.
     fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {
-        let newest = self.resolved.newest(self.writer.world(), source, max);
+        let newest = self.resolved.newest(self.machine.world(), source, max);
         newest.ok_or(Error::Overloaded { queue: "archive", limit: ARCHIVE_QUEUE_MAX })
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
 use crate::feed::outbox::{OutboxQuery, ReadGap};
-use crate::feed::page::{View, Visibility};
+use crate::feed::page::{Visibility, VisibilityFilter};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::stream::EntryFingerprint;
@@ -142,7 +142,7 @@ impl<'a> Finder<'a> {
 }
 
 /// The view of one feed. Of a post and its reposts it shows one entry, at the newest position that counts.
-pub struct FeedView<'a> {
+pub struct FeedFilter<'a> {
     /// Where posts are looked up.
     pub finder: Finder<'a>,
     /// The reader, with the edges and preferences that apply.
@@ -163,7 +163,7 @@ pub struct FeedView<'a> {
     entry_positions: FxHashMap<PostId, Option<Position>>,
 }
 
-impl<'a> FeedView<'a> {
+impl<'a> FeedFilter<'a> {
     /// Creates a view for one page.
     pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
         let (of_others, ends_at_floor, entry_positions) = (false, false, FxHashMap::default());
@@ -296,7 +296,7 @@ impl<'a> FeedView<'a> {
     }
 }
 
-impl View for FeedView<'_> {
+impl VisibilityFilter for FeedFilter<'_> {
     type Entry = Entry;
 
     fn look(&mut self, position: Position) -> Visibility<Entry> {

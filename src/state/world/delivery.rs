@@ -11,7 +11,7 @@ use crate::limits::LATE_REPOSTS_MAX;
 use crate::state::affected::Affected;
 use crate::state::awaited::Answers;
 use crate::state::posts::Stored;
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Applied, StateMachine};
 
 impl Applied {
     pub(super) fn published(post: Arc<Post>, push: Box<[SourceSlot]>) -> Self {
@@ -19,7 +19,7 @@ impl Applied {
     }
 }
 
-impl Writer {
+impl StateMachine {
     /// Records a newly published post: as late, if its position is far below the newest ones, together with the
     /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many. `was_answered` is true
     /// if it was known whom it answers when it was published.
@@ -27,10 +27,10 @@ impl Writer {
         if !was_answered {
             self.note_answer(post);
         }
-        let arrivals = &self.world.arrivals;
-        if arrivals.is_late(post.position, post.accepted_at) {
+        let delivery = &self.world.delivery;
+        if delivery.is_late(post.position, post.accepted_at) {
             post.sources().iter().for_each(|source| self.note_late(source.slot, post.accepted_at, post.position));
-            arrivals.note_late(post.accepted_at);
+            delivery.note_late(post.accepted_at);
         }
         self.note_reposts(post.id(), post.accepted_at);
         let answers = self.world.awaited.lock().take(post.id());
@@ -41,7 +41,7 @@ impl Writer {
                 Some(answers)
             }
             Some(Answers::TooMany) => {
-                self.world.arrivals.forget_before(post.accepted_at);
+                self.world.delivery.forget_before(post.accepted_at);
                 None
             }
         }
@@ -86,21 +86,21 @@ impl Writer {
     /// Notes a post that was kept out of feeds and is now visible.
     pub(super) fn note_revealed(&self, post: &Affected, at: UnixMicros) {
         post.sources.iter().for_each(|source| self.note_late(*source, at, post.position));
-        self.world.arrivals.note_revealed(at);
+        self.world.delivery.note_revealed(at);
         self.note_reposts(post.position.id, at);
     }
 
     /// Notes the positions of the reposts of a post that becomes visible, because its entry may be at any of them. If
     /// there are too many reposts, notes the original post instead.
     fn note_reposts(&self, post: PostId, at: UnixMicros) {
-        let arrivals = &self.world.arrivals;
+        let delivery = &self.world.delivery;
         let Some(reposts) = self.world.reposts.of(post) else { return };
         let reposts: Vec<Repost> = reposts.read().iter().take(LATE_REPOSTS_MAX + 1).collect();
         if reposts.len() > LATE_REPOSTS_MAX {
-            return arrivals.note_origin(post, at);
+            return delivery.note_origin(post, at);
         }
         reposts.iter().for_each(|repost| self.note_late(repost.source, at, repost.at));
-        arrivals.note_revealed(at);
+        delivery.note_revealed(at);
     }
 
     pub(super) fn note_late(&self, source: SourceSlot, at: UnixMicros, position: Position) {

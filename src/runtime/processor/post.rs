@@ -1,4 +1,4 @@
-//! The post part of the scribe: editing and deleting posts.
+//! The post part of the command processor: editing and deleting posts.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::feed::post::{Body, Membership, Post};
 use crate::id::PostId;
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Reply;
-use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::group::Added;
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::state::posts::Stored;
 use crate::storage::journal::Journal;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     pub(super) fn edit(&mut self, id: PostId, body: Option<Body>, hidden: Option<bool>, reply: Reply<Arc<Post>>) {
         let Some(post) = self.find(id) else { return refuse(reply, Error::UnknownPost(id)) };
         let body = body.filter(|body| body.as_str() != post.body());
@@ -22,7 +22,7 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(post));
             return;
         }
-        if let Some(archive) = self.writer.world().replicated_archive()
+        if let Some(archive) = self.machine.world().replicated_archive()
             && let Err(cause) = archive.check_edit(id, body.as_ref())
         {
             return refuse(reply, archive_failed(&cause));
@@ -44,7 +44,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the bytes that an edit adds to memory.
     fn growth(&self, post: &Post, body: Option<&Body>) -> usize {
-        let world = self.writer.world();
+        let world = self.machine.world();
         let body_bytes = body.map_or(post.body().len(), |body| body.as_str().len());
         if world.posts.get(post.id()).is_some() {
             body_bytes.saturating_sub(post.body().len())
@@ -58,7 +58,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     pub(super) fn delete(&mut self, id: PostId, reply: Reply<()>) {
-        let (deleted, post) = match self.resolved.stored(self.writer.world(), id) {
+        let (deleted, post) = match self.resolved.stored(self.machine.world(), id) {
             Some(Stored::Deleted) => return drop(reply.send(Ok(()))),
             Some(Stored::Live(post)) => {
                 (Event::Deleted { id, repost_of: post.repost_of, post: self.known_of_deleted(&post) }, Some(post))
@@ -74,18 +74,18 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.
     fn known_of(&self, post: &Post) -> Option<Box<ChangedPost>> {
-        self.writer.world().replicated_archive().map(|_| self.changed(post))
+        self.machine.world().replicated_archive().map(|_| self.changed(post))
     }
 
     /// Returns what other nodes need to know of a post that is deleted, and a replay after a snapshot that has a reply as hidden and not
     /// among its posts, because it was deleted meanwhile.
     fn known_of_deleted(&self, post: &Post) -> Option<Box<ChangedPost>> {
-        let is_needed = self.writer.world().replicated_archive().is_some() || post.replies().is_some();
+        let is_needed = self.machine.world().replicated_archive().is_some() || post.replies().is_some();
         is_needed.then(|| self.changed(post))
     }
 
     fn changed(&self, post: &Post) -> Box<ChangedPost> {
-        let world = self.writer.world();
+        let world = self.machine.world();
         // The log must not name an erased user again.
         let is_named = |source: &&Membership| !world.sources.at(source.slot).is_erased();
         let sources = post.sources().iter().filter(is_named).map(|source| source.id.clone()).collect();
@@ -95,12 +95,12 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the post with this id. A post whose author is being erased counts as deleted.
     pub(super) fn find(&self, id: PostId) -> Option<Arc<Post>> {
-        let sources = &self.writer.world().sources;
+        let sources = &self.machine.world().sources;
         self.found(id).filter(|post| !sources.is_erased(post.author().slot))
     }
 
     /// Returns the post with this id, from memory or from the records that were looked up for the current command.
     fn found(&self, id: PostId) -> Option<Arc<Post>> {
-        self.resolved.stored(self.writer.world(), id).and_then(Stored::live)
+        self.resolved.stored(self.machine.world(), id).and_then(Stored::live)
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster part of the scribe: applying what was read back from a shared log.
+//! The cluster part of the command processor: applying what was read back from a shared log.
 //!
 //! One way of applying: an event counts when it is read back, whichever node has appended it. The node that has judged it applies it with
 //! what the judgement found, and answers the caller then.
@@ -15,8 +15,8 @@ use crate::feed::event::Event;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::ERASURES_MAX;
 use crate::runtime::message::{Command, Sleep};
-use crate::runtime::writer::queue::Received;
-use crate::runtime::writer::{Completion, PendingEvent, Scribe};
+use crate::runtime::processor::queue::Received;
+use crate::runtime::processor::{CommandProcessor, Completion, PendingEvent};
 use crate::state::tiering::changed_post;
 use crate::storage::journal::{Journal, LogOutcome, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
@@ -28,7 +28,7 @@ const TEND_PERIOD: Duration = Duration::from_millis(50);
 /// Time after which a full fan-out queue is looked at again.
 const FANOUT_RETRY: Duration = Duration::from_millis(1);
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Waits for a command or for records of the log. Returns none if there were records, or nothing for a while.
     pub(super) fn next_in_cluster(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
         self.tend();
@@ -151,7 +151,7 @@ impl<J: Journal> Scribe<J> {
                 LogOutcome::Promoted => {
                     info!("this node takes writes from now on");
                     self.logical_clock.resume(self.last_taken);
-                    self.kept_lead_us = Some(self.last_taken.lead_us);
+                    self.kept_drift_us = Some(self.last_taken.drift_us);
                 }
                 LogOutcome::Fenced => {
                     let void = self.group.take();
@@ -164,7 +164,7 @@ impl<J: Journal> Scribe<J> {
                 }
             }
         }
-        if let Some(archive) = self.writer.world().replicated_archive() {
+        if let Some(archive) = self.machine.world().replicated_archive() {
             archive.note_applied(self.journal.last());
         }
         // Last, so that who sees this sequence also sees its effect.
@@ -173,7 +173,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Notes a post that is changed now, for the archive of the cluster.
     fn note_changed(&self, at: Sequence, changed: Option<PostId>) {
-        if let (Some(archive), Some(id)) = (self.writer.world().replicated_archive(), changed) {
+        if let (Some(archive), Some(id)) = (self.machine.world().replicated_archive(), changed) {
             archive.note_change(at, id);
         }
     }
@@ -189,7 +189,7 @@ impl<J: Journal> Scribe<J> {
         }
         let erased_at = if let Event::Erased { at, .. } = event { Some(at) } else { None };
         self.apply(PendingEvent { event, found: None, then: Completion::Nothing });
-        let erasure = erased_at.and_then(|at| self.writer.world().sources.erasures().at(at));
+        let erasure = erased_at.and_then(|at| self.machine.world().sources.erasures().at(at));
         // At once, since the erasure may have ended when this node's eraser looks for it.
         self.erased_readers.extend(erasure.map(|erasure| erasure.source.slot));
         self.end_erased_readers();
@@ -199,7 +199,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Records the last logical instant of the log, where the next sequencer continues.
     fn note_taken(&mut self, event: &Event) {
-        if let Some(taken) = event.taken(self.last_taken.lead_us) {
+        if let Some(taken) = event.taken(self.last_taken.drift_us) {
             self.last_taken = taken;
         }
     }

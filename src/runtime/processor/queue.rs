@@ -1,4 +1,4 @@
-//! The command queue to the scribe.
+//! The command queue to the command processor.
 //!
 //! Responsible for:
 //! - limiting the waiting commands and the bytes they hold. Their callers may have disconnected, so other limits may
@@ -6,7 +6,7 @@
 //! - dropping commands that will not be received any more, so that their callers get an answer.
 //!
 //! Not responsible for:
-//! - commands that the scribe has received; its groups limit these.
+//! - commands that the command processor has received; its groups limit these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,11 +35,11 @@ pub enum NotTaken {
         /// The value of the limit, in commands or bytes.
         limit: usize,
     },
-    /// The scribe has ended.
+    /// The command processor has ended.
     Closed,
 }
 
-/// The error of a queue whose scribe has ended.
+/// The error of a queue whose command processor has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closed;
 
@@ -47,7 +47,7 @@ pub struct Closed;
 #[derive(Clone)]
 pub struct CommandSender {
     commands: Sender<Command>,
-    /// The receiving end, to empty the channel after the scribe has ended: a channel stores its messages until the
+    /// The receiving end, to empty the channel after the command processor has ended: a channel stores its messages until the
     /// last sender is dropped.
     unwanted: Receiver<Command>,
     is_closed: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ pub struct CommandSender {
     bytes_max: usize,
 }
 
-/// The scribe's end of the queue.
+/// The command processor's end of the queue.
 pub struct CommandReceiver {
     commands: Receiver<Command>,
     is_closed: Arc<AtomicBool>,
@@ -85,19 +85,19 @@ impl CommandSender {
         self.offer(command).map_err(|(cause, _)| cause)
     }
 
-    /// The same, but returns the refused command. If the scribe has ended, the command may be dropped instead.
+    /// The same, but returns the refused command. If the command processor has ended, the command may be dropped instead.
     pub fn offer(&self, command: Command) -> Result<(), (NotTaken, Option<Command>)> {
         let bytes = command.bytes();
         let fits = |held: usize| bytes == 0 || held == 0 || held + bytes <= self.bytes_max;
         let enter = |held: usize| fits(held).then_some(held + bytes);
         if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_err() {
-            return Err((NotTaken::Full { queue: "scribe_bytes", limit: self.bytes_max }, Some(command)));
+            return Err((NotTaken::Full { queue: "command_bytes", limit: self.bytes_max }, Some(command)));
         }
         self.commands.try_send(command).map_err(|cause| {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             match cause {
                 TrySendError::Full(command) => {
-                    (NotTaken::Full { queue: "scribe", limit: self.commands_max }, Some(command))
+                    (NotTaken::Full { queue: "commands", limit: self.commands_max }, Some(command))
                 }
                 TrySendError::Disconnected(command) => (NotTaken::Closed, Some(command)),
             }
@@ -112,7 +112,7 @@ impl CommandSender {
         self.check_open()
     }
 
-    /// Returns an error if the scribe has ended after the command was sent. Otherwise the scribe receives the
+    /// Returns an error if the command processor has ended after the command was sent. Otherwise the command processor receives the
     /// command, or drops it when it ends.
     fn check_open(&self) -> Result<(), Closed> {
         if self.is_closed.load(Ordering::SeqCst) {
@@ -213,10 +213,10 @@ mod tests {
         let of_one = publish(100).bytes();
         let (sender, receiver) = queue(3, 2 * of_one);
         assert!(sender.try_send(publish(100)).is_ok() && sender.try_send(publish(100)).is_ok());
-        let full = NotTaken::Full { queue: "scribe_bytes", limit: 2 * of_one };
+        let full = NotTaken::Full { queue: "command_bytes", limit: 2 * of_one };
         assert_eq!((sender.try_send(publish(10)), sender.bytes()), (Err(full), 2 * of_one));
         assert_eq!(sender.try_send(delete()), Ok(()), "what holds nothing needs no bytes");
-        assert_eq!(sender.try_send(delete()), Err(NotTaken::Full { queue: "scribe", limit: 3 }));
+        assert_eq!(sender.try_send(delete()), Err(NotTaken::Full { queue: "commands", limit: 3 }));
         for _ in 0..3 {
             assert!(receiver.try_recv().is_some());
         }

@@ -6,7 +6,7 @@
 //! - when the journal is asked to probe.
 //!
 //! Not responsible for:
-//! - the error that callers get (`runtime::writer`), the probe (`storage::journal::space`).
+//! - the error that callers get (`runtime::processor`), the probe (`storage::journal::space`).
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The revocation part of the scribe: revoking tokens of users.
+//! The revocation part of the command processor: revoking tokens of users.
 
 use crate::clock::UnixMicros;
 use crate::error::Error;
@@ -6,11 +6,11 @@ use crate::feed::event::Event;
 use crate::id::SourceId;
 use crate::limits::REVOCATIONS_MAX;
 use crate::runtime::message::Reply;
-use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::group::Added;
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::storage::journal::Journal;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Revokes tokens of a user that were issued before an instant. A later revocation remains in effect.
     pub(super) fn revoke(
         &mut self,
@@ -22,7 +22,7 @@ impl<J: Journal> Scribe<J> {
         if !user.is_user() {
             return refuse(reply, Error::NotAUser { id: user, action: "have tokens" });
         }
-        let revocations = &self.writer.world().revocations;
+        let revocations = &self.machine.world().revocations;
         let known = revocations.not_before(&user);
         if known >= Some(not_before) {
             // The caller may have disconnected.

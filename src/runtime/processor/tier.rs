@@ -1,4 +1,4 @@
-//! The archive part of the scribe: marks for snapshots, and rounds of tiering.
+//! The archive part of the command processor: marks for snapshots, and rounds of tiering.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crossbeam_channel::{RecvTimeoutError, Sender};
 use crate::id::SourceId;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::message::{Command, Mark, Reply};
-use crate::runtime::writer::refusal_log::PROBE_PERIOD;
-use crate::runtime::writer::{Scribe, refuse};
+use crate::runtime::processor::refusal_log::PROBE_PERIOD;
+use crate::runtime::processor::{CommandProcessor, refuse};
 use crate::state::tiering::RoundOutcome;
 use crate::storage::journal::Journal;
 
@@ -21,7 +21,7 @@ const TIERING_RETRY: Duration = Duration::from_secs(1);
 /// Time without a write after which the journal itself records what is synced.
 const JOURNAL_IDLE: Duration = Duration::from_secs(1);
 
-/// The scribe's state of the archiver.
+/// The command processor's state of the archiver.
 pub(super) struct Archiver {
     tasks: Sender<Task>,
     /// True while a task is in progress: the next round of tiering waits for it.
@@ -39,7 +39,7 @@ impl Archiver {
     }
 }
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Waits for the next command. Wakes after a limited time to repeat a failed tiering, to probe a journal that
     /// refuses events, or to mark it as synced, and when records of a shared log were read.
     pub(super) fn next(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
@@ -61,7 +61,7 @@ impl<J: Journal> Scribe<J> {
             let refusal = self.refusal(&cause);
             return refuse(reply, refusal);
         }
-        let sources = self.writer.world().sources.len();
+        let sources = self.machine.world().sources.len();
         let followed = self.journal.shared().map(|shared| shared.followed().into());
         let last_instant = if followed.is_some() { self.last_taken } else { self.logical_clock.last() };
         let last = self.journal.last();
@@ -69,7 +69,7 @@ impl<J: Journal> Scribe<J> {
         match &mut self.archiver {
             // The mark is answered after the archive contains everything that it has to contain at this point.
             Some(archiver) if sync => {
-                let tiering = self.writer.collect_tiering(self.journal.last());
+                let tiering = self.machine.collect_tiering(self.journal.last());
                 archiver.is_busy = true;
                 // Sending fails only if the archiver has ended.
                 let failures_known = archiver.failures;
@@ -92,7 +92,7 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, refusal);
         }
         let Some(archiver) = &mut self.archiver else { return drop(reply.send(Ok(()))) };
-        let tiering = self.writer.collect_tiering(self.journal.last());
+        let tiering = self.machine.collect_tiering(self.journal.last());
         archiver.is_busy = true;
         let (persist, failures_known) = (Some(self.journal.last()), archiver.failures);
         // Sending fails only if the archiver has ended.
@@ -106,7 +106,7 @@ impl<J: Journal> Scribe<J> {
         let is_due = match archiver.failed_at {
             // A retry does not depend on the amount, since the failed round was due.
             Some(failed_at) => self.shared.clock.monotonic().saturating_sub(failed_at) >= TIERING_RETRY,
-            None => self.writer.is_tiering_due(),
+            None => self.machine.is_tiering_due(),
         };
         if archiver.is_busy || !is_due {
             return;
@@ -115,12 +115,12 @@ impl<J: Journal> Scribe<J> {
         // The archive is persisted regularly, so that it can reuse the space of superseded data.
         let persist = archiver.rounds.is_multiple_of(TIERINGS_PER_PERSIST).then(|| self.journal.last());
         // A power loss takes back what an archive of this machine has not persisted, but nothing that another machine was sent.
-        let is_remote = self.writer.world().archive().is_some_and(|archive| archive.is_remote());
+        let is_remote = self.machine.world().archive().is_some_and(|archive| archive.is_remote());
         if (persist.is_some() || is_remote) && self.journal.sync().is_err() {
             // The next commit reports the error.
             return;
         }
-        let tiering = self.writer.collect_tiering(self.journal.last());
+        let tiering = self.machine.collect_tiering(self.journal.last());
         if tiering.is_empty() {
             archiver.failed_at = None;
             return;
@@ -138,7 +138,7 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn finish_tiering(&mut self, written: RoundOutcome) {
         let Some(archiver) = &mut self.archiver else { return };
         archiver.is_busy = false;
-        let has_failed = self.writer.finish_round(written).is_err();
+        let has_failed = self.machine.finish_round(written).is_err();
         archiver.failed_at = has_failed.then(|| self.shared.clock.monotonic());
         archiver.failures += u64::from(has_failed);
     }

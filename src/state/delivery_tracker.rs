@@ -1,4 +1,4 @@
-//! Arrivals: up to which instant accepted posts have reached all readers.
+//! DeliveryTracker: up to which instant accepted posts have reached all readers.
 //!
 //! Responsible for:
 //! - the instant up to which every accepted post is applied and delivered, which resume tokens contain;
@@ -25,7 +25,7 @@ const OPEN_INSTANTS_ENDED_MIN: usize = 1_024;
 
 /// The arrival state. Pages read it without a lock.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct DeliveryTracker {
     /// Every post accepted up to this instant is applied.
     applied: AtomicI64,
     /// The instants of posts that are applied but not yet delivered to every inbox.
@@ -48,7 +48,7 @@ pub struct Arrivals {
     tokens_from: AtomicI64,
 }
 
-impl Default for Arrivals {
+impl Default for DeliveryTracker {
     fn default() -> Self {
         Self {
             applied: AtomicI64::new(NEVER),
@@ -65,7 +65,7 @@ impl Default for Arrivals {
     }
 }
 
-impl Arrivals {
+impl DeliveryTracker {
     /// Returns up to which instant posts have arrived. Must be called before an inbox or outbox is read.
     pub fn settled(&self) -> DeliveryWatermark {
         // Read in this order, because a post is noted as open before it counts as applied.
@@ -128,7 +128,7 @@ impl Arrivals {
     }
 
     /// Restores the values of a snapshot: how far instants are ahead, the instant before which tokens are rejected, if
-    /// there is one, and the posts of [`Arrivals::revealed`].
+    /// there is one, and the posts of [`DeliveryTracker::revealed`].
     pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>, revealed: &[(UnixMicros, PostId)]) {
         self.ahead_us.store(ahead_us, Ordering::Release);
         revealed.iter().for_each(|(at, origin)| self.note_origin(*origin, *at));
@@ -292,17 +292,17 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_is_not_settled_nor_what_came_after_it() {
-        let arrivals = Arrivals::default();
-        let through = || arrivals.settled().through.0;
+        let delivery = DeliveryTracker::default();
+        let through = || delivery.settled().through.0;
         for accepted_at in [10, 11, 12] {
-            arrivals.begin(UnixMicros(accepted_at));
+            delivery.begin(UnixMicros(accepted_at));
         }
-        assert_eq!((through(), arrivals.applied().through.0), (9, 12));
-        arrivals.end(UnixMicros(11));
+        assert_eq!((through(), delivery.applied().through.0), (9, 12));
+        delivery.end(UnixMicros(11));
         assert_eq!(through(), 9);
-        arrivals.end(UnixMicros(10));
+        delivery.end(UnixMicros(10));
         assert_eq!(through(), 11);
-        arrivals.end(UnixMicros(12));
+        delivery.end(UnixMicros(12));
         assert_eq!(through(), 12);
     }
 
@@ -337,30 +337,30 @@ mod tests {
 
     #[test]
     fn of_too_many_posts_that_come_to_be_seen_the_first_are_forgotten_with_the_tokens_from_before() {
-        let arrivals = Arrivals::default();
+        let delivery = DeliveryTracker::default();
         let max = REVEALED_ORIGINS_MAX as i64;
-        arrivals.set_applied(UnixMicros(max));
+        delivery.set_applied(UnixMicros(max));
         let knows = |since| {
-            arrivals.knows(Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(since), ahead_us: 0 }))
+            delivery.knows(Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(since), ahead_us: 0 }))
         };
-        (1..=max).for_each(|nth| arrivals.note_origin(PostId(nth as u64), UnixMicros(nth)));
+        (1..=max).for_each(|nth| delivery.note_origin(PostId(nth as u64), UnixMicros(nth)));
         assert!(knows(0));
-        arrivals.note_origin(PostId(max as u64 + 1), UnixMicros(max + 1));
+        delivery.note_origin(PostId(max as u64 + 1), UnixMicros(max + 1));
         assert!(!knows(0) && knows(1));
     }
 
     #[test]
     fn tokens_from_before_a_change_from_the_future_and_of_partial_pages_are_not_known() {
-        let arrivals = Arrivals::default();
-        arrivals.set_applied(UnixMicros(100));
+        let delivery = DeliveryTracker::default();
+        delivery.set_applied(UnixMicros(100));
         let token = |through| Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(through), ahead_us: 0 });
-        assert!(arrivals.knows(token(100)) && arrivals.knows(Resume::at(at(500, 0))));
-        assert!(!arrivals.knows(token(101)) && !arrivals.knows(Resume { is_partial: true, ..token(100) }));
-        arrivals.set_ahead(7, UnixMicros(191));
+        assert!(delivery.knows(token(100)) && delivery.knows(Resume::at(at(500, 0))));
+        assert!(!delivery.knows(token(101)) && !delivery.knows(Resume { is_partial: true, ..token(100) }));
+        delivery.set_ahead(7, UnixMicros(191));
         let token = |through| Resume { ahead_us: 7, ..token(through) };
-        assert!(arrivals.knows(token(190)) && !arrivals.knows(token(189)));
-        assert!(arrivals.knows(Resume::whole(at(5, 0), arrivals.settled())), "one that is made now is good");
-        arrivals.set_ahead(7, UnixMicros(300));
-        assert!(arrivals.knows(token(190)), "nothing has changed");
+        assert!(delivery.knows(token(190)) && !delivery.knows(token(189)));
+        assert!(delivery.knows(Resume::whole(at(5, 0), delivery.settled())), "one that is made now is good");
+        delivery.set_ahead(7, UnixMicros(300));
+        assert!(delivery.knows(token(190)), "nothing has changed");
     }
 }

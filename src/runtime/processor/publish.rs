@@ -1,4 +1,4 @@
-//! The publish part of the scribe: validating posts, assigning ids, and queueing posts for fan-out.
+//! The publish part of the command processor: validating posts, assigning ids, and queueing posts for fan-out.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::fanout::records::SourceReach;
 use crate::runtime::message::{Command, FanoutOrder, Published, Reply};
-use crate::runtime::writer::group::Added;
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::group::Added;
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::state::posts::Stored;
 use crate::state::resolved::Needs;
 use crate::storage::journal::Journal;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     pub(super) fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
         match self.validate_publish(&draft) {
             Err(refused) => {
@@ -60,7 +60,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::NotAUser { id: draft.author.clone(), action: "publish" });
         }
         draft.check().map_err(|what| Error::InvalidDraft { what })?;
-        let world = self.writer.world();
+        let world = self.machine.world();
         if let Some(id) = draft.id {
             match self.resolved.stored(world, id) {
                 None => {}
@@ -92,7 +92,7 @@ impl<J: Journal> Scribe<J> {
     /// Checks that posts, and the tombstones of deleted ones, have not reached their limit of bytes.
     pub(super) fn check_store_bytes(&self) -> Result<(), Error> {
         let limit = self.shared.config.store_bytes_max;
-        if self.writer.world().posts.bytes() + self.group.added().post_bytes < limit {
+        if self.machine.world().posts.bytes() + self.group.added().post_bytes < limit {
             return Ok(());
         }
         // With an archive there is space again as soon as old posts have been moved there.
@@ -112,7 +112,7 @@ impl<J: Journal> Scribe<J> {
     /// Checks the limit of reposts: the data about reposts is always in memory.
     fn check_reposts_limit(&self, draft: &Draft) -> Result<(), Error> {
         let limit = self.shared.config.reposts_max;
-        let count = self.writer.world().reposts.len() + self.group.added().reposts + reposts(draft);
+        let count = self.machine.world().reposts.len() + self.group.added().reposts + reposts(draft);
         let is_full = draft.repost_of.is_some() && count > limit;
         if is_full { Err(Error::Full { what: "repost", limit }) } else { Ok(()) }
     }
@@ -120,7 +120,7 @@ impl<J: Journal> Scribe<J> {
     /// Counts the size of a post and its deliveries for the limits of the group. Earlier commands of the group may change who follows the
     /// sources, so the deliveries are counted again when the post is queued.
     fn count_accepted(&mut self, draft: &Draft) {
-        let sources = &self.writer.world().sources;
+        let sources = &self.machine.world().sources;
         let pushed = draft.sources().filter_map(|id| sources.get(&id)).filter(|source| !source.is_celebrity());
         let deliveries = self.shared.count_deliveries(pushed.map(|source| source.slot));
         let fanouts = Backlog { posts: 1, deliveries };
@@ -138,7 +138,7 @@ impl<J: Journal> Scribe<J> {
             // the new post, would reveal what that post repeats.
             draft.origin = self
                 .find(id)
-                .filter(|post| self.writer.world().is_shown_to(&draft.author, post))
+                .filter(|post| self.machine.world().is_shown_to(&draft.author, post))
                 .and_then(|post| post.repost_of);
         }
         if draft.origin.is_some() && draft.origin == draft.id {
@@ -152,7 +152,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the reposts of a new repost that were published before it, except those whose authors may not see it.
     fn earlier_reposts(&self, id: PostId, draft: &Draft) -> Vec<EarlierRepost> {
-        let world = self.writer.world();
+        let world = self.machine.world();
         let Some(reposts) = draft.repost_of.and_then(|_| world.reposts.of(id)) else { return Vec::new() };
         let reposts = reposts.read();
         let (author, origin) = (world.sources.get(&draft.author), draft.origin.or(draft.repost_of));
@@ -184,7 +184,7 @@ impl<J: Journal> Scribe<J> {
     /// changes nothing in inboxes that already contain it.
     fn answer_duplicate(&self, post: &Arc<Post>, wait: bool, reply: Reply<Published>) {
         let published = Published { post: Arc::clone(post), created: false };
-        let pushed = self.writer.world().pushed(post);
+        let pushed = self.machine.world().pushed(post);
         if !wait || pushed.is_empty() {
             let _ = reply.send(Ok(published));
             return;
@@ -207,18 +207,18 @@ impl<J: Journal> Scribe<J> {
     fn mint(&mut self, at: UnixMicros) -> Result<PostId, Error> {
         loop {
             let id = self.logical_clock.mint(at);
-            let world = self.writer.world();
+            let world = self.machine.world();
             if self.group.changes_post(id) || world.posts.stored(id).is_some() {
                 continue;
             }
             let Some(resolver) = self.resolver.as_ref().filter(|_| world.may_have_archived(id)) else { return Ok(id) };
-            if self.writer.free_ids.pass(id) {
-                self.writer.free_ids.ask(id);
+            if self.machine.free_ids.pass(id) {
+                self.machine.free_ids.ask(id);
                 if !resolver.list_ids(id) {
-                    self.writer.free_ids.answer(None);
+                    self.machine.free_ids.answer(None);
                 }
             }
-            match self.writer.free_ids.is_free(id) {
+            match self.machine.free_ids.is_free(id) {
                 Some(true) => return Ok(id),
                 Some(false) => {}
                 None => {
@@ -230,7 +230,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn next_looked_up_id(&mut self) -> Option<PostId> {
-        while let Some(id) = self.resolved.next_free_id(self.writer.world()) {
+        while let Some(id) = self.resolved.next_free_id(self.machine.world()) {
             if !self.group.changes_post(id) {
                 return Some(id);
             }
@@ -244,30 +244,30 @@ impl<J: Journal> Scribe<J> {
             return false;
         }
         let next = self.logical_clock.next_id();
-        self.writer.world().may_have_archived(next) && self.writer.free_ids.is_free(next).is_none()
+        self.machine.world().may_have_archived(next) && self.machine.free_ids.is_free(next).is_none()
     }
 
     /// Returns true if a command needs an id, and none was looked up.
     pub(super) fn lacks_id(&self, command: &Command) -> bool {
-        self.needs_id(command) && self.resolved.free_ids(self.writer.world()) == 0
+        self.needs_id(command) && self.resolved.free_ids(self.machine.world()) == 0
     }
 
     /// Adds to `needs` the ids that a command, or all of many, still lack.
     pub(super) fn add_ids(&mut self, command: &Command, needs: &mut Needs) {
         let commands = if let Command::Many(commands) = command { commands } else { std::slice::from_ref(command) };
         let wanted = commands.iter().filter(|command| self.needs_id(command)).count();
-        for _ in self.resolved.free_ids(self.writer.world())..wanted {
+        for _ in self.resolved.free_ids(self.machine.world())..wanted {
             needs.free_id(self.logical_clock.mint_now());
         }
     }
 
     pub(super) fn ids_listed(&mut self, listed: Result<Option<Vec<PostId>>, Error>) {
         match listed {
-            Ok(None) => self.writer.free_ids.answer(None),
-            Ok(Some(ids)) => self.writer.free_ids.answer(Some((&ids, ids.len() < ARCHIVED_IDS_LISTED_MAX))),
+            Ok(None) => self.machine.free_ids.answer(None),
+            Ok(Some(ids)) => self.machine.free_ids.answer(Some((&ids, ids.len() < ARCHIVED_IDS_LISTED_MAX))),
             Err(cause) => {
                 warn!("the archive could not list its ids: {cause}");
-                self.writer.free_ids.answer(None);
+                self.machine.free_ids.answer(None);
             }
         }
     }
@@ -275,16 +275,16 @@ impl<J: Journal> Scribe<J> {
     /// Lists the archived ids in the range of the ids that are issued next. Waits for a disk if the archive may
     /// contain any.
     pub(super) fn list_first_ids(&mut self) {
-        let (from, world) = (self.logical_clock.next_id(), self.writer.world());
+        let (from, world) = (self.logical_clock.next_id(), self.machine.world());
         let archive = world.archive().filter(|_| world.may_have_archived(from));
         let listed = archive.map_or(Ok(Some(Vec::new())), |archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
-        self.writer.free_ids.ask(from);
+        self.machine.free_ids.ask(from);
         self.ids_listed(listed.map_err(|cause| archive_failed(&cause)));
     }
 
     /// Returns how a post reaches the followers of each of its sources.
     fn reach(&self, post: &Post, push: &[SourceSlot]) -> Box<[SourceReach]> {
-        let sources = &self.writer.world().sources;
+        let sources = &self.machine.world().sources;
         let of_source = |source: &Membership| SourceReach {
             source: source.slot,
             route: if push.contains(&source.slot) { Route::Push } else { Route::Pull },
@@ -304,7 +304,7 @@ impl<J: Journal> Scribe<J> {
         let answer = author.map(|(_, reply)| (reply, Published { post, created: true }));
         let (now, later) = if waits { (None, answer) } else { (answer, None) };
         if push.is_empty() {
-            self.writer.world().arrivals.set_applied(accepted_at);
+            self.machine.world().delivery.set_applied(accepted_at);
         }
         if !push.is_empty() {
             let (accepted_at, deliveries) = (Some(accepted_at), self.shared.count_deliveries(push.iter().copied()));

@@ -37,14 +37,14 @@ impl<E> Visibility<E> {
 }
 
 /// Decides which candidates are visible.
-pub trait View {
+pub trait VisibilityFilter {
     /// The data of a visible entry.
     type Entry;
 
     /// Returns the visibility of the post at `position` in the present state.
     fn look(&mut self, position: Position) -> Visibility<Self::Entry>;
 
-    /// Returns true if [`View::prepare`] makes the next looks faster.
+    /// Returns true if [`VisibilityFilter::prepare`] makes the next looks faster.
     fn looks_ahead(&self) -> bool {
         false
     }

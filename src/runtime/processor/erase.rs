@@ -1,4 +1,4 @@
-//! The erasure part of the scribe: beginning an erasure, its steps, and refusing commands that name a user in the
+//! The erasure part of the command processor: beginning an erasure, its steps, and refusing commands that name a user in the
 //! meantime.
 
 use crate::error::Error;
@@ -6,14 +6,14 @@ use crate::feed::event::Event;
 use crate::id::SourceId;
 use crate::limits::ERASURES_MAX;
 use crate::runtime::message::{Command, EraseStep, Erasing, PreferenceChange, Reply};
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::storage::journal::Journal;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     /// Begins an erasure. It is a group of its own, so later commands are validated after it is applied.
     pub(super) fn erase(&mut self, user: SourceId, reply: Reply<Erasing>) {
         self.settle();
-        let world = self.writer.world();
+        let world = self.machine.world();
         let erasures = world.sources.erasures();
         if !user.is_user() {
             return refuse(reply, Error::NotAUser { id: user, action: "be erased" });
@@ -40,7 +40,7 @@ impl<J: Journal> Scribe<J> {
     /// Returns the refusal of a command that names a user who is being erased, since no new data about the user may
     /// be stored.
     pub(super) fn names_erased(&self, command: &Command) -> Option<Error> {
-        let erasures = self.writer.world().sources.erasures();
+        let erasures = self.machine.world().sources.erasures();
         if !erasures.any() {
             return None;
         }
@@ -86,7 +86,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns false if the erasure of an event has ended: another node carried it out, and its user's id may be somebody else's by now.
     fn is_of_erasure(&self, event: &Event) -> bool {
-        let erasures = self.writer.world().sources.erasures();
+        let erasures = self.machine.world().sources.erasures();
         match event {
             Event::Unfollowed { source, .. }
             | Event::MuteChanged { source, .. }

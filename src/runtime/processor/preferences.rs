@@ -1,4 +1,4 @@
-//! The preferences part of the scribe: validating readers' decisions, and whether they change anything.
+//! The preferences part of the command processor: validating readers' decisions, and whether they change anything.
 
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
@@ -6,7 +6,7 @@ use crate::feed::preferences::{Marker, Preferences};
 use crate::id::{ListName, SourceId};
 use crate::limits::LISTS_MAX;
 use crate::runtime::message::{PreferenceChange, Reply};
-use crate::runtime::writer::{Completion, Scribe, refuse};
+use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::storage::journal::Journal;
 
 /// Maximum number of sources that one reader may mute, and the same number that it may block.
@@ -15,7 +15,7 @@ const SILENCED_MAX: usize = 10_000;
 /// The edges that take as much memory as one more source in a reader's preferences, or as the first preferences of a reader.
 const PREFERENCE_AS_EDGES: usize = 8;
 
-impl<J: Journal> Scribe<J> {
+impl<J: Journal> CommandProcessor<J> {
     pub(super) fn choose(&mut self, reader: SourceId, choice: PreferenceChange, reply: Reply<bool>) {
         match self.validate_choice(reader, choice) {
             Ok(Some(event)) => {
@@ -33,7 +33,7 @@ impl<J: Journal> Scribe<J> {
         if !reader.is_user() {
             return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
         }
-        let known = self.writer.world().sources.get(&reader);
+        let known = self.machine.world().sources.get(&reader);
         let is_first = known.as_ref().is_none_or(|reader| reader.own_preferences().is_none());
         let preferences = known.map(|reader| reader.preferences()).unwrap_or_default();
         match choice {
@@ -55,7 +55,7 @@ impl<J: Journal> Scribe<J> {
             }
             PreferenceChange::List { list, source, on } => self.validate_list(reader, &preferences, list, source, on),
             PreferenceChange::DropList(list) => {
-                Ok(preferences.lists.contains_key(&list).then_some(Event::Unlisted { reader, list }))
+                Ok(preferences.lists.contains_key(&list).then_some(Event::ListDeleted { reader, list }))
             }
         }
     }
@@ -81,7 +81,7 @@ impl<J: Journal> Scribe<J> {
         if reader == source {
             return Err(Error::Oneself { reader, action });
         }
-        let known = self.writer.world().sources.get(&source);
+        let known = self.machine.world().sources.get(&source);
         if known.is_some_and(|source| silenced.contains(source.slot)) == on {
             return Ok(None);
         }
@@ -104,7 +104,7 @@ impl<J: Journal> Scribe<J> {
         on: bool,
     ) -> Result<Option<Event>, Error> {
         let members = preferences.lists.get(&list);
-        let known = self.writer.world().sources.get(&source);
+        let known = self.machine.world().sources.get(&source);
         let is_on = members.zip(known).is_some_and(|(members, source)| members.contains(source.slot));
         if is_on == on {
             return Ok(None);

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::cluster::failure_detector::{BEATS_PER_SESSION, FailureDetector};
 use crate::cluster::figures::ClusterFigures;
 use crate::cluster::membership::Membership;
-use crate::cluster::placement::{GoneNode, NodeView, Place, Placement, Readiness, View};
+use crate::cluster::placement::{ClusterInfo, GoneNode, NodeInfo, Place, Placement, Readiness};
 use crate::cluster::record::{Incarnation, Member, NodeName};
 use crate::id::SourceId;
 use crate::storage::sequence::Sequence;
@@ -23,7 +23,7 @@ const GONE_SHOWN: Duration = Duration::from_secs(3_600);
 const GONE_MAX: usize = 64;
 
 /// The state of the cluster, as this node knows it.
-pub struct ClusterView {
+pub struct ClusterState {
     me: Incarnation,
     clock: Arc<dyn Clock>,
     session: Duration,
@@ -50,7 +50,7 @@ pub struct ClusterView {
     pub(super) figures: ClusterFigures,
 }
 
-impl ClusterView {
+impl ClusterState {
     /// Creates the view of a node that has read nothing yet.
     pub fn new(name: NodeName, clock: Arc<dyn Clock>, session: Duration) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl ClusterView {
         &self.me
     }
 
-    /// Shows a later state. Only the scribe calls it.
+    /// Shows a later state. Only the command processor calls it.
     pub(super) fn show(
         &self,
         membership: &Membership,
@@ -129,7 +129,7 @@ impl ClusterView {
         gone.truncate(GONE_MAX);
     }
 
-    /// Records that an event is about to be applied. Only the scribe calls it.
+    /// Records that an event is about to be applied. Only the command processor calls it.
     pub(super) fn begin(&self, sequence: Sequence) {
         self.begun.store(sequence.0, Ordering::SeqCst);
     }
@@ -177,7 +177,7 @@ impl ClusterView {
     }
 }
 
-impl Placement for ClusterView {
+impl Placement for ClusterState {
     fn me(&self) -> &NodeName {
         &self.me.node
     }
@@ -235,7 +235,7 @@ impl Placement for ClusterView {
         !has_role || is_alone || self.has_failed()
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ClusterInfo {
         let membership = self.membership();
         let mut owned: BTreeMap<&NodeName, Vec<u32>> = BTreeMap::new();
         for partition in 0..membership.partitions() {
@@ -246,7 +246,7 @@ impl Placement for ClusterView {
         let (heard, now) = (self.heard.lock().clone(), self.clock.monotonic());
         let heard_ago =
             |run: &Incarnation| heard.iter().find(|(of, _)| of == run).map(|(_, at)| now.saturating_sub(*at));
-        let nodes = membership.members().map(|member| NodeView {
+        let nodes = membership.members().map(|member| NodeInfo {
             name: member.run.node.clone(),
             address: member.address.clone(),
             partitions: owned.remove(&member.run.node).unwrap_or_default(),
@@ -259,7 +259,7 @@ impl Placement for ClusterView {
             (gone_ago < GONE_SHOWN).then(node)
         });
         let sequencer = membership.sequencer().filter(|run| membership.is_member(run));
-        View {
+        ClusterInfo {
             epoch: membership.epoch(),
             partitions: membership.partitions(),
             sequencer: sequencer.map(|run| run.node.clone()),
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn an_event_is_shown_before_it_is_applied() {
-        let view = ClusterView::new("a".parse().unwrap(), Arc::new(SystemClock), Duration::from_secs(1));
+        let view = ClusterState::new("a".parse().unwrap(), Arc::new(SystemClock), Duration::from_secs(1));
         view.begin(Sequence(9));
         assert_eq!((view.shown(), view.applied()), (Sequence(9), Sequence(0)));
     }
