@@ -34,13 +34,13 @@ impl Position {
     }
 
     /// Returns a number with the same order, so that a heap can reverse the order by complementing it.
-    pub(crate) fn rank(self) -> u128 {
+    pub fn rank(self) -> u128 {
         let time = self.published_at.0.cast_unsigned() ^ (1 << 63);
         (u128::from(time) << 64) | u128::from(self.id.0)
     }
 
     /// Returns the position with this [`Position::rank`].
-    pub(crate) fn of_rank(rank: u128) -> Self {
+    pub fn of_rank(rank: u128) -> Self {
         let time = ((rank >> 64) as u64 ^ (1 << 63)).cast_signed();
         Self { published_at: UnixMicros(time), id: PostId(rank as u64) }
     }
@@ -116,8 +116,9 @@ impl PositionRange {
     }
 }
 
-#[cfg(test)]
-pub(crate) fn at(published_at: i64, id: u64) -> Position {
+/// Returns the position of a post, for tests.
+#[cfg(any(test, feature = "internals"))]
+pub fn at(published_at: i64, id: u64) -> Position {
     Position { published_at: UnixMicros(published_at), id: PostId(id) }
 }
 

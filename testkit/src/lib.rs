@@ -3,7 +3,9 @@
 
 mod cases;
 pub mod cassandra;
+pub mod cluster_nodes;
 mod connect;
+pub mod contract;
 mod eventually;
 pub mod fixture_files;
 pub mod histories;

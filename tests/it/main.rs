@@ -11,6 +11,7 @@ mod bounds;
 mod clock;
 mod cluster;
 mod concurrency;
+mod contracts;
 mod counts;
 mod damage;
 mod engine;

@@ -34,7 +34,18 @@ fn code(text: &str) -> &str {
 
 #[test]
 fn files_say_what_they_are_for() {
-    for folder in ["src", "tests", "benches", "server/src", "server/tests", "load", "testkit", "fuzz/fuzz_targets"] {
+    for folder in [
+        "src",
+        "tests",
+        "benches",
+        "cassandra",
+        "kafka",
+        "server/src",
+        "server/tests",
+        "load",
+        "testkit",
+        "fuzz/fuzz_targets",
+    ] {
         for (path, text) in rust_files(folder) {
             assert!(text.starts_with("//!"), "{} does not say what it is for", path.display());
         }
@@ -64,7 +75,8 @@ fn the_core_is_pure() {
 
 #[test]
 fn input_never_panics() {
-    for (path, text) in ["src", "server/src", "load/src"].into_iter().flat_map(rust_files) {
+    for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
+    {
         assert!(!code(&text).contains(".unwrap()"), "{} unwraps", path.display());
         let is_courier = path.ends_with("courier.rs");
         assert!(is_courier || !code(&text).contains("do_send("), "{} sends past a mailbox's limit", path.display());
@@ -368,8 +380,20 @@ fn documents_are_short_and_name_only_files_that_are_there() {
         }
         // Of code spans, those that can only be paths: from the top, or to a file of code within a crate.
         let spans = text.split('`').skip(1).step_by(2);
-        let tops =
-            ["src/", "server/", "load/", "docs/", "tests/", "benches/", "fuzz/", "ops/", "scripts/", "examples/"];
+        let tops = [
+            "src/",
+            "cassandra/",
+            "kafka/",
+            "server/",
+            "load/",
+            "docs/",
+            "tests/",
+            "benches/",
+            "fuzz/",
+            "ops/",
+            "scripts/",
+            "examples/",
+        ];
         for span in spans.filter(|span| !span.contains([' ', '*', '{', '\n'])) {
             let is_of_code = span.contains('/') && span.ends_with(".rs");
             if is_of_code || tops.iter().any(|top| span.starts_with(top)) {
@@ -431,7 +455,7 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
 
 #[test]
 fn retired_words_stay_out() {
-    let of_code = ["src", "server/src", "load/src"].into_iter().flat_map(rust_files);
+    let of_code = ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files);
     let of_documents = documents().into_iter().filter(|(path, _)| !path.ends_with("CHANGELOG.md"));
     for (path, text) in of_code.chain(of_documents) {
         // Names of tests are sentences of their own time.
@@ -448,7 +472,8 @@ fn retired_words_stay_out() {
 #[test]
 fn comments_on_items_say_something() {
     let mut short = Vec::new();
-    for (path, text) in ["src", "server/src", "load/src"].into_iter().flat_map(rust_files) {
+    for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
+    {
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         for (nth, line) in lines.iter().enumerate() {
             let Some(words) = line.strip_prefix("/// ") else { continue };

@@ -27,7 +27,7 @@ use tidewire::cluster::record::{ClusterId, NodeName};
 use tidewire::cluster::state::ClusterState;
 use tidewire::engine::StorageConfig;
 use tidewire::storage::log::LogError;
-use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions, TopicSettings};
+use tidewire_kafka::{KafkaLog, KafkaOptions, TopicSettings};
 
 /// The shortest session: a beat every 50 ms.
 const SESSION_MIN: Duration = Duration::from_millis(600);

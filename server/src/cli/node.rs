@@ -32,12 +32,12 @@ use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
-#[cfg(feature = "cassandra")]
-use tidewire::storage::archive::cassandra::CassandraArchive;
 use tidewire::storage::archive::{Archive, ArchiveError};
 use tidewire::storage::log::SharedLog;
-use tidewire::storage::log::kafka::KafkaLog;
 use tidewire::storage::sequence::Sequence;
+#[cfg(feature = "cassandra")]
+use tidewire_cassandra::CassandraArchive;
+use tidewire_kafka::KafkaLog;
 
 /// The period between two checks whether a node has read the log of its cluster, and still follows it.
 const POLL_PERIOD: Duration = Duration::from_millis(20);

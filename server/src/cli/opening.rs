@@ -9,7 +9,9 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, LockedDataDir, StorageConfig};
 use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 #[cfg(feature = "cassandra")]
-use tidewire::storage::archive::{Archive, cassandra::CassandraArchive};
+use tidewire::storage::archive::Archive;
+#[cfg(feature = "cassandra")]
+use tidewire_cassandra::CassandraArchive;
 
 /// Recovers the state of a directory.
 ///

@@ -2,17 +2,13 @@
 //!
 //! Responsible for:
 //! - the interface between outboxes in memory and the storage of older entries;
-//! - the contract of an archive. One test suite (`contract`) checks it for every implementation.
+//! - the contract of an archive. One test suite (`contract::archive` in `testkit`) checks it for every implementation.
 //!
 //! Not responsible for:
 //! - deciding which posts are too old, and merging both tiers into one outbox (the callers);
 //! - the encoding of a post: its bytes are opaque to the archive;
 //! - posts that were never archived: they are stored in the journal.
 
-#[cfg(feature = "cassandra")]
-pub mod cassandra;
-#[cfg(test)]
-mod contract;
 mod error;
 #[cfg(any(test, feature = "internals"))]
 pub mod faulty;
@@ -21,6 +17,7 @@ mod largest_ids;
 mod memory;
 mod redb;
 mod replicated;
+pub mod samples;
 
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use error::ArchiveError;

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::{Direction, PositionRange, at};
-    use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
+    use crate::storage::archive::samples::{CACHE_BYTES, all, placed, post, posts, source};
     use Route::{Pull, Push};
     use redb::WriteTransaction;
     use std::fs;

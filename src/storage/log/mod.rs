@@ -8,10 +8,8 @@
 //!
 //! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
 
-mod contract;
 pub mod copied;
-#[cfg(feature = "kafka")]
-pub mod kafka;
+pub mod files;
 pub mod memory;
 pub mod patient;
 mod segment_tests;

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use parking_lot::Mutex;
 use testkit::OnDrop;
 
 use crate::clock::{SystemClock, UnixMicros};
@@ -18,64 +17,15 @@ use crate::storage::files::memory::MemoryFiles;
 use crate::storage::journal::reader::{self, Reading, segments};
 use crate::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use crate::storage::journal::{Durability, Journal, JournalError};
-use crate::storage::log::contract::numbered;
+use crate::storage::log::files::FilesLog;
 use crate::storage::log::segments::SegmentLog;
-use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
+use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, ReadLog, SharedLog};
 use crate::storage::retained::{self, EventFile, EventFiles};
 use crate::storage::segment::{self, Segment};
 use crate::storage::sequence::Sequence;
 
-/// Segment files with a writer of any records, for the contract of a shared log.
-pub(super) struct FilesLog {
-    journal: Arc<Mutex<SegmentJournal>>,
-    log: SegmentLog,
-}
-
-impl FilesLog {
-    pub(super) fn create(files: Arc<dyn Files>, segment_bytes: u64) -> Self {
-        let options = JournalOptions { durability: Durability::Never, segment_bytes };
-        let journal =
-            SegmentJournal::open(Arc::clone(&files), &Tail::default(), options, Arc::new(SystemClock)).unwrap();
-        let log = SegmentLog::new(files, journal.figures());
-        Self { journal: Arc::new(Mutex::new(journal)), log }
-    }
-}
-
-impl SharedLog for FilesLog {
-    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
-        Ok(Box::new(Writer(Arc::clone(&self.journal))))
-    }
-
-    fn to_read(&self) -> Arc<dyn ReadLog> {
-        Arc::new(self.log.clone())
-    }
-}
-
-impl ReadLog for FilesLog {
-    fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError> {
-        self.log.reader(after)
-    }
-
-    fn range(&self) -> Result<LogRange, LogError> {
-        self.log.range()
-    }
-
-    fn place(&self) -> String {
-        self.log.place()
-    }
-}
-
-struct Writer(Arc<Mutex<SegmentJournal>>);
-
-impl LogWriter for Writer {
-    fn append(&mut self, record: Vec<u8>) -> Result<(), LogError> {
-        if record.len() > RECORD_BYTES_MAX {
-            return Err(LogError::TooLarge { bytes: record.len(), limit: RECORD_BYTES_MAX });
-        }
-        let mut journal = self.0.lock();
-        journal.append_record(|into| into.extend(record));
-        journal.commit().map(drop).map_err(|cause| LogError::Unavailable(cause.to_string()))
-    }
+fn numbered(n: u64) -> Vec<u8> {
+    format!("record {n}").into_bytes()
 }
 
 /// A journal whose files may fail, its readers, and the records that they have to deliver.

@@ -10,11 +10,11 @@ const TIMED_TESTS: &[(&str, &str)] = &[
     ("cluster/faulty_log.rs", "is a slow log: its readers wait as long as they are told"),
     ("it/concurrency.rs", "holds a thread until the test lets go of it"),
     ("backup/program.rs", "waits for backups in ignored tests"),
-    ("cassandra/datacentre_tests.rs", BESIDE_SERVERS),
-    ("cassandra/erasure_tests.rs", BESIDE_SERVERS),
-    ("cassandra/fault_tests.rs", BESIDE_SERVERS),
-    ("kafka/fault_tests.rs", BESIDE_SERVERS),
-    ("kafka/tests.rs", BESIDE_SERVERS),
+    ("cassandra/src/datacentre_tests.rs", BESIDE_SERVERS),
+    ("cassandra/src/erasure_tests.rs", BESIDE_SERVERS),
+    ("cassandra/src/fault_tests.rs", BESIDE_SERVERS),
+    ("kafka/src/fault_tests.rs", BESIDE_SERVERS),
+    ("kafka/src/tests.rs", BESIDE_SERVERS),
     ("tidy/waits.rs", "has these words"),
 ];
 
@@ -36,7 +36,8 @@ const JUDGES: [&str; 6] =
 /// Otherwise the tests of a file of their own would be taken for code.
 #[test]
 fn files_of_unit_tests_say_that_they_are() {
-    for (path, text) in ["src", "server/src", "load/src"].into_iter().flat_map(rust_files) {
+    for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
+    {
         let owns_folder = ["mod.rs", "lib.rs", "main.rs"].iter().any(|name| path.ends_with(name));
         let folder = if owns_folder { path.parent().unwrap().to_owned() } else { path.with_extension("") };
         for (before, line) in text.lines().zip(text.lines().skip(1)) {
@@ -82,6 +83,8 @@ fn tests_of_the_gate_neither_sleep_nor_read_the_time() {
         ("src", false),
         ("server/src", false),
         ("load/src", false),
+        ("cassandra/src", false),
+        ("kafka/src", false),
     ] {
         for (path, text) in rust_files(folder).into_iter().filter(|(path, _)| !may(path) && !is_apart(path)) {
             let before = if is_of_tests { "" } else { code(&text) };

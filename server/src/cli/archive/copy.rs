@@ -25,10 +25,10 @@ use crate::cli::{Outcome, terminal};
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::storage::archive::cassandra::CassandraArchive;
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, ReadOnlyArchive, RedbArchive, Wanted};
 use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
+use tidewire_cassandra::CassandraArchive;
 
 /// Posts that are compared and written together.
 const POSTS_TOGETHER: usize = 1_000;

@@ -4,7 +4,7 @@
 //! - the same options as `tidewire serve` has, and creating what they name.
 //!
 //! Not responsible for:
-//! - the keyspace and its tables (`storage::archive::cassandra`).
+//! - the keyspace and its tables (`tidewire_cassandra`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::cli::settings::{DurationArg, RemoteAccess, SettingsError};
 use crate::cli::{Outcome, terminal};
 #[cfg(feature = "cluster")]
 use tidewire::storage::archive::Archive;
-use tidewire::storage::archive::cassandra::{CassandraArchive, CassandraOptions, Replication};
+use tidewire_cassandra::{CassandraArchive, CassandraOptions, Replication};
 
 /// Nodes that store each row of the archive of a cluster, unless another number is named.
 #[cfg(feature = "cluster")]

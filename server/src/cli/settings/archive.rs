@@ -12,7 +12,7 @@ pub enum OldPosts {
     Directory,
     /// In a keyspace of Cassandra.
     #[cfg(feature = "cassandra")]
-    Cassandra(Box<tidewire::storage::archive::cassandra::CassandraOptions>),
+    Cassandra(Box<tidewire_cassandra::CassandraOptions>),
 }
 
 /// How a store across a network is reached.

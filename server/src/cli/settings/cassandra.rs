@@ -8,7 +8,7 @@ use super::names::ARCHIVE_PASSWORD;
 use super::{RemoteAccess, SettingsError};
 use crate::bounded::read_text;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::storage::archive::cassandra::{CassandraOptions, Login, READ_TIME_MAX, TlsOptions, UrlError};
+use tidewire_cassandra::{CassandraOptions, Login, READ_TIME_MAX, TlsOptions, UrlError};
 
 /// Maximum bytes of a file with a password.
 const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;

@@ -6,8 +6,8 @@ use std::process::Output;
 use serde_json::Value;
 use testkit::eventually;
 use tidewire::storage::log::ReadLog as _;
-use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
 use tidewire::storage::sequence::Sequence;
+use tidewire_kafka::{KafkaLog, KafkaOptions};
 
 use super::snapshots::{Node, follow, kill, members, recovery, world, write};
 use super::tidewire;

@@ -2,8 +2,8 @@
 
 use testkit::eventually;
 use tidewire::storage::log::ReadLog as _;
-use tidewire::storage::log::kafka::{KafkaLog, KafkaOptions};
 use tidewire::storage::sequence::Sequence;
+use tidewire_kafka::{KafkaLog, KafkaOptions};
 
 use std::path::Path;
 use std::process::Child;

@@ -215,7 +215,7 @@ mod tests {
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
     use crate::id::PostId;
-    use crate::storage::archive::contract::{CACHE_BYTES, all, post, posts, source};
+    use crate::storage::archive::samples::{CACHE_BYTES, all, post, posts, source};
     use crate::storage::archive::{ArchivedRecord, Batch};
     use crate::storage::identity::Identity;
 

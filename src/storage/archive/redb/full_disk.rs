@@ -15,7 +15,7 @@ use super::sums::ChecksummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;
 use crate::id::PostId;
-use crate::storage::archive::contract::{all, source};
+use crate::storage::archive::samples::{all, source};
 use crate::storage::archive::{Archive, ArchiveError, Fate, Rewrite};
 use crate::storage::sequence::Sequence;
 

@@ -289,7 +289,7 @@ fn overlaid(file: File, path: &Path) -> Result<BufferedFile, ArchiveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::archive::contract::{CACHE_BYTES, post};
+    use crate::storage::archive::samples::{CACHE_BYTES, post};
     use crate::storage::archive::{Archive as _, Batch, RedbArchive};
     use redb::backends::FileBackend;
     use std::fs;

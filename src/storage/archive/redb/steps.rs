@@ -11,7 +11,7 @@ use super::{RedbArchive, identity_in, layout};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::at;
 use crate::id::PostId;
-use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts};
+use crate::storage::archive::samples::{CACHE_BYTES, all, placed, post, posts};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;

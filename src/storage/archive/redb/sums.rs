@@ -300,8 +300,8 @@ mod tests {
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
     use crate::id::PostId;
-    use crate::storage::archive::contract::{all, placed, post, posts};
     use crate::storage::archive::redb::open;
+    use crate::storage::archive::samples::{all, placed, post, posts};
     use crate::storage::archive::{Archive, Batch, RedbArchive};
     use crate::storage::sequence::Sequence;
     use parking_lot::Mutex;

@@ -88,7 +88,7 @@ mod tests {
 
     use super::OpenTables;
     use crate::id::PostId;
-    use crate::storage::archive::contract::{CACHE_BYTES, post, posts};
+    use crate::storage::archive::samples::{CACHE_BYTES, post, posts};
     use crate::storage::archive::{Archive as _, ArchiveError, RedbArchive};
 
     #[test]

@@ -1,0 +1,351 @@
+//! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
+//!
+//! Responsible for:
+//! - a deadline on every call, and an end to all calls when the archive is closed.
+//!
+//! Not responsible for:
+//! - connecting (`connect`), creating and checking the tables (`schema`), and what is read and written.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use scylla::client::session::Session;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::ExecutionError;
+use scylla::response::PagingState;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::Consistency;
+use scylla::statement::batch::Batch as RowBatch;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Semaphore, watch};
+
+use super::cache::Cache;
+use super::connect::WRITE_TIME_MAX;
+use super::errors::{error, failed, unavailable};
+use super::layout::BucketLimits;
+use super::options::{CassandraOptions, CassandraUrl};
+use super::rows::typed;
+use super::schema::Statements;
+use tidewire::storage::archive::ArchiveError;
+
+/// Time after which a batch has failed if no statement has succeeded in it. However slow the nodes are, a batch ends as long as they answer.
+pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// Time between two looks whether statements have succeeded.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+
+/// Statements that write, at the same time.
+const WRITES_IN_FLIGHT_MAX: usize = 32;
+
+/// Statements that read, at the same time.
+const READS_IN_FLIGHT_MAX: usize = 128;
+
+/// Threads that run the driver.
+const THREADS: usize = 2;
+
+/// What all calls share.
+pub(super) struct Core {
+    pub(super) session: Session,
+    pub(super) statements: Statements,
+    pub(super) cache: Cache,
+    /// The place for messages.
+    pub(super) place: String,
+    /// Time after which what is written expires, in seconds, or 0.
+    pub(super) ttl_seconds: i32,
+    pub(super) buckets: BucketLimits,
+    /// Time for a read of one outbox, which may take several statements, or of a post.
+    pub(super) read_time_max: Duration,
+    reads: Semaphore,
+    writes: Semaphore,
+    pub(super) counters: Counters,
+}
+
+/// Counts of statements.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) errors: AtomicU64,
+    succeeded: AtomicU64,
+}
+
+impl Counters {
+    fn note_success<T>(&self, done: &Result<T, ExecutionError>) {
+        self.succeeded.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+    }
+
+    /// Returns once no statement has succeeded for this time.
+    pub(super) async fn stalled(&self, time: Duration) {
+        let count = || self.succeeded.load(Ordering::Relaxed);
+        let (mut last, mut since) = (count(), Instant::now());
+        while since.elapsed() < time {
+            tokio::time::sleep(LOOK_PERIOD.min(time)).await;
+            if count() != last {
+                (last, since) = (count(), Instant::now());
+            }
+        }
+    }
+}
+
+/// A runtime, and an end to everything that waits for it.
+pub(super) struct Calls {
+    place: String,
+    handle: Handle,
+    /// None once the archive is closed.
+    runtime: Mutex<Option<Runtime>>,
+    /// Set to true when calls shall end.
+    ends: watch::Sender<bool>,
+}
+
+impl Calls {
+    pub(super) fn new(url: &CassandraUrl) -> Result<Self, ArchiveError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("tidewire-cassandra")
+            .enable_all()
+            .build()
+            .map_err(|cause| failed("open", &url.to_string(), cause))?;
+        let handle = runtime.handle().clone();
+        Ok(Self { place: url.to_string(), handle, runtime: Mutex::new(Some(runtime)), ends: watch::Sender::new(false) })
+    }
+
+    /// Runs a future on the runtime and waits for it, at most until the deadline.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        time_max: Duration,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        self.run_until(action, async move { tokio::time::sleep(time_max).await }, future)
+    }
+
+    /// Runs a future on the runtime and waits for it, at most until another one, the end of its time, is done.
+    pub(super) fn run_until<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        time_ends: impl Future<Output = ()> + Send + 'static,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        let why = |why: &str| unavailable(action, &self.place, why);
+        if *self.ends.borrow() || self.runtime.lock().is_none() {
+            return Err(why("it is being closed"));
+        }
+        let mut ends = self.ends.subscribe();
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            let end = std::pin::pin!(async move { drop(ends.wait_for(|ends| *ends).await) });
+            let (future, time_ends) = (std::pin::pin!(future), std::pin::pin!(time_ends));
+            let outcome = match select(future, select(time_ends, end)).await {
+                Either::Left((outcome, _)) => Ok(outcome),
+                Either::Right((Either::Left(_), _)) => Err("it took too long"),
+                Either::Right((Either::Right(_), _)) => Err("it is being closed"),
+            };
+            let _ = sender.send(outcome);
+        });
+        match answer.recv() {
+            Ok(outcome) => outcome.unwrap_or_else(|cause| Err(why(cause))),
+            // The runtime was shut down, and has dropped the future.
+            Err(_) => Err(why("it is being closed")),
+        }
+    }
+
+    /// Makes all calls fail at once, now and later.
+    pub(super) fn end(&self) {
+        self.ends.send_replace(true);
+    }
+
+    /// Ends the runtime. It is not waited for: the caller may be a thread of another runtime.
+    pub(super) fn close(&self) {
+        self.end();
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        session: Session,
+        statements: Statements,
+        options: &CassandraOptions,
+        buckets: BucketLimits,
+    ) -> Self {
+        let ttl_seconds = options.ttl_seconds.map_or(0, |seconds| i32::try_from(seconds.get()).unwrap_or(i32::MAX));
+        Self {
+            session,
+            statements,
+            cache: Cache::new(options.cache_bytes),
+            place: options.url.to_string(),
+            ttl_seconds,
+            buckets,
+            read_time_max: options.read_time_max,
+            reads: Semaphore::new(READS_IN_FLIGHT_MAX),
+            writes: Semaphore::new(WRITES_IN_FLIGHT_MAX),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Runs a statement that reads.
+    pub(super) async fn read(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, ArchiveError> {
+        // The semaphore is never closed; without a permit the read is made all the same.
+        let _permit = self.reads.acquire().await.ok();
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_unpaged(statement, values).await;
+        self.counters.note_success(&done);
+        done.map_err(|cause| self.error("read", &cause))
+    }
+
+    /// Reads a page of rows, and returns where the next one begins if there may be one.
+    pub(super) async fn read_page(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        from: PagingState,
+    ) -> Result<(QueryResult, Option<PagingState>), ArchiveError> {
+        let _permit = self.reads.acquire().await.ok();
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_single_page(statement, values, from).await;
+        self.counters.note_success(&done);
+        let (page, next) = done.map_err(|cause| self.error("read", &cause))?;
+        Ok((page, next.into_paging_control_flow().continue_value()))
+    }
+
+    /// Returns true if a compare-and-set was made, and false if something else was there.
+    pub(super) fn is_applied(&self, done: QueryResult) -> Result<bool, ArchiveError> {
+        let row = self.first_row::<Row>(done)?;
+        match row.as_ref().and_then(|row| row.columns.first()) {
+            Some(Some(CqlValue::Boolean(is_applied))) => Ok(*is_applied),
+            _ => Err(self.damaged("a compare-and-set has no outcome")),
+        }
+    }
+
+    /// Runs a statement that writes.
+    pub(super) async fn write(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, ArchiveError> {
+        let _permit = self.writes.acquire().await.ok();
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.execute_unpaged(statement, values).await;
+        self.counters.note_success(&done);
+        done.map_err(|cause| self.error("write to", &cause))
+    }
+
+    /// Writes rows of one partition together.
+    pub(super) async fn write_rows(
+        &self,
+        statement: &PreparedStatement,
+        rows: Vec<impl SerializeRow>,
+    ) -> Result<(), ArchiveError> {
+        if let [row] = &rows[..] {
+            return self.write(statement, row).await.map(drop);
+        }
+        let mut batch = RowBatch::new(scylla::statement::batch::BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        batch.set_consistency(Consistency::LocalQuorum);
+        batch.set_request_timeout(Some(WRITE_TIME_MAX));
+        rows.iter().for_each(|_| batch.append_statement(statement.clone()));
+        let _permit = self.writes.acquire().await.ok();
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        let done = self.session.batch(&batch, rows).await;
+        self.counters.note_success(&done);
+        done.map(drop).map_err(|cause| self.error("write to", &cause))
+    }
+
+    pub(super) fn error(&self, action: &'static str, cause: &ExecutionError) -> ArchiveError {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        error(action, &self.place, cause)
+    }
+
+    /// Returns the error for a row that no version writes.
+    pub(super) fn damaged(&self, what: impl std::fmt::Display) -> ArchiveError {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        ArchiveError::Damaged { place: self.place.clone(), what: what.to_string() }
+    }
+
+    /// Returns the rows of an answer.
+    pub(super) fn rows<T: for<'a> DeserializeRow<'a, 'a>>(&self, found: QueryResult) -> Result<Vec<T>, ArchiveError> {
+        typed(found).map_err(|cause| self.damaged(cause))
+    }
+
+    /// Returns the first row of an answer, if it has rows.
+    pub(super) fn first_row<T: for<'a> DeserializeRow<'a, 'a>>(
+        &self,
+        found: QueryResult,
+    ) -> Result<Option<T>, ArchiveError> {
+        Ok(self.rows(found)?.into_iter().next())
+    }
+
+    /// Reads all rows that a statement finds, and passes them to `each` page by page.
+    pub(super) async fn each_page<T: for<'a> DeserializeRow<'a, 'a>>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        mut each: impl FnMut(Vec<T>) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        let mut paging = Some(PagingState::start());
+        while let Some(at) = paging {
+            let (page, next) = self.read_page(statement, &values, at).await?;
+            each(self.rows(page)?)?;
+            paging = next;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    #[ignore = "takes 3 s of real time"]
+    fn a_batch_may_take_as_long_as_statements_succeed_and_ends_when_none_does() {
+        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
+        let patience = Duration::from_millis(500);
+        for (statements, is_done) in [(8_u32, true), (3, false)] {
+            let counters = Arc::new(Counters::default());
+            let watched = Arc::clone(&counters);
+            let batch = async move {
+                for nth in 0..8 {
+                    tokio::time::sleep(patience / 2).await;
+                    counters.note_success(&if nth < statements { Ok(()) } else { Err(ExecutionError::EmptyPlan) });
+                }
+                Ok(())
+            };
+            let began = Instant::now();
+            let done = calls.run_until("write to", async move { watched.stalled(patience).await }, batch);
+            assert_eq!(done.is_ok(), is_done, "{done:?}");
+            assert!(is_done || began.elapsed() < 4 * patience, "{:?}", began.elapsed());
+        }
+        calls.close();
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_says_what_was_attempted_and_why_it_failed() {
+        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
+        let text = |action| {
+            let given_up = calls.run(action, Duration::ZERO, std::future::pending::<Result<(), _>>());
+            given_up.unwrap_err().to_string()
+        };
+        let expected =
+            |what: &str| format!("the archive cassandra://127.0.0.1:1/feeds is unavailable: failed to {what}");
+        assert_eq!(text("write to"), expected("write to it: it took too long"));
+        assert_eq!(text("list the ids of"), expected("list the ids of it: it took too long"));
+        calls.close();
+        assert_eq!(text("read"), expected("read it: it is being closed"));
+    }
+}

@@ -1,0 +1,48 @@
+//! Tests of erasures in a real Cassandra, and of names that are used again afterwards.
+#![cfg(test)]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::layout::BucketLimits;
+use super::tests::{buckets, created, entries, removal, times};
+use super::write::REPLACED_FOR;
+use super::{CassandraArchive, SCAN_TIME_MAX};
+use testkit::cassandra::Nodes;
+use tidewire::feed::outbox::Part;
+use tidewire::storage::archive::samples::{all, next_batch, source};
+use tidewire::storage::archive::{Archive, Fate, Rewrite};
+
+/// Deletes the buckets that were replaced, as after their time.
+fn delete_replaced(archive: &CassandraArchive) {
+    let (core, writing) = (Arc::clone(&archive.core), Arc::clone(&archive.writing));
+    let later = Instant::now() + REPLACED_FOR;
+    let deleted = archive
+        .calls
+        .run("persist", SCAN_TIME_MAX, async move { writing.lock().await.writer.delete_replaced(&core, later).await });
+    deleted.expect("the nodes run");
+}
+
+#[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
+fn entries_of_a_name_that_is_used_again_outlive_the_deletion_of_what_was_replaced_before() {
+    let nodes = Nodes::shared();
+    for is_erased in [false, true] {
+        let limits = BucketLimits { rows: 100, removed: 2 };
+        let archive = CassandraArchive::open_with(&created(nodes), limits).unwrap();
+        archive.write(&entries(0..5)).unwrap();
+        // The bucket with which every outbox begins is replaced. It is deleted later.
+        archive.write(&removal(0..2)).unwrap();
+        assert_eq!(buckets(&archive), 2);
+        let mut expected: Vec<i64> = (2..5).collect();
+        if is_erased {
+            let erasure = Rewrite { without: &[source("ann")], fate: &|_| Fate::Keep, as_of: next_batch().as_of };
+            archive.rewrite(&erasure).unwrap();
+            archive.write(&entries(10..13)).unwrap();
+            expected = (10..13).collect();
+        }
+        delete_replaced(&archive);
+        archive.forget_all();
+        assert_eq!((times(&all(&archive, "ann", Part::Whole)), buckets(&archive)), (expected, 1), "{is_erased}");
+    }
+}

@@ -1,0 +1,507 @@
+//! The contract of an archive that the nodes of a cluster share: one copies to it behind the log, all drop from memory what it has, and takeovers
+//! in the middle of a batch, restarts and replays lose and double nothing.
+
+mod damage;
+mod door;
+mod pending_edits;
+mod refused;
+mod told;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+
+use tidewire::clock::SystemClock;
+use tidewire::cluster::journal::{JoinError, NodeOptions, bootstrap_log, bootstrap_log_with_archive};
+use tidewire::cluster::placement::Placement as _;
+use tidewire::cluster::record::ClusterId;
+use tidewire::cluster::state::ClusterState;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, Joining, NodeStorage, SnapshotOptions};
+use tidewire::error::Error;
+use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::outbox::{OutboxQuery, Part};
+use tidewire::feed::page::Range;
+use tidewire::feed::position::{Direction, PositionRange};
+use tidewire::feed::post::Body;
+use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::RecoveryProgress;
+use tidewire::recovery::node::NoPeers;
+use tidewire::state::reader::PageRequest;
+use tidewire::state::tiering::decode;
+use tidewire::storage::archive::{Archive, ArchivedRecord};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::identity::Identity;
+use tidewire::storage::log::ReadLog as _;
+use tidewire::storage::log::memory::MemoryLog;
+use tidewire::storage::sequence::Sequence;
+
+use crate::cluster_nodes::{Node, SESSION, post};
+use crate::world::{above, edge, id, insist, patient, some};
+use crate::{DEADLINE, PageCount, eventually_async, seed};
+
+pub use damage::a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other;
+use door::{Answers, Door};
+pub use pending_edits::the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the_archive;
+pub use refused::{
+    a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
+    a_log_that_ends_before_what_the_archive_has_is_refused, the_archive_of_another_cluster_is_refused,
+};
+pub use told::{
+    edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
+    old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
+    readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
+    reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
+    who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
+};
+
+/// Generates a test of nodes for each case, beside a new [`Store`] that `$new` creates; attributes apply to each test.
+#[macro_export]
+macro_rules! shared_archive_contract {
+    ($(#[$attribute:meta])* $new:path) => {
+        $crate::shared_archive_contract! { @cases [$(#[$attribute])*] $new:
+            old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all,
+            edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them,
+            a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm,
+            nodes_start_from_snapshots_and_replay_what_the_archive_has_already,
+            a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
+            a_log_that_ends_before_what_the_archive_has_is_refused,
+            the_archive_of_another_cluster_is_refused,
+            an_erased_user_is_in_no_record_of_the_archive,
+            whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says,
+            readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
+            reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
+            who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
+            old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
+            edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
+            a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other,
+        }
+    };
+    (@cases $attributes:tt $new:path: $($case:ident,)*) => {
+        $($crate::shared_archive_contract! { @case $attributes $new, $case })*
+    };
+    (@case [$($attributes:tt)*] $new:path, $case:ident) => {
+        #[tokio::test]
+        $($attributes)*
+        async fn $case() {
+            $crate::contract::shared_archive::$case($new()).await;
+        }
+    };
+}
+
+/// A store that the nodes of a test share.
+pub struct Store {
+    /// Returns the way of one more machine to it.
+    pub open: Box<dyn Fn() -> Arc<dyn Archive> + Send + Sync>,
+    /// True if it is in memory, so that the nodes' ways to it have to keep what they read, as those to a real one do.
+    pub is_in_memory: bool,
+}
+
+const AUTHORS: u64 = 3;
+
+/// Reads all of an outbox, newest first.
+const ALL: OutboxQuery =
+    OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Older, max: usize::MAX };
+
+struct Member {
+    node: Node,
+    files: MemoryFiles,
+    door: Arc<Door>,
+    celebrity: CelebrityPolicy,
+}
+
+/// Three nodes with one archive, and what must be there: the body of each post, none if it was deleted.
+struct Town {
+    log: MemoryLog,
+    store: Store,
+    /// The way of the test to it.
+    archive: Arc<dyn Archive>,
+    identity: Arc<Mutex<Option<Identity>>>,
+    /// The source whose outbox is damaged in the archive.
+    damaged: Arc<Mutex<Option<SourceId>>>,
+    members: Vec<Member>,
+    expected: BTreeMap<u64, Option<String>>,
+}
+
+fn start(
+    log: &MemoryLog,
+    name: &str,
+    files: &MemoryFiles,
+    door: Option<&Arc<Door>>,
+    celebrity: CelebrityPolicy,
+) -> Result<Node, JoinError> {
+    let clock = Arc::new(SystemClock);
+    let view = Arc::new(ClusterState::new(name.parse().unwrap(), clock.clone(), SESSION));
+    let snapshots = SnapshotOptions::default();
+    let storage = Some(NodeStorage { files: Arc::new(files.clone()), lock: None, snapshots });
+    let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..patient() };
+    let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
+    let (progress, joined, peers) = (&RecoveryProgress::default(), Arc::clone(&view), &NoPeers);
+    let archive = door.map(|door| Arc::clone(door) as Arc<dyn Archive>);
+    let (engine, _) = Joining { config, log, options, view, storage, archive, peers, clock, progress }.run()?;
+    Ok(Node { engine, view: joined })
+}
+
+fn author(number: u64) -> String {
+    format!("author-{}", number % AUTHORS)
+}
+
+impl Town {
+    fn empty(store: Store) -> Self {
+        let log = MemoryLog::default();
+        bootstrap_log_with_archive(&log, 16, ClusterId(5)).unwrap();
+        let (archive, identity, damaged) = ((store.open)(), Arc::default(), Arc::default());
+        Self { log, store, archive, identity, damaged, members: Vec::new(), expected: BTreeMap::new() }
+    }
+
+    async fn new(store: Store) -> Self {
+        let mut town = Self::empty(store);
+        // Each decides otherwise about the routes of the same posts.
+        for (name, celebrity) in [("a", CelebrityPolicy::PushAll), ("b", CelebrityPolicy::PullAll), ("c", above(1))] {
+            town.add_with(name, celebrity);
+        }
+        town.all_are_members().await;
+        town.follow_all().await;
+        town
+    }
+
+    async fn follow_all(&self) {
+        let edges: Vec<_> = (0..AUTHORS).map(|nth| edge("ann", &author(nth))).collect();
+        self.done(async |engine| engine.follow(edges.clone()).await).await;
+    }
+
+    /// Returns the way of one more machine to the store.
+    fn door(&self) -> Arc<Door> {
+        let (store, identity) = ((self.store.open)(), Arc::clone(&self.identity));
+        let cached = self.store.is_in_memory.then(Mutex::default);
+        let (answers, changed, damaged) = (Mutex::default(), Condvar::new(), Arc::clone(&self.damaged));
+        let (halves, rewrites_begun, rewrites) = Default::default();
+        Arc::new(Door { cached, store, identity, answers, damaged, changed, halves, rewrites_begun, rewrites })
+    }
+
+    fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy) {
+        let door = self.door();
+        let files = MemoryFiles::default();
+        let node = start(&self.log, name, &files, Some(&door), celebrity).unwrap();
+        self.members.push(Member { node, files, door, celebrity });
+    }
+
+    async fn all_are_members(&self) {
+        let count = self.members.len();
+        let sees_all = |member: &Member| member.node.view.membership().members().count() == count;
+        eventually_async("all are members", async || self.members.iter().all(sees_all)).await;
+    }
+
+    fn sequencer_index(&self) -> Option<usize> {
+        self.members.iter().position(|member| member.node.is_sequencer())
+    }
+
+    async fn sequencer(&self) -> &Member {
+        eventually_async("a node is the sequencer", async || self.sequencer_index().is_some()).await;
+        let first = self.sequencer_index().unwrap_or_default();
+        &self.members[first]
+    }
+
+    /// Does something on the sequencer, until it is done.
+    async fn done<T>(&self, what: impl AsyncFn(&Engine) -> Result<T, Error>) {
+        insist(async || what(&self.sequencer().await.node.engine).await).await.unwrap();
+    }
+
+    async fn publish(&mut self, number: u64) {
+        self.done(async |engine| engine.publish(post(&author(number), number), false).await).await;
+        self.expected.insert(number, Some("{}".to_owned()));
+    }
+
+    async fn publish_up_to(&mut self, number: u64) {
+        let first = self.expected.keys().last().map_or(1, |last| last + 1);
+        for number in first..=number {
+            self.publish(number).await;
+        }
+    }
+
+    async fn edit(&mut self, number: u64, body: &str) {
+        let new = Body::new(body).unwrap();
+        self.done(async |engine| engine.edit(PostId(number), Some(new.clone()), None).await).await;
+        self.expected.insert(number, Some(body.to_owned()));
+    }
+
+    async fn delete(&mut self, number: u64) {
+        self.done(async |engine| engine.delete(PostId(number)).await).await;
+        self.expected.insert(number, None);
+    }
+
+    /// Goes on as one process less, and starts it again from its directory.
+    fn restart(&mut self, nth: usize) {
+        let Member { node, files, celebrity, .. } = self.members.remove(nth);
+        let name = node.view.me().to_string();
+        node.engine.shutdown();
+        let door = self.door();
+        let node = start(&self.log, &name, &files, Some(&door), celebrity).unwrap();
+        self.members.insert(nth, Member { node, files, door, celebrity });
+    }
+
+    async fn in_step(&self) {
+        let applied = self.log.range().unwrap().last;
+        let is_there = |member: &Member| member.node.view.applied() >= applied;
+        eventually_async("all nodes apply the log", async || self.members.iter().all(is_there)).await;
+        let is_delivered = |member: &Member| member.node.engine.shared().open_fanouts.is_empty();
+        eventually_async("all posts are delivered", async || self.members.iter().all(is_delivered)).await;
+    }
+
+    fn in_memory(&self) -> usize {
+        let of = |member: &Member| {
+            member.node.engine.shared().world.sources.iter().map(|source| source.outbox().in_memory()).max()
+        };
+        self.members.iter().filter_map(of).max().unwrap_or(0)
+    }
+
+    /// Waits until old posts have left memory everywhere.
+    async fn settle(&self) {
+        self.in_step().await;
+        eventually_async("old posts leave memory", async || self.in_memory() <= 8).await;
+    }
+
+    fn live(&self) -> Vec<(u64, &str)> {
+        self.expected.iter().rev().filter_map(|(number, body)| Some((*number, body.as_deref()?))).collect()
+    }
+
+    /// Compares what every node shows.
+    async fn check(&self) {
+        self.in_step().await;
+        for member in &self.members {
+            let name = member.node.view.me();
+            assert_eq!(read_down(&member.node, None).await, self.live(), "the feed on node {name}");
+            for nth in 0..AUTHORS {
+                let of_author: Vec<_> = self.live().into_iter().filter(|(number, _)| number % AUTHORS == nth).collect();
+                assert_eq!(read_down(&member.node, Some(&author(nth))).await, of_author, "{nth} on node {name}");
+            }
+            for (number, body) in &self.expected {
+                let found = member.node.engine.post(PostId(*number)).await;
+                assert_eq!(found.ok().map(|post| post.body().to_owned()), *body, "post {number} on node {name}");
+            }
+        }
+    }
+
+    /// Waits until the archive has everything, and compares all of it with what follows from the log.
+    async fn check_archive(&self) {
+        let last = self.log.range().unwrap().last;
+        eventually_async("the archive catches up", async || self.archive.through().unwrap() >= last).await;
+        self.archive.forget_all();
+        self.archive.learn_ids().unwrap();
+        for (number, body) in &self.expected {
+            let record = match self.archive.post(PostId(*number)).unwrap() {
+                Some(ArchivedRecord::Post(bytes)) => Some(decode(&bytes).unwrap().body.as_str().to_owned()),
+                Some(ArchivedRecord::Deleted) => None,
+                None => panic!("{number} is not in the archive"),
+            };
+            assert_eq!(record, *body, "post {number}");
+        }
+        for nth in 0..AUTHORS {
+            let mut entries = Vec::new();
+            let pulled = OutboxQuery { part: Part::Pulled, ..ALL };
+            self.archive.positions(&id(&author(nth)), pulled, &mut entries).unwrap();
+            entries.retain(|entry| self.expected[&entry.id.0].is_some());
+            let of_author = self.live().into_iter().map(|(number, _)| number).filter(|number| number % AUTHORS == nth);
+            assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), of_author.collect::<Vec<_>>());
+        }
+    }
+
+    fn shutdown(&self) {
+        self.members.iter().for_each(|member| {
+            member.door.set(Answers::Always);
+            member.node.engine.shutdown();
+        });
+    }
+}
+
+/// Reads the feed of ann, or the page of an author, down to its end.
+async fn read_down(node: &Node, author: Option<&str>) -> Vec<(u64, &'static str)> {
+    let (mut all, mut range) = (Vec::new(), Range::Newest);
+    let mut pages = PageCount::default();
+    loop {
+        pages.count();
+        let request = PageRequest { range, limit: 7 };
+        let page = match author {
+            Some(author) => node.engine.own_page(&id(author), request).await.unwrap(),
+            None => node.engine.feed(&id("ann"), request).await.unwrap(),
+        };
+        assert!(page.partial.is_empty() && page.page.unreadable.is_empty());
+        // Few bodies are in use.
+        all.extend(page.page.items.iter().map(|(at, entry)| (at.id.0, &*entry.post.body().to_owned().leak())));
+        let Some(next) = page.page.next else { return all };
+        range = Range::Before(next);
+    }
+}
+
+pub async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.check().await;
+    // Posts that only the archive has, for all nodes but the one that judges.
+    town.edit(5, "[5]").await;
+    town.edit(6, "[6]").await;
+    town.edit(6, "[66]").await;
+    town.delete(7).await;
+    town.check().await;
+    town.publish_up_to(90).await;
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    let (mut entries, of) = (Vec::new(), id(&author(7)));
+    town.archive.positions(&of, ALL, &mut entries).unwrap();
+    assert!(!entries.is_empty() && entries.iter().all(|entry| entry.id != PostId(7)), "a deleted post has no entry");
+    town.shutdown();
+}
+
+pub async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.members.iter().for_each(|member| member.door.set(Answers::Late));
+    town.edit(5, "[5]").await;
+    town.delete(7).await;
+    town.edit(6, "[6]").await;
+    town.publish_up_to(80).await;
+    town.check().await;
+    assert!(town.in_memory() > 8);
+    town.members.iter().for_each(|member| member.door.set(Answers::Always));
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+pub async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(30).await;
+    town.settle().await;
+    for round in 1..=4 {
+        let first = town.sequencer_index().unwrap_or_default();
+        let door = Arc::clone(&town.members[first].door);
+        let halves = || door.halves.load(Ordering::Relaxed);
+        let before = halves();
+        door.set(Answers::Late);
+        town.edit(round, "[\"early\"]").await;
+        town.publish_up_to(30 + 30 * round).await;
+        eventually_async("it has begun a batch", async || halves() > before).await;
+        town.members[first].node.engine.leave();
+        let is_deposed = || !town.members[first].node.is_sequencer() && town.sequencer_index().is_some();
+        eventually_async("another node is the sequencer", async || is_deposed()).await;
+        town.edit(round, &format!("[{round}]")).await;
+        town.delete(30 * round + 1).await;
+        town.delete(30 * round + 30).await;
+        town.publish_up_to(30 + 30 * round + 5).await;
+        let last = town.log.range().unwrap().last;
+        eventually_async("the archive goes on", async || town.archive.through().unwrap() >= last).await;
+        town.members[first].door.set(Answers::Always);
+        town.restart(first);
+        town.all_are_members().await;
+        town.check().await;
+    }
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+pub async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(40).await;
+    town.settle().await;
+    for member in &town.members {
+        member.node.engine.snapshot().await.unwrap();
+    }
+    town.edit(3, "[3]").await;
+    town.edit(3, "[33]").await;
+    town.delete(4).await;
+    town.publish_up_to(80).await;
+    town.edit(41, "[41]").await;
+    town.delete(42).await;
+    town.settle().await;
+    town.check_archive().await;
+    for nth in 0..3 {
+        town.restart(nth);
+        town.all_are_members().await;
+        town.check().await;
+    }
+    // A node without a directory reads all of the log.
+    town.add_with("d", CelebrityPolicy::PushAll);
+    town.all_are_members().await;
+    town.settle().await;
+    town.check().await;
+    // All at once.
+    for member in &town.members {
+        member.node.engine.shutdown();
+    }
+    (0..4).for_each(|nth| town.restart(nth));
+    town.publish_up_to(100).await;
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+pub async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    // All nodes have read and kept what is erased then.
+    town.check().await;
+    let erased = id(&author(1));
+    town.done(async |engine| engine.erase(erased.clone()).await).await;
+    let is_done = |member: &Member| member.node.engine.erasures().count == 0;
+    eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
+    let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
+    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    // Somebody else may have the name now.
+    town.follow_all().await;
+    town.publish_up_to(65).await;
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    let mut entries = Vec::new();
+    town.archive.positions(&erased, ALL, &mut entries).unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [64, 61]);
+    town.shutdown();
+}
+
+/// Random writes, edits and deletions of posts of any age, while nodes leave, restart and are cut off from the store.
+pub async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says(store: Store) {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let mut town = Town::new(store).await;
+    for _ in 0..6 {
+        let victim = random.usize(..town.members.len());
+        let answers = [Answers::Always, Answers::Never, Answers::Late][random.usize(..3)];
+        town.members[victim].door.set(answers);
+        for _ in 0..random.usize(20..60) {
+            let last = town.expected.keys().last().copied().unwrap_or(0);
+            match random.u8(..10) {
+                0 if last > 0 && answers != Answers::Never => {
+                    let old = random.u64(1..=last);
+                    if town.expected[&old].is_some() {
+                        town.edit(old, ["[1]", "[2]", "[3]"][random.usize(..3)]).await;
+                    }
+                }
+                1 if last > 0 && answers != Answers::Never => town.delete(random.u64(1..=last)).await,
+                _ => town.publish(last + 1).await,
+            }
+        }
+        match random.u8(..4) {
+            0 => town.members[victim].node.engine.leave(),
+            1 if answers != Answers::Never => {
+                let _ = town.members[random.usize(..3)].node.engine.snapshot().await;
+            }
+            _ => {}
+        }
+        town.members[victim].door.set(Answers::Always);
+        if town.members[victim].node.view.membership().members().count() < 3 || random.bool() {
+            town.restart(victim);
+        }
+        town.check().await;
+    }
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}

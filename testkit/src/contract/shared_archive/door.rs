@@ -1,0 +1,237 @@
+//! The way of one node to the store that all share, which may be cut off or slow. What is read by it is kept until it has to be forgotten.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use tidewire::feed::outbox::OutboxQuery;
+use tidewire::feed::position::Position;
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
+use tidewire::storage::identity::Identity;
+use tidewire::storage::sequence::Sequence;
+
+/// How the store answers one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Answers {
+    #[default]
+    Always,
+    /// Nothing is written or read.
+    Never,
+    /// Writes wait, and are made late.
+    Late,
+    /// Only rewrites wait.
+    LateRewrites,
+    /// Rewrites wait, and batches as well, when a part of them is written.
+    LateBoth,
+    /// Batches wait when a part of them is written.
+    LateBatches,
+}
+
+/// What a node has read, as it was then.
+#[derive(Default)]
+pub(super) struct Cached {
+    posts: HashMap<PostId, Option<ArchivedRecord>>,
+    /// Of each outbox, the answers to what was asked.
+    outboxes: HashMap<SourceId, Vec<(OutboxQuery, Vec<Position>)>>,
+}
+
+impl Cached {
+    fn forget_batch(&mut self, batch: &Batch) {
+        batch.posts.iter().for_each(|(id, _)| drop(self.posts.remove(id)));
+        let placed = batch.placed.iter().map(|(source, ..)| source);
+        let removed = batch.removed.iter().map(|(source, _)| source);
+        placed.chain(removed).for_each(|source| drop(self.outboxes.remove(source)));
+    }
+}
+
+/// The way of one node to the store that all share.
+pub(super) struct Door {
+    /// None if the store keeps what was read by itself.
+    pub cached: Option<Mutex<Cached>>,
+    pub store: Arc<dyn Archive>,
+    pub identity: Arc<Mutex<Option<Identity>>>,
+    pub answers: Mutex<Answers>,
+    /// The source whose outbox cannot be written by any node, since it is damaged.
+    pub damaged: Arc<Mutex<Option<SourceId>>>,
+    pub changed: Condvar,
+    /// The numbers of batches of which a part is written at least, of rewrites that have begun, and of those that are done.
+    pub halves: AtomicU64,
+    pub rewrites_begun: AtomicU64,
+    pub rewrites: AtomicU64,
+}
+
+impl Door {
+    pub(super) fn set(&self, answers: Answers) {
+        *self.answers.lock().unwrap() = answers;
+        self.changed.notify_all();
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        match *self.answers.lock().unwrap() {
+            Answers::Never => Err(ArchiveError::Unavailable { place: self.place(), why: "it is cut off".to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_write(&self) -> Result<(), ArchiveError> {
+        let answers = self.answers.lock().unwrap();
+        let is_late =
+            |answers: &mut Answers| matches!(answers, Answers::Late | Answers::LateBoth | Answers::LateBatches);
+        drop(self.changed.wait_while(answers, is_late).unwrap());
+        self.check()
+    }
+}
+
+impl Archive for Door {
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn counts_outboxes(&self) -> bool {
+        false
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        // Part of the batch is written before the rest, or alone.
+        let half = |batch: &Batch| Batch {
+            posts: batch.posts[..batch.posts.len() / 2].to_vec(),
+            placed: batch.placed[batch.placed.len() / 2..].to_vec(),
+            ..Batch { as_of: batch.as_of, ..Batch::default() }
+        };
+        self.check()?;
+        if let Some(damaged) = &*self.damaged.lock().unwrap() {
+            let mut sources = batch.placed.iter().map(|(source, ..)| source);
+            if sources.any(|source| source == damaged) || batch.removed.iter().any(|(source, _)| source == damaged) {
+                return Err(ArchiveError::Damaged { place: self.place(), what: format!("the buckets of {damaged}") });
+            }
+        }
+        self.store.write(&half(batch))?;
+        self.halves.fetch_add(1, Ordering::Relaxed);
+        self.check_write()?;
+        let written = self.store.write(batch);
+        if let Some(cached) = &self.cached {
+            cached.lock().unwrap().forget_batch(batch);
+        }
+        written
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let answers = self.answers.lock().unwrap();
+        self.rewrites_begun.fetch_add(1, Ordering::Relaxed);
+        let is_late =
+            |answers: &mut Answers| matches!(answers, Answers::Late | Answers::LateRewrites | Answers::LateBoth);
+        drop(self.changed.wait_while(answers, is_late).unwrap());
+        self.check()?;
+        let rewritten = self.store.rewrite(rewrite);
+        self.forget_all();
+        self.rewrites.fetch_add(1, Ordering::Relaxed);
+        rewritten
+    }
+
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.check_write()?;
+        self.store.persist(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.check()?;
+        self.store.through()
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
+        self.check()?;
+        let Some(cached) = &self.cached else { return self.store.post(id) };
+        let mut cached = cached.lock().unwrap();
+        if let Some(known) = cached.posts.get(&id) {
+            return Ok(known.clone());
+        }
+        let found = self.store.post(id)?;
+        // What is not there may come any time, and is asked for again.
+        if found.is_some() {
+            cached.posts.insert(id, found.clone());
+        }
+        Ok(found)
+    }
+
+    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        let Some(cached) = &self.cached else { return self.store.forget(posts, outboxes) };
+        let mut cached = cached.lock().unwrap();
+        posts.for_each(|id| drop(cached.posts.remove(&id)));
+        outboxes.for_each(|source| drop(cached.outboxes.remove(source)));
+    }
+
+    fn forget_all(&self) {
+        match &self.cached {
+            Some(cached) => *cached.lock().unwrap() = Cached::default(),
+            None => self.store.forget_all(),
+        }
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.check()?;
+        self.store.held_back()
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.check_write()?;
+        self.store.set_held_back(sources)
+    }
+
+    fn learn_ids(&self) -> Result<(), ArchiveError> {
+        self.check()?;
+        self.store.learn_ids()
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.check()?;
+        self.store.written()
+    }
+
+    fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
+        self.check()?;
+        let Some(cached) = &self.cached else { return self.store.positions(source, query, into) };
+        let mut cached = cached.lock().unwrap();
+        let of_source = cached.outboxes.entry(source.clone()).or_default();
+        if let Some((_, known)) = of_source.iter().find(|(question, _)| *question == query) {
+            into.extend(known);
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        self.store.positions(source, query, &mut found)?;
+        into.extend(&found);
+        of_source.push((query, found));
+        Ok(())
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
+        self.store.ids_from(from, max)
+    }
+
+    fn each_outbox(&self, _: EachOutbox<'_>) -> Result<(), ArchiveError> {
+        panic!("nothing is listed")
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        Ok(*self.identity.lock().unwrap())
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        *self.identity.lock().unwrap() = Some(identity);
+        Ok(())
+    }
+
+    fn close(&self) {}
+
+    fn place(&self) -> String {
+        "the shared store".to_owned()
+    }
+
+    fn may_have(&self, id: PostId) -> bool {
+        self.store.may_have(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+}

@@ -1,0 +1,249 @@
+//! What nodes show and tell of changes of posts that only the archive has, if another node has judged the change.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::eventually_async;
+use tidewire::engine::Watcher;
+use tidewire::feed::post::Draft;
+use tidewire::live::event::EventKind;
+
+use super::*;
+
+/// Waits until a live connection is told something.
+async fn told(watcher: &mut Watcher, what: &str, is_meant: impl Fn(&EventKind) -> bool) {
+    let mut others = Vec::new();
+    let search = async {
+        loop {
+            let event = watcher.next().await.expect("the connection lives").kind;
+            if is_meant(&event) {
+                return;
+            }
+            others.push(format!("{event:?}"));
+        }
+    };
+    let found = tokio::time::timeout(DEADLINE, search).await;
+    assert!(found.is_ok(), "nobody told of {what}, only of {others:?}");
+}
+
+fn updates(event: &EventKind, number: u64, body: &str) -> bool {
+    matches!(event, EventKind::Update(post) if post.id() == PostId(number) && post.body() == body)
+}
+
+fn removes(event: &EventKind, number: u64) -> bool {
+    matches!(event, EventKind::Remove(post) if *post == PostId(number))
+}
+
+fn adds(event: &EventKind, number: u64) -> bool {
+    matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(number))
+}
+
+impl Town {
+    async fn hide(&mut self, number: u64, hidden: bool) {
+        self.done(async |engine| engine.edit(PostId(number), None, Some(hidden)).await).await;
+    }
+
+    /// Compares the digests of all nodes.
+    async fn have_one_digest(&self) {
+        self.in_step().await;
+        let mut digests = BTreeSet::new();
+        for Member { node, .. } in &self.members {
+            let mut computed = None;
+            eventually_async("a digest is computed", async || {
+                computed = node.engine.digest(&*node.view);
+                computed.is_some()
+            })
+            .await;
+            digests.extend(computed.map(|(_, digest)| digest.to_string()));
+        }
+        assert_eq!(digests.len(), 1, "the worlds of nodes differ: {digests:?}");
+    }
+
+    async fn watched(&self) -> Vec<Watcher> {
+        let mut watchers = Vec::new();
+        for member in &self.members {
+            watchers.push(member.node.engine.watch(&id("ann"), None).await.unwrap());
+        }
+        watchers
+    }
+}
+
+pub async fn readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(40).await;
+    town.settle().await;
+    let mut watchers = town.watched().await;
+    town.edit(5, "[5]").await;
+    for watcher in &mut watchers {
+        told(watcher, "an edit", |event| updates(event, 5, "[5]")).await;
+    }
+    town.hide(6, true).await;
+    let shown = town.expected.insert(6, None);
+    for watcher in &mut watchers {
+        told(watcher, "a post that is hidden", |event| removes(event, 6)).await;
+    }
+    for member in &town.members {
+        assert_eq!(read_down(&member.node, None).await, town.live(), "on node {}", member.node.view.me());
+    }
+    town.hide(6, false).await;
+    town.expected.insert(6, shown.flatten());
+    for watcher in &mut watchers {
+        told(watcher, "a post that is shown again", |event| adds(event, 6)).await;
+    }
+    town.delete(7).await;
+    for watcher in &mut watchers {
+        told(watcher, "a deletion", |event| removes(event, 7)).await;
+    }
+    town.check().await;
+    town.have_one_digest().await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.check().await;
+    town.have_one_digest().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(20).await;
+    for (number, origin) in [(21, 3), (22, 3), (23, 4), (24, 99)] {
+        let repost = Draft { repost_of: Some(PostId(origin)), ..post(&author(number), number) };
+        town.done(async |engine| engine.publish(repost.clone(), false).await).await;
+    }
+    let filler = |town: &Town| town.expected.len() as u64 + 100;
+    for _ in 0..40 {
+        let number = filler(&town);
+        town.publish(number).await;
+    }
+    town.settle().await;
+    town.have_one_digest().await;
+    let mut watchers = town.watched().await;
+    // The entry of the original is where its newest repost is that shows.
+    let place = |at: u64| move |event: &EventKind| matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(3) && item.at.id == PostId(at));
+    town.hide(22, true).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves, since a repost is hidden", place(21)).await;
+    }
+    town.have_one_digest().await;
+    town.hide(22, false).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves back", place(22)).await;
+    }
+    town.have_one_digest().await;
+    town.hide(23, true).await;
+    town.done(async |engine| engine.delete(PostId(22)).await).await;
+    for watcher in &mut watchers {
+        told(watcher, "an entry that moves, since a repost is deleted", place(21)).await;
+    }
+    town.have_one_digest().await;
+    // What repost 24 names turns out to be a repost, which nobody sees by its author.
+    let late = Draft { repost_of: Some(PostId(5)), ..post("stranger", 99) };
+    town.done(async |engine| engine.publish(late.clone(), false).await).await;
+    for watcher in &mut watchers {
+        let moved = |event: &EventKind| matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(5) && item.at.id == PostId(24));
+        told(watcher, "an entry that moves to a repost of a repost", moved).await;
+    }
+    town.have_one_digest().await;
+    for nth in 0..3 {
+        town.restart(nth);
+        town.all_are_members().await;
+        town.have_one_digest().await;
+        let node = &town.members[nth].node;
+        assert_eq!(node.engine.post(PostId(24)).await.unwrap().repost_of, Some(PostId(5)));
+    }
+    town.shutdown();
+}
+
+pub async fn who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(19).await;
+    let reply = Draft { reply_to: Some(PostId(19)), ..post(&author(20), 20) };
+    town.done(async |engine| engine.publish(reply.clone(), false).await).await;
+    town.expected.insert(20, Some("{}".to_owned()));
+    town.publish_up_to(60).await;
+    town.settle().await;
+    // All nodes have read the reply then, and keep it.
+    town.check().await;
+    let erased = id(&author(19));
+    town.done(async |engine| engine.erase(erased.clone()).await).await;
+    let is_done = |member: &Member| member.node.engine.erasures().count == 0;
+    eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
+    town.follow_all().await;
+    town.in_step().await;
+    for Member { node, .. } in &town.members {
+        let feed = read_down(node, None).await;
+        assert!(feed.iter().any(|(number, _)| *number == 23), "{feed:?}");
+        assert!(feed.iter().all(|(number, _)| *number != 20), "on node {}: {feed:?}", node.view.me());
+    }
+    town.shutdown();
+}
+
+pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(60).await;
+    town.settle().await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateRewrites));
+    town.done(async |engine| engine.erase(id(&author(1))).await).await;
+    let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
+    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    eventually_async("the rewrite has begun", async || town.doors(|door| &door.rewrites_begun) > 0).await;
+    for number in [62, 63, 65, 66] {
+        town.publish(number).await;
+    }
+    town.edit(20, "[20]").await;
+    let last = town.log.range().unwrap().last;
+    eventually_async("the archive goes on", async || town.archive.through().unwrap() >= last).await;
+    assert!(town.members.iter().all(|member| member.node.engine.erasures().count == 1), "the erasure waits");
+    town.members.iter().for_each(|member| member.door.set(Answers::Always));
+    eventually_async("the erasure ends", async || {
+        town.members.iter().all(|member| member.node.engine.erasures().count == 0)
+    })
+    .await;
+    town.settle().await;
+    town.check().await;
+    town.check_archive().await;
+    town.shutdown();
+}
+
+pub async fn edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept(store: Store) {
+    let mut town = Town::new(store).await;
+    town.publish_up_to(19).await;
+    // All are by another author, and change when the author of 19 is erased.
+    for number in [20, 23, 26, 29] {
+        let reply = Draft { reply_to: Some(PostId(19)), ..post(&author(20), number) };
+        town.done(async |engine| engine.publish(reply.clone(), false).await).await;
+        town.expected.insert(number, Some("{}".to_owned()));
+    }
+    town.publish_up_to(80).await;
+    town.settle().await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateRewrites));
+    town.done(async |engine| engine.erase(id(&author(19))).await).await;
+    let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
+    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    eventually_async("the rewrite has begun", async || town.doors(|door| &door.rewrites_begun) > 0).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateBoth));
+    let before = town.doors(|door| &door.halves);
+    for number in [20, 26, 29] {
+        town.edit(number, &format!("[{number}]")).await;
+    }
+    town.delete(23).await;
+    eventually_async("a part of a batch is written", async || town.doors(|door| &door.halves) > before).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::LateBatches));
+    eventually_async("all of the archive is rewritten", async || town.doors(|door| &door.rewrites) > 0).await;
+    town.members.iter().for_each(|member| member.door.set(Answers::Always));
+    eventually_async("the erasure ends", async || {
+        town.members.iter().all(|member| member.node.engine.erasures().count == 0)
+    })
+    .await;
+    // Pages show none of these replies: nobody follows whom they answer.
+    town.check_archive().await;
+    town.shutdown();
+}
+
+impl Town {
+    /// Adds up a count of the ways of all nodes to the store.
+    fn doors(&self, count: impl Fn(&Door) -> &AtomicU64) -> u64 {
+        self.members.iter().map(|member| count(&member.door).load(Ordering::Relaxed)).sum()
+    }
+}
