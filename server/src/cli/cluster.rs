@@ -45,8 +45,8 @@ pub(crate) struct Kafka {
     #[arg(long, env = "TIDEWIRE_KAFKA", value_name = "HOST:PORT,…")]
     kafka: Option<String>,
 
-    /// A property of the Kafka client (librdkafka), for TLS and SASL; may be repeated. TIDEWIRE_KAFKA_PROPERTIES has further ones,
-    /// separated by semicolons (\\; in a value): passwords belong there, where the list of processes does not show them
+    /// Property of the Kafka client (librdkafka), for TLS and SASL; may be repeated. Further ones are in TIDEWIRE_KAFKA_PROPERTIES,
+    /// separated by semicolons (\\; in a value): put passwords there, because other users can see the arguments of a process
     #[arg(long = "kafka-property", value_name = "NAME=VALUE")]
     properties: Vec<String>,
 }
@@ -99,30 +99,30 @@ fn split(properties: &str) -> Vec<String> {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Node {
-    /// Take part in the cluster of this name, whose log keeps all writes; a data directory has snapshots for a faster start
+    /// Name of the cluster to join, whose log keeps all writes; a data directory has snapshots for a faster start
     #[arg(long, env = "TIDEWIRE_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
 
     #[command(flatten)]
     kafka: Kafka,
 
-    /// Name of this node, which no other node of the cluster has
+    /// Name of this node, unique in the cluster
     #[arg(long, env = "TIDEWIRE_NODE", value_name = "NAME", requires = "cluster")]
     node: Option<NodeName>,
 
-    /// Address at which the other nodes reach this one
+    /// Address at which other nodes reach this one
     #[arg(long, env = "TIDEWIRE_ADVERTISE", value_name = "URL", requires = "cluster")]
     advertise: Option<String>,
 
-    /// File with the key that all nodes of the cluster share: at least 32 characters
+    /// File with the key that all nodes of the cluster share, of at least 32 characters
     #[arg(long, env = "TIDEWIRE_CLUSTER_KEY_FILE", value_name = "FILE", requires = "cluster")]
     cluster_key_file: Option<PathBuf>,
 
-    /// PEM file with the certificates that are trusted for nodes with https addresses: those of their authority, or their own if they are self-signed
+    /// PEM file with the certificates to trust for nodes with https addresses: those of their authority, or their own if they are self-signed
     #[arg(long, hide_short_help = true, env = "TIDEWIRE_CLUSTER_CA_FILE", value_name = "FILE", requires = "cluster")]
     cluster_ca_file: Option<PathBuf>,
 
-    /// Time after which a silent node counts as dead; all nodes need the same [duration, default: 6s]
+    /// Time after which a silent node counts as dead, the same on all nodes [duration, default: 6s]
     #[arg(
         long,
         hide_short_help = true,

@@ -59,37 +59,37 @@ const LOGGING: &str = "Logging";
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
-    /// Address and port to serve on; without an address, or with localhost, on this machine only [default: 127.0.0.1:8080]
+    /// Address and port to listen on; without an address, or with localhost, on this machine only [default: 127.0.0.1:8080]
     #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address)]
     #[serde(deserialize_with = "listen_address_in_toml")]
     pub listen: Option<SocketAddr>,
 
-    /// Serve over TLS with this chain of certificates, as PEM; read again when it changes
+    /// PEM file with the certificate chain; enables TLS, and is reloaded when it changes
     #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
-    /// The private key of the certificate, as PEM
+    /// PEM file with the private key of the certificate
     #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Addresses of proxies, separated by commas: these forward many clients, so the limit per address does not apply to them [default: loopback]
+    /// Addresses of proxies, separated by commas; the limits per address do not apply to them [default: loopback]
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
     pub proxies: Option<Proxies>,
 
-    /// Connections of one address (of IPv6: of one network of 64 bits); beyond it, a new connection closes the one that has been idle longest; if none is idle, it is refused [connections, default: a quarter of all]
+    /// Maximum connections of one address (IPv6: one network of 64 bits); beyond it, a new connection closes the longest idle one, or is refused if none is idle [connections, default: a quarter of all]
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS", value_parser = whole_number)]
     pub connections_per_address_max: Option<NonZeroUsize>,
 
-    /// Live connections at the same time, at most; no more than open files allow [default: 100000]
+    /// Maximum concurrent live connections, within the limit on open files [default: 100000]
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS", value_parser = whole_number)]
     pub live_max: Option<NonZeroUsize>,
 
-    /// Size from which answers are compressed for clients that accept gzip; read docs/http-api.md first [size, default: nothing is compressed]
+    /// Minimum size of responses to compress for clients that accept gzip; read docs/http-api.md first [size, default: nothing is compressed]
     #[arg(long, help_heading = NETWORK, hide_short_help = true, env = "TIDEWIRE_COMPRESS_MIN_BYTES", value_name = "SIZE")]
     #[serde(alias = "compress-from")]
     pub compress_min_bytes: Option<Bytes>,
 
-    /// TOML file with the keys that requests need; read again when it changes [default: none; then only on loopback]
+    /// TOML file with the keys that requests need; reloaded when it changes [default: none; then only on loopback]
     #[arg(long, help_heading = ACCESS, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
     pub access: Option<PathBuf>,
 
@@ -97,24 +97,24 @@ pub struct Settings {
     #[arg(long, help_heading = ACCESS, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
     pub cors_origins: Option<Origins>,
 
-    /// Host names of a server without keys, beside addresses and localhost, separated by commas [default: none]
+    /// Host names that a server without keys accepts, besides addresses and localhost, separated by commas [default: none]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_ALLOWED_HOSTS", value_name = "NAMES")]
     #[serde(alias = "hosts")]
     pub allowed_hosts: Option<Hosts>,
 
-    /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
+    /// Maximum requests per second of one client, in bursts of twice as many; more are refused [requests, default: any number]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
     pub rate_limit: Option<RequestsPerSecond>,
 
-    /// Who chooses the ids of posts that are published by a user's token [default: server]
+    /// Origin of the ids of posts that are published with a user token [default: server]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
     pub token_post_ids: Option<TokenPostIds>,
 
-    /// Longest validity of a user's token, from its iat to its exp; longer ones are refused, and those without iat [duration, default: any time]
+    /// Maximum lifetime of a user token, from iat to exp; longer ones and those without iat are refused [duration, default: any time]
     #[arg(long, help_heading = ACCESS, hide_short_help = true, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
     pub token_lifetime_max: Option<DurationArg>,
 
-    /// Posts that an inbox holds; older ones are read from the outboxes of the followed sources [posts, default: 300]
+    /// Maximum posts in an inbox; older ones are read from the outboxes of the followed sources [posts, default: 300]
     #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS", value_parser = whole_number)]
     pub inbox_posts: Option<NonZeroUsize>,
 
@@ -122,73 +122,73 @@ pub struct Settings {
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
     pub inbox_age: Option<DurationArg>,
 
-    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: 10000]
+    /// Sources whose posts are pulled; auto: those for which pulling costs less processor time, a number: those with more followers, 0: all, off: none [default: 10000]
     #[arg(long, help_heading = FEEDS, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
     pub celebrity_followers: Option<Celebrity>,
 
-    /// Sources one reader may follow [sources, default: 5000]
+    /// Maximum sources that one reader may follow [sources, default: 5000]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES", value_parser = whole_number)]
     pub following_max: Option<NonZeroUsize>,
 
-    /// How long a reader stays awake after its last read [duration, default: 7d]
+    /// Time for which a reader stays awake after the last read [duration, default: 7d]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_WINDOW", value_name = "DURATION")]
     pub active_window: Option<DurationArg>,
 
-    /// Readers awake at the same time [readers, default: 2000000]
+    /// Maximum readers awake at the same time [readers, default: 2000000]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS", value_parser = whole_number)]
     pub active_readers_max: Option<NonZeroUsize>,
 
-    /// How long changes that were sent to a reader are kept after the last live connection has closed, so that it can resume [duration, default: 2m]
+    /// Time to keep the messages of a reader after the last live connection has closed, for clients that resume [duration, default: 2m]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_LIVE_HISTORY_TTL", value_name = "DURATION")]
     #[serde(alias = "live-linger")]
     pub live_history_ttl: Option<DurationArg>,
 
-    /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
+    /// Maximum time to build a page from memory; the rest comes with the next page, or is reported as partial [duration, default: 50ms]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
     pub pull_budget: Option<DurationArg>,
 
-    /// Threads that readers are spread over [threads, default: one for each core]
+    /// Number of threads that share the readers [threads, default: one for each core]
     #[arg(long, help_heading = FEEDS, hide_short_help = true, env = "TIDEWIRE_SHARDS", value_name = "THREADS", value_parser = whole_number)]
     pub shards: Option<NonZeroUsize>,
 
-    /// Memory that posts may take; close to it older ones go to the archive [size, default: a quarter of this machine's or container's memory, at most 8GiB]
+    /// Maximum memory of posts; close to it, older ones move to the archive [size, default: a quarter of this machine's or container's memory, at most 8GiB]
     #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "SIZE")]
     pub store_bytes_max: Option<Bytes>,
 
-    /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
+    /// Maximum posts of one source in memory; older ones are read from the archive [posts, default: 1000]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS", value_parser = whole_number)]
     pub outbox_posts: Option<NonZeroUsize>,
 
-    /// Memory that sources, follow edges and preferences may take; beyond it new ones are refused [size, default: half of this machine's or container's memory, at most 16GiB]
+    /// Maximum memory of sources, follow edges and preferences; beyond it, new ones are refused [size, default: half of this machine's or container's memory, at most 16GiB]
     #[arg(long, help_heading = LIMITS, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "SIZE")]
     pub graph_bytes_max: Option<Bytes>,
 
-    /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
+    /// Maximum known sources; beyond it, new ones are refused [sources, default: 50000000]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES", value_parser = whole_number)]
     pub sources_max: Option<NonZeroUsize>,
 
-    /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
+    /// Maximum follow edges; beyond it, new ones are refused [edges, default: 500000000]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES", value_parser = whole_number)]
     pub edges_max: Option<NonZeroUsize>,
 
-    /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
+    /// Maximum reposts, counted for each of their sources; beyond it, new ones are refused [reposts, default: 250000000]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS", value_parser = whole_number)]
     pub reposts_max: Option<NonZeroUsize>,
 
-    /// Deliveries that may be pending; beyond it publishing is refused [deliveries, default:
+    /// Maximum pending deliveries; beyond it, publishes are refused [deliveries, default:
     /// 2097152 for each shard]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES", value_parser = whole_number)]
     pub fanout_backlog_max: Option<NonZeroUsize>,
 
-    /// Requests that read, at the same time; more are refused [requests, default: 1024]
+    /// Maximum concurrent reads; more are refused [requests, default: 1024]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS", value_parser = whole_number)]
     pub reads_max: Option<NonZeroUsize>,
 
-    /// Requests that write, at the same time; more are refused [requests, default: 4096]
+    /// Maximum concurrent writes; more are refused [requests, default: 4096]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS", value_parser = whole_number)]
     pub writes_max: Option<NonZeroUsize>,
 
-    /// Bytes of the bodies of requests that write, at the same time; more are refused [size, at least 3580000, default: 256MiB]
+    /// Maximum bytes of the bodies of concurrent writes; more are refused [size, at least 3580000, default: 256MiB]
     #[arg(long, help_heading = LIMITS, hide_short_help = true, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "SIZE")]
     pub write_bytes_max: Option<Bytes>,
 
@@ -196,15 +196,15 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
+    /// Point at which a write is acknowledged; always: synced, everysec: written, and synced once a second, no: written [default: always]
     #[arg(long, help_heading = DURABILITY, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
     pub durability: Option<SyncPolicy>,
 
-    /// Time after which there is a new snapshot, if anything was written; 16 times that after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
+    /// Interval between snapshots, if anything was written; 16 times as long after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
     pub snapshot_interval: Option<DurationArg>,
 
-    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
+    /// Bytes of journal that trigger a snapshot, or a quarter of the last one if that is more [size, default: 256MiB]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "SIZE")]
     pub snapshot_journal_bytes: Option<Bytes>,
 
@@ -216,19 +216,19 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_SNAPSHOT_COMPRESSION", value_name = "none|zstd")]
     pub snapshot_compression: Option<Compression>,
 
-    /// How long an erasure waits for readers of changes that are behind, before it removes the journal; only if there was one within the last hour; at most a day [duration, default: 1m]
+    /// Time for which an erasure waits for consumers of changes that are behind, before it removes the journal; only if one was active within the last hour; at most a day [duration, default: 1m]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
     pub erasure_grace: Option<DurationArg>,
 
-    /// How long segments of the journal that no snapshot needs are kept for readers of changes; if that is at least the grace time of erasures, an erasure rewrites them and cuts off no reader [duration, default: not at all]
+    /// Time to keep segments of the journal for consumers of changes after snapshots need them no longer; if at least the grace time of erasures, an erasure rewrites them and cuts off no consumer [duration, default: not at all]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION", value_name = "DURATION")]
     pub changes_retention: Option<DurationArg>,
 
-    /// How many bytes of such segments are kept at most, also for registered consumers of changes that are behind [size, default: 4GiB]
+    /// Maximum bytes of such segments, also for registered consumers of changes that are behind [size, default: 4GiB]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION_BYTES", value_name = "SIZE")]
     pub changes_retention_bytes: Option<Bytes>,
 
-    /// Start although acknowledged events are gone from the data directory, and list them
+    /// Start although acknowledged events are missing from the data directory, and list them
     #[arg(long, help_heading = DURABILITY, hide_short_help = true)]
     #[serde(skip)]
     pub repair: bool,
@@ -241,7 +241,7 @@ pub struct Settings {
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
     pub archive_ttl: Option<DurationArg>,
 
-    /// User of that store; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password [default: none]
+    /// User of that store; the password is in TIDEWIRE_ARCHIVE_PASSWORD or in the next option's file [default: none]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
     pub archive_user: Option<String>,
 
@@ -249,39 +249,39 @@ pub struct Settings {
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
     pub archive_password_file: Option<PathBuf>,
 
-    /// Connect to that store over TLS, and trust the authorities with these certificates, as PEM [default: no TLS]
+    /// PEM file with the certificates of the authorities to trust; enables TLS to that store [default: no TLS]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
     pub archive_tls_ca: Option<PathBuf>,
 
-    /// Datacentre of that store to use, the same on all nodes of a cluster; needed if the keyspace is in several [default: the only one]
+    /// Datacentre of that store to use, the same on all nodes of a cluster; required if the keyspace is in several [default: the only one]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
     pub archive_datacenter: Option<String>,
 
-    /// Time one page may take that is read from the archive, before it ends early [duration, default: 2s]
+    /// Maximum time to build a page from the archive, before it ends early [duration, default: 2s]
     #[arg(long, help_heading = ARCHIVE, hide_short_help = true, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
     pub archive_budget: Option<DurationArg>,
 
-    /// Store for backups; the environment has the credentials of S3 [file:///directory or s3://bucket/prefix, default: no backups]
+    /// Store for backups; the credentials of S3 come from the environment [file:///directory or s3://bucket/prefix, default: no backups]
     #[arg(long, help_heading = BACKUPS, env = "TIDEWIRE_BACKUP_TO", value_name = "URL")]
     pub backup_to: Option<BackupUrl>,
 
-    /// How often the new journal is copied there [duration, default: 1h; 5m on a node of a cluster]
+    /// Interval at which the new journal is copied to that store [duration, default: 1h; 5m on a node of a cluster]
     #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_EVERY", value_name = "DURATION")]
     pub backup_every: Option<DurationArg>,
 
-    /// How far back every moment can be restored; older backups are removed [duration, default: 7d]
+    /// Period within which every moment can be restored; older backups are removed [duration, default: 7d]
     #[arg(long, help_heading = BACKUPS, hide_short_help = true, env = "TIDEWIRE_BACKUP_KEEP", value_name = "DURATION")]
     pub backup_keep: Option<DurationArg>,
 
-    /// Least level of messages in the log, or a filter by module [default: what RUST_LOG says, or else info]
+    /// Least level of log messages, or a filter by module [default: RUST_LOG, or else info]
     #[arg(long, help_heading = LOGGING, env = "TIDEWIRE_LOG_LEVEL", value_name = "off|error|warn|info|debug|trace")]
     pub log_level: Option<LogLevel>,
 
-    /// How the log is written [default: text]
+    /// Format of the log [default: text]
     #[arg(long, help_heading = LOGGING, hide_short_help = true, env = "TIDEWIRE_LOG_FORMAT", value_name = "text|json")]
     pub log_format: Option<LogFormat>,
 
-    /// Log requests that take at least so long [duration, default: 1s]
+    /// Log requests slower than this [duration, default: 1s]
     #[arg(long, help_heading = LOGGING, hide_short_help = true, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
     pub slow_log: Option<DurationArg>,
 }

@@ -10,9 +10,9 @@ use super::Settings;
 
 const HEAD: &str = "# Settings
 
-What `tidewire serve` can be told: by flags, by variables of the environment, and in a TOML file (`--config FILE`) under the
-names of the flags, in this order of precedence. Durations are written as `50ms`, `90s`, `12h` or `7d`; sizes as `4GiB`, `512MB` or a plain number
-of bytes. `:8080` and `localhost:8080` are addresses of this machine only. `tidewire config check` prints the values that a server would have
+Settings of `tidewire serve` come from flags, environment variables, and a TOML file (`--config FILE`) under the names of the flags, in this order
+of precedence. Write durations as `50ms`, `90s`, `12h` or `7d`, and sizes as `4GiB`, `512MB` or a plain number of bytes. `:8080` and
+`localhost:8080` are addresses of this machine only. `tidewire config check` prints the values that a server would use
 ([command line](command-line.md#check-the-settings)).
 ";
 
@@ -20,8 +20,8 @@ of bytes. `:8080` and `localhost:8080` are addresses of this machine only. `tide
 const CLUSTER: &str = "Cluster";
 
 const CLUSTER_SAYS: &str = "
-With the feature `cluster`, by flags and variables only: a file that all nodes share must not name one of them. [cluster.md](cluster.md) says
-how they are used.
+These settings need the feature `cluster`. Set them by flags and variables only, because nodes may share a settings file.
+[cluster.md](cluster.md) describes their use.
 ";
 
 /// Appends a table for each section of the help text.
