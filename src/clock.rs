@@ -1,10 +1,4 @@
 //! Instants and clocks: time as a value, and "now" as an argument.
-//!
-//! Responsible for:
-//! - representing instants in microseconds, parsing and writing them as RFC 3339, and the source of "now" ([`Clock`]).
-//!
-//! Not responsible for:
-//! - keeping ids and positions increasing when the clock steps back (`runtime::hybrid_logical_clock`).
 
 use std::fmt;
 use std::str::FromStr;

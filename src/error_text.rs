@@ -1,10 +1,4 @@
 //! The text of an error with its causes, for logs and for people.
-//!
-//! Responsible for:
-//! - one text for a chain of errors, in which nothing is repeated.
-//!
-//! Not responsible for:
-//! - codes, by which programs tell errors apart (`error`).
 
 use std::error::Error;
 

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - validating ids once, where they enter, and giving each its one form, so that no other module has to;
 //! - distinguishing users, tags, topics and the replies to posts.
-//!
-//! Not responsible for:
-//! - allocating slots (`state::sources`), minting post ids (`runtime::hybrid_logical_clock`).
 
 mod external;
 mod name;

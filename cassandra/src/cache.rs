@@ -1,11 +1,4 @@
 //! What was read from Cassandra, in memory, up to a number of bytes.
-//!
-//! Responsible for:
-//! - keeping posts, layouts, and runs of positions of a bucket, and forgetting first what was not asked for longest;
-//! - never keeping what was read before a change.
-//!
-//! Not responsible for:
-//! - reading (`read`); telling it of changes (`write`).
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};

@@ -1,10 +1,4 @@
 //! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
-//!
-//! Responsible for:
-//! - a deadline on every call, and an end to all calls when the archive is closed.
-//!
-//! Not responsible for:
-//! - connecting (`connect`), creating and checking the tables (`schema`), and what is read and written.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,5 @@
 //! The datacentre whose nodes are asked, and whose replicas decide.
 //!
-//! Responsible for:
-//! - choosing it, refusing a keyspace in several datacentres if none of them is named, and asking no node of another one.
-//!
-//! Not responsible for:
-//! - other options of the connection (`connection`), storing the choice (`meta`).
-//!
 //! `LOCAL_QUORUM` and `LOCAL_SERIAL` mean the datacentre of the node that is asked. If nodes of two datacentres were asked in turn, a read could miss
 //! what was written just before, and two compare-and-sets could both succeed. So all statements of all servers go to one datacentre.
 

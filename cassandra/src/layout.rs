@@ -1,13 +1,5 @@
 //! The layout of a route of an outbox: which buckets it has, and from where on each of them has its entries.
 //!
-//! Responsible for:
-//! - finding the bucket of a position, and the buckets of a span in the order of a read;
-//! - deciding where a new bucket begins, and replacing a bucket by others;
-//! - the bytes of a layout, and refusing bytes that are none.
-//!
-//! Not responsible for:
-//! - the entries themselves, and storing the layout (`write`).
-//!
 //! A bucket is a partition of Cassandra. A quiet source has one; a loud one gets a new one after every [`BucketLimits::rows`] entries, so that no
 //! partition grows without bound, and none is read further than a page needs. The first bucket begins below all positions. Its id is
 //! [`FIRST`] until it is replaced, so a source with few entries needs no stored layout. Ids of other buckets are random and never used twice:

@@ -2,11 +2,6 @@
 //!
 //! Responsible for:
 //! - the contract of [`Archive`] across a network: what is written late, or again, changes nothing, and every call ends in time.
-//!
-//! Not responsible for:
-//! - tables and statements (`schema`), the connection (`connection`), writing (`write`, `outbox`), reading (`read`), keeping what was read
-//!   (`cache`), going through everything (`scan`), the rows about the archive itself (`meta`);
-//! - copies of the data: Cassandra has replicas and snapshots of its own.
 
 mod cache;
 mod connect;

@@ -1,11 +1,4 @@
 //! What an archive in Cassandra knows of itself: its format, whose it is, up to which event it has everything, and its largest ids.
-//!
-//! Responsible for:
-//! - the rows of the table `meta`, and refusing rows that no version writes;
-//! - storing that an id may be there before its post is, and which sources are held back.
-//!
-//! Not responsible for:
-//! - what the engine makes of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,10 +1,4 @@
 //! Where an archive in Cassandra is, and how it is reached: the URL, and what does not belong into one.
-//!
-//! Responsible for:
-//! - reading `cassandra://HOST:PORT[,HOST:PORT…]/KEYSPACE`, and saying what is wrong with it.
-//!
-//! Not responsible for:
-//! - connecting (`connection`).
 
 use std::fmt;
 use std::num::NonZeroU32;

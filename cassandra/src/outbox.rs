@@ -1,13 +1,5 @@
 //! The state of an outbox that is written to, and new buckets of it.
 //!
-//! Responsible for:
-//! - choosing the bucket of a new entry, beginning a new bucket when one is full, splitting one that grew in its middle, and rewriting one of
-//!   which much was removed;
-//! - storing a new layout before anything is written that only it can find.
-//!
-//! Not responsible for:
-//! - which entries are written (`write`), the layout itself (`layout`).
-//!
 //! Layouts change by compare-and-set. Who begins to write a route stores its layout again with a new version, before it looks at anything else
 //! of the route: from then on no change of a layout succeeds that an earlier writer has sent or will send, so that it hides no rows. It finds
 //! out, fails, and reads the layout again. Counts of rows are estimates; they only decide under such a version, and when to count again.

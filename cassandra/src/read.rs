@@ -1,12 +1,4 @@
 //! Reads posts and outboxes, from the cache where it has them.
-//!
-//! Responsible for:
-//! - reading an outbox bucket by bucket, and merging its routes into one order;
-//! - reading further than was asked, since the next page asks for that;
-//! - reading what was announced side by side, within one deadline.
-//!
-//! Not responsible for:
-//! - layouts and their meaning (`layout`), changes (`write`).
 
 use std::sync::Arc;
 use std::time::Instant;

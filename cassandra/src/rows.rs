@@ -1,10 +1,4 @@
 //! Rows of answers, with the types that this version expects in them.
-//!
-//! Responsible for:
-//! - reading all rows of an answer; rows of other types are damage.
-//!
-//! Not responsible for:
-//! - statements and their failures (`connection`, `schema`), what the rows mean (`read`, `meta`, `layout`).
 
 use std::error::Error;
 

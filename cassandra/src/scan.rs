@@ -1,10 +1,4 @@
 //! Reads through all of an archive in Cassandra: for erasure, and for a copy of it.
-//!
-//! Responsible for:
-//! - going through tables page by page, so that no more than a page is in memory, and what was searched for.
-//!
-//! Not responsible for:
-//! - when a scan is worth its time (the callers).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

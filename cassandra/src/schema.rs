@@ -1,12 +1,5 @@
 //! The tables of an archive in Cassandra, and the statements on them.
 //!
-//! Responsible for:
-//! - creating the keyspace and the tables, once, and saying at every start what of them is missing;
-//! - preparing the statements.
-//!
-//! Not responsible for:
-//! - when which of them is run (`write`, `read`, `scan`).
-//!
 //! `docs/archive.md` describes the tables. Entries and posts have the journal event as the time of their writing, so that what is written
 //! late or again replaces nothing newer. `buckets` and `meta` are changed by compare-and-set.
 

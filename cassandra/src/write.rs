@@ -1,12 +1,5 @@
 //! Writes batches: posts first, then the outboxes, each source by itself.
 //!
-//! Responsible for:
-//! - the order of writes, their times, and how many are made side by side;
-//! - keeping an entry's first route, and removing only what is there, so that few deletions leave tombstones behind.
-//!
-//! Not responsible for:
-//! - the state of each outbox that is written to, new buckets (`outbox`); the ids that are known in memory (`meta`).
-//!
 //! A batch is not atomic: readers may see a part of it, and a failure leaves a part of it. Writing it again completes it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - connecting ([`KafkaOptions`]), creating the topic, and refusing a topic whose settings would lose records (`topic`);
 //! - appending (`writer`), reading (`reader`) and the range of records.
-//!
-//! Not responsible for:
-//! - consumer groups, and who may append: a reader assigns the partition to itself.
 
 mod fault_tests;
 mod options;

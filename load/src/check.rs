@@ -1,12 +1,4 @@
 //! Checks that a design answers correctly before it is measured.
-//!
-//! Responsible for:
-//! - a naive model of feeds;
-//! - a random history whose pages must all equal those of the model.
-//!
-//! Not responsible for:
-//! - pages of a loaded world (`verifier`);
-//! - differences by design, such as feeds that end with the inbox: histories are short enough to avoid them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,4 @@
 //! Measures the load of the machine during a measurement.
-//!
-//! Responsible for:
-//! - the shares of the machine that other programs, and other virtual machines on the same hardware, used in a period.
-//!
-//! Not responsible for:
-//! - conclusions from them (`warning`); the processor time of client and server, which the caller measures.
 
 use std::fs;
 use std::time::Duration;

@@ -1,10 +1,4 @@
 //! Summaries of latency histograms, which are in nanoseconds.
-//!
-//! Responsible for:
-//! - the reported quantiles, and a curve with more points towards the slowest operations.
-//!
-//! Not responsible for:
-//! - recording (`drive::recorder`), drawing (`report::plot`).
 
 use hdrhistogram::Histogram;
 

@@ -7,9 +7,6 @@
 //! - the same under overload (`overload`, `recovery`), for hours (`soak`), and for live connections (`live`);
 //! - the nodes of a cluster (`cluster`), and what larger ones need (`scale`), by `simulation`;
 //! - computing the results (`measure`), whether they are reliable (`warning`), and reporting them (`report`).
-//!
-//! Not responsible for:
-//! - the definition of a feed: this is in `tidewire`, and in a naive model for the checks.
 
 pub mod check;
 pub mod cli;

@@ -1,11 +1,4 @@
 //! Creates ids and times of posts.
-//!
-//! Responsible for:
-//! - ids like those of Tidewire, like those of Snowflake services, or random ones;
-//! - increasing times, for current posts and for backdated posts.
-//!
-//! Not responsible for:
-//! - the authors (`workload`), the interval between posts of the initial load (`prepare`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

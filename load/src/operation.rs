@@ -1,7 +1,4 @@
 //! The operations that every design supports, and their answers.
-//!
-//! Not responsible for:
-//! - how a design does them (`target`), how frequent they are (`workload`).
 
 /// The number of a user, from 0 on. Each design maps it to an id of its own.
 pub type User = u32;

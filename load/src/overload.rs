@@ -1,10 +1,4 @@
 //! A design under overload: the throughput, the latencies, and the time to recover.
-//!
-//! Responsible for:
-//! - the results of such a run, computed from its intervals.
-//!
-//! Not responsible for:
-//! - running the load (`drive`), finding the maximum throughput (`cli`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

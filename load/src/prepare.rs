@@ -1,11 +1,4 @@
 //! Starts a design, loads it and checks its answers.
-//!
-//! Responsible for:
-//! - publishing the posts of the initial load, and checking pages afterwards;
-//! - the memory of inboxes, measured as the growth of the server when readers become active.
-//!
-//! Not responsible for:
-//! - all other measurements (`compare`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

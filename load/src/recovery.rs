@@ -1,7 +1,4 @@
 //! The time that a design needs to recover from a burst.
-//!
-//! Not responsible for:
-//! - the burst itself (`compare`, `overload`).
 
 use std::time::Duration;
 

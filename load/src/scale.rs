@@ -1,11 +1,4 @@
 //! What larger clusters need: of each resource the part of the busiest node, and what ends first.
-//!
-//! Responsible for:
-//! - demand, as it follows from the habits of users, and costs;
-//! - memory, disk and log by arithmetic; processor time and network by simulation (`simulation`).
-//!
-//! Not responsible for:
-//! - measuring the costs, and comparing the result with real nodes (`cluster`).
 
 use std::time::Duration;
 

@@ -1,7 +1,4 @@
 //! Measures the memory of a server after it has finished its work.
-//!
-//! Not responsible for:
-//! - which server is read and what the memory means (`prepare`).
 
 use std::time::Duration;
 

@@ -1,11 +1,4 @@
 //! Long runs at a part of the maximum load, to detect drift.
-//!
-//! Responsible for:
-//! - comparing the last quarter of a long run with its first;
-//! - the results of its windows.
-//!
-//! Not responsible for:
-//! - running the load (`drive`); the caller measures each window.
 
 use std::time::Duration;
 

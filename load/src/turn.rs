@@ -1,12 +1,5 @@
 //! One turn of a design: it runs alone while the others are idle. The turn also records the load of the machine, and whether the server
 //! is still alive.
-//!
-//! Responsible for:
-//! - separating the processor time of idle designs from that of other programs;
-//! - detecting that a server has ended.
-//!
-//! Not responsible for:
-//! - the order of the turns (`compare`), conclusions from the observations (`warning`).
 
 use std::cell::Cell;
 use std::fs;

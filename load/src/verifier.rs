@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - remembering what is published and deleted, in addition to the posts of the initial load;
 //! - comparing the pages of some readers with a naive computation, and the counts under load with the expected counts.
-//!
-//! Not responsible for:
-//! - follow edges: the readers whose pages are compared never change theirs (`workload`).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

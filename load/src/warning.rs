@@ -1,11 +1,4 @@
 //! Decides whether the results of a run are reliable.
-//!
-//! Responsible for:
-//! - one sentence for each problem: which results are affected and by how much.
-//!
-//! Not responsible for:
-//! - measuring the load of the machine (`environment`), printing the warnings (`report`);
-//! - wrong answers: designs that give them are excluded before the measurement (`check`).
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,4 @@
 //! The operations of users: which operation is next.
-//!
-//! Responsible for:
-//! - mixes of operations by weight, in which a share of the operations is undone soon after;
-//! - choosing the users by Zipf's law, with one random seed for each client.
-//!
-//! Not responsible for:
-//! - the time of each operation (`drive`), ids and times of posts (`mint`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,11 +1,4 @@
 //! Filters log lines that remote peers cause in libraries: invalid HTTP, broken connections, and failed accepts.
-//!
-//! Responsible for:
-//! - counting these lines at every log level, and keeping them out of the log;
-//! - writing one summary line from time to time, with the number of lines and the text of the first one.
-//!
-//! Not responsible for:
-//! - log lines of this program itself: these are written where the event happens ([`tidewire::throttle`]).
 
 use std::fmt::{self, Write as _};
 

@@ -5,9 +5,6 @@
 //! - heartbeats, by which others see that a node lives; claims, when the sequencer is silent; changes of the members, if this node is the sequencer;
 //! - the lease: until when this node may answer for the readers that it owns.
 //!
-//! Not responsible for:
-//! - which records count (`cluster::membership`), reading a clock: callers pass the time since the start of the process.
-//!
 //! A member is removed when the sequencer has read no heartbeat of it for a session. A node may answer for its readers until nine tenths of a
 //! session have passed since it sent the last heartbeat that it has read back. The sequencer read that heartbeat later than it was sent, and the
 //! removal has no effect if the log has a newer one. So the lease of a node that is cut off ends before its readers have another owner, if

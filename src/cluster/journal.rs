@@ -1,12 +1,4 @@
 //! The journal of a node in a cluster: the shared log, as the command processor sees it.
-//!
-//! Responsible for:
-//! - appending events as records of the current epoch, and telling of the records that were read back which of them count;
-//! - heartbeats, claims and changes of the members, when they are due;
-//! - showing other threads where requests must be handled ([`ClusterState`]).
-//!
-//! Not responsible for:
-//! - which records count (`cluster::membership`), applying events (`runtime::processor`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,11 +1,4 @@
 //! What the records of a log mean in their order: which events count, which node is the sequencer, which node owns which readers.
-//!
-//! Responsible for:
-//! - deciding for each record whether it counts, from the records before it alone: all nodes decide alike, a deposed sequencer included;
-//! - the owner of each partition of the readers.
-//!
-//! Not responsible for:
-//! - time (`cluster::failure_detector`): a member stays one until the sequencer removes it.
 
 use std::collections::BTreeMap;
 

@@ -8,9 +8,6 @@
 //! - how far a node has read the log, for its snapshots ([`log_checkpoint`]), from where it can read the log again ([`start_points`]), and which
 //!   other nodes could give a snapshot ([`peers`]).
 //!
-//! Not responsible for:
-//! - storing records (`storage::log`), the effect of events (`state::world`).
-//!
 //! The order of the log replaces an election. A node becomes the sequencer by appending a claim of the next epoch, and it is the sequencer
 //! once it reads this claim back and no other node's claim of the same epoch stands before it. Only what the sequencer of the current epoch
 //! has appended counts, and only without a gap. So a node that was paused or cut off and goes on writing changes nothing, on any node.

@@ -1,10 +1,4 @@
 //! Figures of the engine for operators: this part of the engine's interface.
-//!
-//! Responsible for:
-//! - levels, such as counts and bytes of what is in memory, and the depths of queues.
-//!
-//! Not responsible for:
-//! - counters since the start (`runtime::counters`), how figures are served.
 
 use crate::engine::Engine;
 use crate::limits::{

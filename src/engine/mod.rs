@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - stopping the threads (`engine::start` starts them);
 //! - passing requests to the command processor and to user actors, and returning the answers, without waiting for a full queue.
-//!
-//! Not responsible for:
-//! - wire formats and settings files (the server).
 
 mod all_posts;
 mod all_users;

@@ -1,11 +1,5 @@
 //! Push or pull: how the posts of a source reach its followers.
 //!
-//! Responsible for:
-//! - the rules by which a source becomes a celebrity: by the number of its followers, or by cost.
-//!
-//! Not responsible for:
-//! - measuring rates (`state::activity`), applying decisions (`state::world`).
-//!
 //! The model of cost is that of Silberstein, Terrace, Cooper and Ramakrishnan, "Feeding Frenzy: Selectively Materializing Users' Event Feeds"
 //! (SIGMOD 2010): push what is read more often than it is published, weighted with what one delivery and one pull cost. They decide for each
 //! pair of source and reader; here one decision holds for all followers of a source.

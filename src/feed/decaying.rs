@@ -1,7 +1,4 @@
 //! Decaying counts: how often something happened, where what happened earlier counts less.
-//!
-//! Not responsible for:
-//! - what is counted and where the counts are (`state::activity`), the clock (an argument).
 
 use std::time::Duration;
 

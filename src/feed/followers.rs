@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - the followers of one source ([`Followers`]): by age for listings, and by slot and shard for fan-out.
-//!
-//! Not responsible for:
-//! - the sources that a reader follows (`feed::following`), keeping both sides of an edge consistent (`state::world`).
 
 mod age_runs;
 mod place_set;

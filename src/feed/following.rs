@@ -5,9 +5,6 @@
 //! - which posts of a source an edge delivers: all of them, those from a start position (`backfill`) or, after it is removed, those that
 //!   were to be retained.
 //!
-//! Not responsible for:
-//! - the source's side of an edge (`feed::followers`), limits (`runtime::processor`).
-//!
 //! The members of a list are edges too: a list behaves like a reader to whom nothing is pushed.
 
 mod columns;

@@ -1,14 +1,5 @@
 //! An inbox: a bounded set of the newest posts pushed to one reader.
 //!
-//! Responsible for:
-//! - storing at most `posts_max` positions, without duplicates, and the floor above which it is complete;
-//! - returning ranges of positions in either direction.
-//!
-//! Not responsible for:
-//! - the recipients of a post (`feed::celebrity`), merging pulled sources (`feed::merge`), the visibility rules (`feed::page`);
-//! - durability: an inbox is derived state and can be rebuilt from outboxes and the follow graph;
-//! - time: positions contain it, and no clock is read here.
-//!
 //! An entry is only a position. The author of the post and the route by which it arrived are read from the post itself when a page is
 //! built, because only the post has their current values.
 

@@ -1,12 +1,5 @@
 //! Archive look-ups of one live stream, and which of them a newer invalidation has overtaken.
 //!
-//! Responsible for:
-//! - recording, during any look-up in the archive, the posts for which invalidations were processed;
-//! - deciding whether a result may be older than what was sent to clients since.
-//!
-//! Not responsible for:
-//! - the look-ups themselves (`runtime::reader::user`), what is sent to clients (`feed::stream`).
-//!
 //! A look-up returns posts as they were when they were read. When its result arrives, a post may have been edited, its invalidation may
 //! have been processed, and the post may be in the archive again, so that memory does not correct the result. Invalidations are numbered in
 //! the order in which they are processed: a result is current if none of its post was processed since the look-up was requested.

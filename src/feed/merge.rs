@@ -1,12 +1,4 @@
 //! The k-way merge: merges the positions of an inbox and many outboxes into one sorted sequence.
-//!
-//! Responsible for:
-//! - traversing all streams together in one direction, with each position once, by a heap of stream heads;
-//! - reading from each source only what the page can need, in small chunks;
-//! - stopping when the budget is spent: no position before the last returned one is missing.
-//!
-//! Not responsible for:
-//! - the visibility rules (`feed::page`), storing outboxes ([`Outboxes`] is the interface).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - recording for each post whether it was pushed to the followers or is left for them to pull;
 //! - returning ranges of positions in either direction, and reporting which of them are not in memory.
-//!
-//! Not responsible for:
-//! - choosing between push and pull (`feed::celebrity`), the posts themselves (`state::posts`).
 
 mod counts;
 mod newest;

@@ -5,9 +5,6 @@
 //! - deciding at read time, with the [`VisibilityFilter`], what is visible; a page is full while entries are left, as far as its budget permits;
 //! - returning where to continue, always further than where the page began, and what could not be read.
 //!
-//! Not responsible for:
-//! - the visibility rules ([`VisibilityFilter`] is the interface), serializing entries.
-//!
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only the posts left to be pulled must be
 //! merged. At and below the floor ("cold") the inbox has no posts, and the whole outbox of every followed source is merged.
 

@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - encoding a post to JSON once, so that pages and live events are assembled by copying;
-//!
-//! Not responsible for:
-//! - the rules for a body (`feed::body`), assigning missing ids and times (`runtime::hybrid_logical_clock`), storing posts (`state::posts`).
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

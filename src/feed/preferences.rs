@@ -1,10 +1,4 @@
 //! Preferences: the decisions of one reader about the feed, in addition to the followed sources.
-//!
-//! Responsible for:
-//! - mutes, blocks, rules, lists and the read marker of one reader.
-//!
-//! Not responsible for:
-//! - the effect of preferences on a page (`state::viewer`), limits (`runtime::processor`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - finding, for a reader, the reposts that could add an entry, in time proportional to the smaller of two numbers: the reposts, and the
 //!   sources that the reader follows.
-//!
-//! Not responsible for:
-//! - whether a repost counts for a reader (`state::viewer`), the reposts themselves (`state::posts`).
 
 mod by_source;
 

@@ -1,12 +1,5 @@
 //! Resume tokens: how much of a feed a polling client has received.
 //!
-//! Responsible for:
-//! - deciding whether a post was added to the feed after a token was made, by its position and its time of acceptance;
-//! - recording, for one source, the posts for which the position alone does not decide it ([`LatePosts`]).
-//!
-//! Not responsible for:
-//! - the text of a token (`feed::cursor`), which posts are delivered by now (`state::delivery`), pages (`feed::page`).
-//!
 //! A position in the feed does not show what a client has received: a post that is delivered late, or backdated by its author, is added
 //! below entries that were returned before. The time of acceptance does show it. A token therefore contains an instant up to which every
 //! accepted post had been delivered, and a client receives the posts that were accepted later, wherever their positions are. Nearly all of

@@ -4,9 +4,6 @@
 //! - a set of small copyable keys that are mostly inserted in ascending order and mostly removed from the low end;
 //! - iterating over it from any bound in either direction.
 //!
-//! Not responsible for:
-//! - the meaning and the number of the keys, the encoding of a run as bytes (`feed::runs::packed`).
-//!
 //! A plain `BTreeMap` filled in ascending order leaves its nodes half empty and splits one every few insertions. Here the values of the
 //! tree are packed runs of keys, and the newest keys are stored unpacked outside the tree: an insertion near the high end, which nearly
 //! every delivery is, writes one small array. Only the lower half of this array, which is unlikely to change, is packed and moved into the

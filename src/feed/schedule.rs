@@ -1,14 +1,4 @@
 //! The fan-out schedule: the order in which the slices of fan-out jobs are processed.
-//!
-//! Responsible for:
-//! - scheduling sources round-robin, slice by slice, separately for each shard, so that neither a huge author with many waiting posts nor a
-//!   slow shard delays the others; the jobs of one source are cut in their order;
-//! - the number of slices that each shard has in flight, counted separately for small and large jobs, so that no small job waits until
-//!   a shard has delivered the slices of another source's large one; and which jobs are complete.
-//!
-//! Not responsible for:
-//! - finding the recipients and delivering to them (`runtime::fanout`), the order in which a shard delivers its slices
-//!   (`feed::slice_queue`).
 
 use std::collections::VecDeque;
 

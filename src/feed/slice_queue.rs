@@ -1,13 +1,6 @@
 //! The slice queue: the order in which a shard delivers the slices of a fan-out.
 //!
-//! Responsible for:
-//! - delivering small jobs before large ones, so that the post of an author with few followers is not held up by one with a million;
-//! - a bound on that: small jobs leave at least half of the deliveries to a large one that waits.
-//!
 //! So a small post may be delivered before an earlier large one of the same author. Inboxes are sorted, so only the order of arrival differs.
-//!
-//! Not responsible for:
-//! - which slices a shard receives, and how many (`feed::schedule`), delivering them (`runtime::fanout::courier`).
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};

@@ -1,12 +1,5 @@
 //! A live stream: the state of the feed that was sent to the clients of one reader, and the changes to send next.
 //!
-//! Responsible for:
-//! - comparing the present feed with what was sent, so that no change is omitted and few are sent twice;
-//! - numbering the changes, and storing the last of them for clients that reconnect.
-//!
-//! Not responsible for:
-//! - building the feed (`state::reader`), connections of clients (`runtime::reader::user::watch`), message texts (the server's `http::live`).
-//!
 //! Every possible change of a feed arrives as an [`Invalidation`]. What is sent is the present state of the feed. So invalidations may
 //! arrive twice, late and in any order, and many of them may be replaced by a less specific one.
 //!

@@ -1,12 +1,5 @@
 //! The work of building a page, and its limit.
 //!
-//! Responsible for:
-//! - counting the operations of a page as plain integers: candidates, outboxes read, positions copied, reposts, look-ups;
-//! - deciding when the limit is reached, by count and by the caller's clock.
-//!
-//! Not responsible for:
-//! - the handling of a page that ends early (`feed::page`), the clock (an argument).
-//!
 //! With a limit of time alone, tests of the limits would depend on the speed of the machine; with counts alone, the latency of pages would.
 //! So the same counters serve both: they limit the page, and they decide when to check the clock.
 

@@ -4,9 +4,6 @@
 //! Responsible for:
 //! - one function for each target in `fuzz/` that belongs to the engine, by name ([`TARGETS`]);
 //! - their replay in the ordinary tests: the corpora unchanged, and with small modifications.
-//!
-//! Not responsible for:
-//! - generating inputs (`fuzz/`, by cargo-fuzz; `scripts/fuzz.sh`), failures found earlier (a unit test where each was fixed).
 
 mod cursors;
 mod input;

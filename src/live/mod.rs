@@ -3,10 +3,6 @@
 //! Responsible for:
 //! - the events ([`event`]), the bounded queue of each connection ([`subscriber_queue`]), the set of watched readers
 //!   ([`watchers`]), and the connections that a user's token authenticated ([`sessions`]).
-//!
-//! Not responsible for:
-//! - deciding which events to send (`feed::stream`, `runtime::reader::user::watch`), sockets and the wire format
-//!   (`http::live` of the server).
 
 pub mod event;
 pub mod sessions;

@@ -1,12 +1,5 @@
 //! Sessions: the live connections that a user's token authenticated. They are signalled when tokens of that user are
 //! revoked.
-//!
-//! Responsible for:
-//! - signalling all sessions of one user, and no others. A signal is never lost, whenever it is sent.
-//!
-//! Not responsible for:
-//! - deciding whether a session then ends (`http::auth` of the server), limiting the number of sessions: each one
-//!   belongs to a live connection, and the number of these is limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,11 +1,4 @@
 //! A subscriber queue: the bounded queue between the actor of a watched reader and one live connection.
-//!
-//! Responsible for:
-//! - never blocking the actor: a client that is too far behind is disconnected, and its queued events are dropped;
-//! - shortening a burst that no client could have taken in time: its client reads the feed again.
-//!
-//! Not responsible for:
-//! - the content of events, sockets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,12 +1,4 @@
 //! Watchers: the registry of watched readers, used by the parts that send notices about changes.
-//!
-//! Responsible for:
-//! - the bitmaps of watched readers, which are intersected with the recipients of a change, and the index of readers
-//!   that keep posts of a source they unfollowed;
-//! - counting the live connections, and closing all of them.
-//!
-//! Not responsible for:
-//! - the events that a watched reader receives (`runtime::reader::user::watch`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};

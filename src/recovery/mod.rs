@@ -5,9 +5,6 @@
 //!   replays the log of the cluster ([`node`]), and for a cluster whose log is gone ([`rebuilt`]);
 //! - reporting what was found, cut off, skipped or lost, and the progress.
 //!
-//! Not responsible for:
-//! - bytes of files (`storage::snapshot`, `storage::journal::reader`), threads of the engine that is started afterwards.
-//!
 //! The replay has three stages, each on its own thread and a few batches ahead of the next: reading and decoding events, encoding posts,
 //! applying events.
 

@@ -1,11 +1,4 @@
 //! The state of a cluster at one record, without its log: from a backup, or from the snapshot of a node.
-//!
-//! Responsible for:
-//! - rebuilding the state from a snapshot and copied records, and loading a snapshot that needs no records;
-//! - writing such a state as a snapshot, also as the one with which the log of another cluster begins.
-//!
-//! Not responsible for:
-//! - the copies (`storage::log::copied`), the log of the other cluster (`cluster::journal`).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,4 @@
 //! The archive that a node of a cluster is about to use: whether it is that of the cluster, and of this log.
-//!
-//! Responsible for:
-//! - refusing an archive, or none, before anything of the log is replayed beside it.
-//!
-//! Not responsible for:
-//! - what the archive has (`storage::archive`).
 
 use crate::cluster::journal::JoinError;
 use crate::cluster::membership::Membership;

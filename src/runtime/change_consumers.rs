@@ -1,11 +1,4 @@
 //! Consumers of changes that are registered by name, with their positions.
-//!
-//! Responsible for:
-//! - the position of each, and the file that stores them;
-//! - which event is the last that all of them have processed.
-//!
-//! Not responsible for:
-//! - whether the journal has a position (`engine::change_consumers`), how much of it is kept for them (`storage::retained`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};

@@ -1,10 +1,4 @@
 //! Whether somebody reads the changes, for erasures that are about to remove the journal.
-//!
-//! Responsible for:
-//! - the number of open readers, and when the last one ended.
-//!
-//! Not responsible for:
-//! - reading (`engine::changes`), how long an erasure waits (`runtime::background::eraser`).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,16 +1,6 @@
 //! The hybrid logical clock: instants and post ids that always increase, and the times shown to people, which follow
 //! the system clock.
 //!
-//! Responsible for:
-//! - logical instants: unique and increasing, also across restarts, whatever the system clock shows. Ids are made
-//!   from them, and edges are ordered by them;
-//! - the time shown for a post or an edit: the logical instant minus its lead over the clock. It also increases, with
-//!   one exception: a clock that is set back by more than [`CLOCK_STEP_MAX`] sets it back, too;
-//! - detecting jumps of the clock: ahead of the operating system's monotonic clock, and back behind the issued times.
-//!
-//! Not responsible for:
-//! - other uses of the clock: time limits, ages, idle times.
-//!
 //! The lead is 0 as long as the clock is correct. A jump changes only the lead. So if a clock shows the year 2036 for
 //! one post, ids do not move ahead by ten years, and posts published after the correction have correct dates.
 

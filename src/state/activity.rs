@@ -1,10 +1,4 @@
 //! The activity of sources: how often each published, and how often it read.
-//!
-//! Responsible for:
-//! - counting without a lock, in memory to which only posts and pages of one source write: pages of different readers share no cache line.
-//!
-//! Not responsible for:
-//! - what the counts decide (`feed::celebrity`). They begin anew with each start of the process.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 

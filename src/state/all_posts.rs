@@ -1,13 +1,4 @@
 //! All posts in pages, by ascending id, and all posts of one author, the newest first.
-//!
-//! Responsible for:
-//! - the ids of the posts in memory, sorted once for many pages;
-//! - a page of what memory and an archive on this machine have, without deleted posts and those of erased users;
-//! - a page of the posts of an author in memory and in any archive.
-//!
-//! Not responsible for:
-//! - pages by id of posts that only a store across a network has: it has no order by id;
-//! - who sees a post: hidden ones are included.
 
 use std::sync::Arc;
 

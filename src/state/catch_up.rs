@@ -1,11 +1,4 @@
 //! Catching up: what a client that returns with a token has missed.
-//!
-//! Responsible for:
-//! - finding the late posts that are new to a client, and whether all of them are known;
-//! - making the token of a page, and saying from when on tokens are valid.
-//!
-//! Not responsible for:
-//! - the contents of a token (`feed::resume`), filling the page (`feed::page`).
 
 use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;

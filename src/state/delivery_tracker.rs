@@ -1,11 +1,4 @@
 //! DeliveryTracker: up to which instant accepted posts have reached all readers.
-//!
-//! Responsible for:
-//! - the instant up to which every accepted post is applied and delivered, which resume tokens contain;
-//! - the instant at which a post last arrived late, so that pages look for late posts only if there are any.
-//!
-//! Not responsible for:
-//! - which posts those are (`feed::resume`, stored with each source), assigning instants (`runtime::hybrid_logical_clock`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

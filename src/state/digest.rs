@@ -1,12 +1,5 @@
 //! The digest of a world: nodes of a cluster that have applied the same events have the same one.
 //!
-//! Responsible for:
-//! - one number for all that follows from the events alone: edges, preferences, posts, tombstones, reposts, revocations, erasures.
-//!
-//! Not responsible for:
-//! - what differs between nodes: slots, routes of posts, when readers were seen, sources that no event names;
-//! - holding still while it is computed: the caller compares what was applied before and after (`engine::cluster`).
-//!
 //! It is the sum of the hashes of all facts, each with the ids of its sources, so the order in which facts are visited does not matter.
 
 use std::fmt;

@@ -1,11 +1,4 @@
 //! A page that is built from a copy of an inbox, on the thread of its caller.
-//!
-//! Responsible for:
-//! - deciding what to copy, and whether a page may be built from the copy;
-//! - building the page within the work that a caller's thread should do.
-//!
-//! Not responsible for:
-//! - taking the copy (`runtime::reader::inboxes`), who builds the page otherwise (`runtime::reader::direct`).
 
 use std::sync::Arc;
 

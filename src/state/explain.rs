@@ -1,10 +1,4 @@
 //! Explanations: why a post is, or is not, in a feed.
-//!
-//! Responsible for:
-//! - collecting all reasons and all blockers of one post in one reader's home feed.
-//!
-//! Not responsible for:
-//! - what reasons and blockers are (`state::viewer`, which pages use too), texts (`api`).
 
 use crate::feed::outbox::{Part, Route};
 use crate::feed::page::Visibility;

@@ -1,8 +1,5 @@
 //! Failed reads of the archive: counted, and each cause logged once. A store that is unavailable has no fault that lasts: its failures are
 //! logged once in a while.
-//!
-//! Not responsible for:
-//! - what a page does without the missing data (`state::feed_filter`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

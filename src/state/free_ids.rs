@@ -1,11 +1,5 @@
 //! Free ids: which of the ids that will be minted next the archive already contains.
 //!
-//! Responsible for:
-//! - answering that from memory, for a range of ids that was listed once.
-//!
-//! Not responsible for:
-//! - minting (`runtime::hybrid_logical_clock`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
-//!
 //! Callers may choose any post ids, even ids that would be minted years from now. So an id that is minted may be taken,
 //! though most archived ids are smaller. The archive lists the next few ids that are taken. Any other id that is
 //! archived later leaves memory first, and is noted then.

@@ -1,11 +1,5 @@
 //! Posts and outboxes that are kept in memory for a short time, because a command has looked them up.
 //!
-//! Responsible for:
-//! - keeping in memory what a command needs, and the changes to it, until the command processor validates the command.
-//!
-//! Not responsible for:
-//! - looking anything up (`state::resolved`), what leaves memory otherwise (`state::tiering`).
-//!
 //! A hold is taken before anything is looked up in the archive. From then on every change of the held posts and
 //! outboxes is kept in memory. So memory and the result of the look-up together are as good as a new look-up: memory is
 //! used where it has the post, the result where it does not.

@@ -1,10 +1,4 @@
 //! Sources whose posts are kept in memory, because a damaged page of the archive prevents writing them.
-//!
-//! Responsible for:
-//! - which sources these are, at most [`HELD_BACK_SOURCES_MAX`], and their number, for the metrics.
-//!
-//! Not responsible for:
-//! - finding them (`state::tiering::parts`, `runtime::background::archive_copier`), repairing the damage: a restart tries again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,10 +1,4 @@
 //! The readers who want to be told of posts that they miss, by the rule `notify`.
-//!
-//! Responsible for:
-//! - finding those among the followers of a source, in time proportional to the smaller of both sets.
-//!
-//! Not responsible for:
-//! - whether such a reader has missed a post (`engine::missed`).
 
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;

@@ -1,11 +1,4 @@
 //! Posts and tombstones in memory, by id.
-//!
-//! Responsible for:
-//! - finding a post, and remembering deleted ids, so that a late redelivery cannot restore a post;
-//! - the number of bytes that posts take.
-//!
-//! Not responsible for:
-//! - which outboxes a post is in (`state::world`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

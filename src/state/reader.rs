@@ -1,12 +1,4 @@
 //! One reader: how its inbox is rebuilt, synchronized with the follow graph, and turned into pages.
-//!
-//! Responsible for:
-//! - filling an inbox by pull: completely when the reader wakes, and from one source when the reader starts to follow
-//!   it;
-//! - knowing which followed sources have posts that must be pulled.
-//!
-//! Not responsible for:
-//! - where the inbox is stored and what else writes to it (`runtime::reader::user::inbox_store`).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

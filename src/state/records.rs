@@ -4,10 +4,6 @@
 //! - the contents of each record, and the field names, which are part of the stored format (`storage::snapshot` holds its version);
 //! - traversing a world while it changes, and building a world from records.
 //!
-//! Not responsible for:
-//! - files, checksums, when to take a snapshot (`storage::snapshot`, `runtime::background::snapshotter`), inboxes
-//!   (`runtime::fanout::courier`).
-//!
 //! The traversal does not stop the command processor, so records may already contain the effects of later events. That is harmless: those events are
 //! replayed, and applying an event is idempotent. Records leave out every source that was added after the traversal began, because the
 //! event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are not stored

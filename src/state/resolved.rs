@@ -3,10 +3,6 @@
 //! Responsible for:
 //! - determining which posts and outboxes a command needs that memory does not have;
 //! - looking them up, and merging them with what memory has when the command is validated.
-//!
-//! Not responsible for:
-//! - the thread that blocks on disk reads, retries (`runtime::background::resolver`), validating commands
-//!   (`runtime::processor`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,13 +1,5 @@
 //! Revealed origins: posts with very many reposts that became visible again, or were published only after their
 //! reposts.
-//!
-//! Responsible for:
-//! - remembering the last such posts and when they became visible, so that each client that resumes can find those of
-//!   their reposts that its reader follows.
-//!
-//! Not responsible for:
-//! - posts with fewer reposts, whose reposts are noted one by one with their sources (`feed::resume::LatePosts`);
-//! - rejecting the tokens of clients to which a forgotten post may be new (`state::delivery`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

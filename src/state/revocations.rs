@@ -1,12 +1,4 @@
 //! Revocations: for each user, the instant before which issued tokens are rejected.
-//!
-//! Responsible for:
-//! - the latest such instant of each user, in bounded memory; forgetting the oldest ones when every token that they
-//!   reject has expired anyway.
-//!
-//! Not responsible for:
-//! - tokens and their lifetime (`http::auth` of the server), whether one more revocation may be made
-//!   (`runtime::processor`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;

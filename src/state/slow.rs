@@ -1,13 +1,6 @@
 //! Slow sources: sources whose archived posts recently took long to read. A page reads them only after all other
 //! sources.
 //!
-//! Responsible for:
-//! - remembering which sources are slow, how long their last read took, and when the next read may be tried anyway;
-//! - deciding whether a page may read such a source, and whether the time of a slow read counts against the page.
-//!
-//! Not responsible for:
-//! - the order in which outboxes are read (`feed::merge`), what a page does without one (`feed::page`).
-//!
 //! A read of the archive cannot be cancelled. So a source is found to be slow only by a read that has already taken the
 //! time. That time does not count against the page: otherwise the sources still to be read would be missing instead of
 //! the slow one. From then on the source is read last, if the duration of its last read fits into the remaining time.

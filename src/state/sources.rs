@@ -4,9 +4,6 @@
 //! - assigning slots, once per id and permanently;
 //! - the locks of a source's edges, outbox and preferences, and the values that are read without a lock;
 //! - counting the bytes of sources and edges.
-//!
-//! Not responsible for:
-//! - keeping several sources consistent with each other (`state::world`).
 
 mod by_id;
 pub mod erasures;

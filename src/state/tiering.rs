@@ -6,9 +6,6 @@
 //! - reading both tiers as one (outboxes: `state::tiering::both`, posts: `state::tiering::look_up`), writing around damaged pages
 //!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::replicated`).
 //!
-//! Not responsible for:
-//! - the format of the archive (`storage::archive`), the thread that writes it (`runtime::background::archiver`).
-//!
 //! A post is in memory as long as any outbox has it in memory, and in the archive as soon as any outbox has archived it. In between it is
 //! in both, and a reader of both uses the version in memory. So nothing is missing at any moment, and writing the same data again after a
 //! crash changes nothing.

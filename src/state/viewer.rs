@@ -1,12 +1,5 @@
 //! The viewer: the reader of a feed, and what the reader's edges, blocks and rules let through.
 //!
-//! Responsible for:
-//! - the reasons why a post is in one feed, and what blocks each: follows, mutes, blocks by the reader and by authors,
-//!   rules.
-//!
-//! Not responsible for:
-//! - pages (`feed::page`), the position of a merged entry (`state::feed_filter`), explanations (`state::explain`).
-//!
 //! Pages and explanations both use this module, so they cannot contradict each other.
 
 use std::sync::Arc;

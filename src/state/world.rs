@@ -4,9 +4,6 @@
 //! - applying events, each idempotently, and keeping both sides of an edge, and a post and its outboxes, consistent with each other;
 //! - deciding which sources are celebrities.
 //!
-//! Not responsible for:
-//! - whether an event is allowed, its order and durability (`runtime::processor`).
-//!
 //! [`World`] is what all threads read. Only [`StateMachine`] changes it, and there is exactly one: the type cannot be cloned.
 
 mod celebrities;

@@ -1,13 +1,5 @@
 //! The identity of a data directory: it shows which files belong together.
 //!
-//! Responsible for:
-//! - creating an identity at the first start, so that a kill at any moment leaves a directory that can be started;
-//! - rejecting files of another directory, which would otherwise be served as data of this one.
-//!
-//! Not responsible for:
-//! - files of formats without an identity: they are accepted in any directory;
-//! - reading the identity of the archive, which is stored in a table of the archive (the callers pass it).
-//!
 //! The file `identity` contains one line of text: `tidewire`, the identity as 32 hexadecimal digits, and the CRC-32C of its 16 bytes as 8
 //! digits. It is written under another name and then renamed, before any file that contains the identity is written. If the file is
 //! missing, the identity is taken from the headers of the other files or from the archive.

@@ -1,12 +1,5 @@
 //! A frame: the representation of one event on disk.
 //!
-//! Responsible for:
-//! - encoding a frame, and distinguishing a complete frame from a truncated or damaged one;
-//! - finding the next complete frame after damage.
-//!
-//! Not responsible for:
-//! - files (`storage::segment`), the order of events (`storage::journal`).
-//!
 //! | bytes | content (numbers are little-endian) |
 //! |---|---|
 //! | 4 | length of the payload |

@@ -1,13 +1,5 @@
 //! Retained segments: segments of the journal that no snapshot needs, kept for consumers of changes.
 //!
-//! Responsible for:
-//! - their names, listing them together with the journal, without those that are behind a gap;
-//! - how many of them are kept; the content of a rewritten one, and writing it.
-//!
-//! Not responsible for:
-//! - when a segment is retained (`runtime::background::snapshotter`), when one is rewritten (`runtime::background::eraser`) and
-//!   which events it keeps (`feed::without_users`), reading events from them (`storage::log::segments`).
-//!
 //! A recovery never reads them, so what an erasure removes from them changes no state. A file is named by its first and its last event, and by
 //! the instant from which it is retained, in microseconds. A rewritten segment has another name, because offsets in it differ: it is retained
 //! from a microsecond later. Of several files with the same events the latest is the right one.

@@ -1,12 +1,5 @@
 //! A segment: one file of the journal, which contains a header and frames.
 //!
-//! Responsible for:
-//! - names and headers of segment files;
-//! - iterating over the frames of one segment, and classifying its end as whole, torn or damaged.
-//!
-//! Not responsible for:
-//! - the order of segments (`storage::journal::reader`), writing (`storage::journal::writer`).
-//!
 //! A header is 40 bytes: magic, format version (2 bytes), 2 zero bytes, sequence of the first event (8 bytes; all numbers are
 //! little-endian), identity of the data directory (16 bytes), CRC-32C of the 36 bytes before. In format 1 the header is 24 bytes, without
 //! the identity.

@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - parsing arguments, printing the report, exit codes: 0 for success, 1 for a failure, 2 for a usage error.
-//!
-//! Not responsible for:
-//! - the measurements, the format of the report.
 
 mod cluster;
 mod compare;

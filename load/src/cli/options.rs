@@ -1,7 +1,4 @@
 //! Options that several commands share, and the settings made from them.
-//!
-//! Responsible for:
-//! - the world, its initial load, and the output of the report.
 
 use std::collections::BTreeMap;
 use std::error::Error;

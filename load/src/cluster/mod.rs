@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - nodes of a cluster whose brokers run already ([`nodes`]), and clients in a closed loop ([`clients`]);
 //! - the figures ([`figures`], [`faults`], [`compare`]), each as a line of a table.
-//!
-//! Not responsible for:
-//! - starting brokers (`scripts/cluster_figures.sh`), what follows from the figures for larger clusters (`scale`).
 
 pub mod clients;
 pub mod compare;

@@ -4,9 +4,6 @@
 //! - starting each design, loading the same world and posts, and checking its answers before the measurement;
 //! - rounds in which each case is measured on all designs one after the other, so that other load on the machine affects all of them
 //!   equally.
-//!
-//! Not responsible for:
-//! - running the work (`drive`), reporting the results (`report`).
 
 mod cases;
 mod tests;

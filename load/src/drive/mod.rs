@@ -5,9 +5,6 @@
 //! - measuring each operation from its intended time;
 //! - removing the follow edges that a run created, so that every run starts with the same world;
 //! - the processor time of server and client during the run.
-//!
-//! Not responsible for:
-//! - the choice of operations (`workload`), the computation of results (`measure`).
 
 mod clients;
 pub mod pacer;

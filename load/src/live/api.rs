@@ -1,8 +1,4 @@
 //! HTTP requests besides live connections: publishing, and the number of live connections.
-//!
-//! Not responsible for:
-//! - follows and wake-ups, which a [`Target`](crate::target::Target) does;
-//! - the HTTP protocol (`target::tidewire::connection`).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

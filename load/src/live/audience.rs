@@ -1,10 +1,4 @@
 //! All followers of one author with live connections: which posts they received and when.
-//!
-//! Responsible for:
-//! - connecting them, and counting for each post how many have received it.
-//!
-//! Not responsible for:
-//! - a single connection (`socket`), errors in its messages (`heard`).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

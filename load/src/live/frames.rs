@@ -1,7 +1,4 @@
 //! Parses WebSocket frames (RFC 6455) of a server from chunks of bytes. It does no I/O.
-//!
-//! Not responsible for:
-//! - fragments and compression: the client does not offer them, so they are an error.
 
 use std::io;
 

@@ -1,11 +1,4 @@
 //! Resources of the machine: limits, and their use during a measurement.
-//!
-//! Responsible for:
-//! - open files: raising the limit for the connections, or an error before the measurement begins;
-//! - the processor time of server and client in a period, and the use by others.
-//!
-//! Not responsible for:
-//! - conclusions from them (`warning`).
 
 use std::time::{Duration, Instant};
 

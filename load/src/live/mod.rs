@@ -13,9 +13,6 @@
 //!
 //! Responsible for:
 //! - the measurements, each with its own server and with a bounded duration.
-//!
-//! Not responsible for:
-//! - the protocol of live connections (`docs/live.md`), reporting the results (`report`), their reliability (`warning`).
 
 mod api;
 mod audience;

@@ -1,11 +1,4 @@
 //! Readers who are online while something else is measured: each has a live connection and reads all messages.
-//!
-//! Responsible for:
-//! - keeping them connected on a separate thread, and reconnecting those that are cut off;
-//! - counting the messages of all of them.
-//!
-//! Not responsible for:
-//! - the choice of readers (`prepare`), the published posts (`drive`).
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,8 +1,4 @@
 //! Publishes at a steady rate, and measures the time until the audience has received each post.
-//!
-//! Responsible for:
-//! - the schedule of the posts, and their latencies from just before the request is written;
-//! - the rounds of that as cases of a report.
 
 use std::time::{Duration, Instant};
 

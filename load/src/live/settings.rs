@@ -1,7 +1,4 @@
 //! The settings of the measurements of live connections.
-//!
-//! Not responsible for:
-//! - parsing the options (`cli`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,4 @@
 //! A WebSocket client with little overhead: it reads frames, answers pings, and passes messages on to the wire protocol of its design.
-//!
-//! Not responsible for:
-//! - the content of messages (`wire`).
 
 use std::cell::RefCell;
 use std::future::poll_fn;

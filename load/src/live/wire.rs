@@ -1,12 +1,4 @@
 //! The wire protocols of live connections from a client's side, within WebSocket frames. They do no I/O.
-//!
-//! Responsible for:
-//! - what a design's client sends, and which of the received messages are posts: [`Wire`];
-//! - Tidewire's protocol (`docs/live.md`) and the check of its message numbers.
-//!
-//! Not responsible for:
-//! - the protocols of other designs (`rivals`);
-//! - the content of messages besides type and number: parsing thousands of JSON messages per post would distort the measurement.
 
 use std::io;
 use std::time::Instant;

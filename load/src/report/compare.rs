@@ -1,11 +1,4 @@
 //! Compares results: the order of the cases, the best design of each, ratios.
-//!
-//! Responsible for:
-//! - the order and the labels of the cases, and the main latency of each;
-//! - ratios between designs, as numbers and as sentences.
-//!
-//! Not responsible for:
-//! - formatting numbers (`figure`), the reliability of results (`warning`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

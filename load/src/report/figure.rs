@@ -1,10 +1,4 @@
 //! Formats numbers for people: `6.28 M/s`, `3.9 µs`, `4.7 KB`, `23.4x`.
-//!
-//! Responsible for:
-//! - a unit that fits the size of a number, and a suitable number of digits.
-//!
-//! Not responsible for:
-//! - the choice of the numbers (`compare`), alignment (`terminal`), escaping (`html`, `markdown`).
 
 use super::Case;
 

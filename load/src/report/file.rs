@@ -1,10 +1,4 @@
 //! Writes reports to files.
-//!
-//! Responsible for:
-//! - atomic replacement: a reader sees either the old or the new file as a whole.
-//!
-//! Not responsible for:
-//! - the content of the file.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};

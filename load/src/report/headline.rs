@@ -1,10 +1,4 @@
 //! Draws the main results of a run as one picture, for a README.
-//!
-//! Responsible for:
-//! - a bar for each design in the most important cases, on a logarithmic axis with its own background.
-//!
-//! Not responsible for:
-//! - the plots of the HTML page (`plot`).
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - all data of a run, for people: results, plots, servers, settings, warnings;
 //! - escaping all text from outside.
-//!
-//! Not responsible for:
-//! - drawing (`plot`), the choice of compared results (`compare`).
 
 mod plots;
 mod tables;

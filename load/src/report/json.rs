@@ -1,10 +1,4 @@
 //! A report as JSON, for programs.
-//!
-//! Responsible for:
-//! - deterministic text, with lists of plain values on one line.
-//!
-//! Not responsible for:
-//! - the structure, which is that of [`Report`].
 
 use std::path::Path;
 

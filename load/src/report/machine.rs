@@ -1,7 +1,4 @@
 //! Reads the properties of the machine from the kernel.
-//!
-//! Not responsible for:
-//! - its current load (`environment`).
 
 use std::fs;
 

@@ -1,10 +1,4 @@
 //! The main results as Markdown, for a README.
-//!
-//! Responsible for:
-//! - a table of medians and ratios, with the date, the machine and the command of the run.
-//!
-//! Not responsible for:
-//! - all other data of a run, which are on the page (`html`).
 
 use super::terminal::one_line;
 use super::{Report, compare, figure};

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - the structure of a report, which is also its JSON;
 //! - writing it in each format.
-//!
-//! Not responsible for:
-//! - measuring (`measure`), the reliability of results (`warning`).
 
 pub mod compare;
 mod escape;

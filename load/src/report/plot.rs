@@ -1,11 +1,4 @@
 //! Line plots as SVG.
-//!
-//! Responsible for:
-//! - latencies over the share of operations, and values over time, with a line for each design;
-//! - using CSS classes instead of colours, so that the page sets the style for light and dark mode.
-//!
-//! Not responsible for:
-//! - the choice of the data (`compare`), the CSS classes and the page (`html`).
 
 use std::f64::consts::LOG10_2;
 use std::ops::Range;

@@ -1,10 +1,4 @@
 //! Shows the progress of a run.
-//!
-//! Responsible for:
-//! - a progress bar on a terminal, and plain lines otherwise.
-//!
-//! Not responsible for:
-//! - the report at the end (`terminal`).
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};

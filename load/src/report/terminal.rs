@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - aligned tables that fit the width of the terminal if possible;
 //! - removing control characters from all text from outside.
-//!
-//! Not responsible for:
-//! - printing it; the progress during a run (`progress`).
 
 use super::{Case, Latency, Report, compare, figure};
 

@@ -4,9 +4,6 @@
 //! - the queues in which work waits: cores, the command processor of each node, the log, networks ([`resources`]);
 //! - the way of each page and each publish through them ([`run`]), for given demand and costs ([`scenario`]).
 //!
-//! Not responsible for:
-//! - memory, disk and the bytes of the log, which do not queue (`scale`), and measuring the costs (`cluster`).
-//!
 //! In contrast to the arithmetic, it has what depends on time: how many records a group has, which costs are shared by a group, how long
 //! requests wait for each other, and how unevenly readers are spread over nodes. It is exact to repeat: the same scenario has the same
 //! outcome.

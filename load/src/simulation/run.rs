@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - the events of the simulation in the order of time, and what is measured;
-//!
-//! Not responsible for:
-//! - the way of requests (`requests`), and of what was accepted (`log`).
 
 mod log;
 mod requests;

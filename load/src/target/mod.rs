@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - performing an [`Operation`] on a running server in the way a careful client would;
 //! - starting the server on a private port and directory, and stopping it.
-//!
-//! Not responsible for:
-//! - the choice and the schedule of the operations (`drive`), checking the answers (`check`).
 
 pub mod kind;
 pub mod mariadb;

@@ -1,11 +1,4 @@
 //! A server in its own process, which ends when its handle is dropped.
-//!
-//! Responsible for:
-//! - starting a program in a private directory, with its output in a log file there;
-//! - its memory and processor time; stopping it, also if this process is killed.
-//!
-//! Not responsible for:
-//! - the readiness check: the caller supplies it.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,7 +1,4 @@
 //! Reads a world from files of real follow edges and of recorded activity.
-//!
-//! Responsible for:
-//! - parsing `follower source` and `author … unix_seconds …` lines, and reporting which line is wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - the follow graph, the active users, the authors, and recorded activity.
-//!
-//! Not responsible for:
-//! - the operations of the users (`workload`).
 
 pub mod files;
 pub mod generated;

@@ -1,11 +1,4 @@
 //! What the backups of a cluster have in place of a journal, and the snapshots in a store for nodes that start.
-//!
-//! Responsible for:
-//! - which node copies: the one that takes writes;
-//! - the newest state in a store as one snapshot.
-//!
-//! Not responsible for:
-//! - runs (`run`), restores (`restore`).
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -7,9 +7,6 @@
 //! - restoring a data directory as it was after any event between a backup and the end of the copied journal (`restore`), as a whole or not
 //!   at all (`new_directory`).
 //!
-//! Not responsible for:
-//! - files of a data directory, and a consistent view of them (the engine: `backup_base`, `storage::journal::pieces`).
-//!
 //! # What a backup consists of
 //!
 //! A *backup* is a snapshot, the archive as it was at the end of this snapshot, and the journal after the snapshot. Its *manifest*

@@ -1,12 +1,4 @@
 //! A data directory that is written as a whole or not at all.
-//!
-//! Responsible for:
-//! - refusing a directory that has files, and locking it;
-//! - the directory below it to which files are written until all of them are complete, and giving them their names then;
-//! - loading the files of a directory as a start does.
-//!
-//! Not responsible for:
-//! - the content of the files (`backup::restore`, `export::read`).
 
 use std::fs;
 use std::io::ErrorKind;

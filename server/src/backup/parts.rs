@@ -1,11 +1,4 @@
 //! Parts: the content of a file in objects that are named by their checksums.
-//!
-//! Responsible for:
-//! - splitting a file into parts, storing those that the store lacks, and resting in between;
-//! - reading parts back, and rejecting content that is not what was stored.
-//!
-//! Not responsible for:
-//! - which files belong to a backup (`run`), removing parts (`retention`).
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

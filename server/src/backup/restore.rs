@@ -1,11 +1,4 @@
 //! Restores a data directory from a backup.
-//!
-//! Responsible for:
-//! - choosing the backup that has the requested event or time;
-//! - writing its files, and loading them as a start does.
-//!
-//! Not responsible for:
-//! - giving the files their names (`backup::new_directory`), starting a server on them, printing (`cli::restore`).
 
 use std::fs::{self, File};
 use std::path::Path;

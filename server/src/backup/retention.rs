@@ -1,12 +1,5 @@
 //! Removal of backups that are too old, and of parts that no backup needs.
 //!
-//! Responsible for:
-//! - keeping every moment of the last `keep` restorable, and always the newest backup;
-//! - removing what an interrupted run left, and noticing parts that were lost.
-//!
-//! Not responsible for:
-//! - writing backups (`run`).
-//!
 //! A manifest is removed before its parts: a backup that is listed is complete.
 
 use std::collections::HashSet;

@@ -1,11 +1,4 @@
 //! One run of backups: appends the new journal to the newest backup, and begins another backup when one is due.
-//!
-//! Responsible for:
-//! - the order of writes: parts, then the manifest, then the removal of what is too old;
-//! - continuing the backup of an earlier process if the journal is the same, and else beginning another one.
-//!
-//! Not responsible for:
-//! - when runs take place (`schedule`), objects (`parts`), the engine's files (`tidewire::engine`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,10 +1,4 @@
 //! HTTP for S3: the client that the server has anyway, so that no second one is linked.
-//!
-//! Responsible for:
-//! - sending one request and returning its answer, on a thread that may block.
-//!
-//! Not responsible for:
-//! - signatures, repetitions, the meaning of an answer (`object_store`).
 
 use std::io;
 use std::time::Duration;

@@ -1,11 +1,4 @@
 //! The thread that runs backups at intervals.
-//!
-//! Responsible for:
-//! - one run after the other, and another attempt soon after a failed one;
-//! - ending within a limited time when the server stops.
-//!
-//! Not responsible for:
-//! - what a run does (`run`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

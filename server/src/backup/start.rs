@@ -1,10 +1,4 @@
 //! The check of a store before a server starts with it.
-//!
-//! Responsible for:
-//! - refusing a store with the backups of another data directory or cluster: the data of this server may have been lost.
-//!
-//! Not responsible for:
-//! - a store that cannot be used or does not answer, unless the data directory is new: runs report it (`schedule`).
 
 use std::path::Path;
 use std::thread;

@@ -1,10 +1,4 @@
 //! Objects of a store by name.
-//!
-//! Responsible for:
-//! - opening the store that a URL names, blocking operations on its objects, errors that name the object.
-//!
-//! Not responsible for:
-//! - the content of the objects.
 
 use std::fs::DirBuilder;
 use std::sync::Arc;

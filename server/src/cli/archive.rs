@@ -4,9 +4,6 @@
 //! - reporting the size of the archive from its own counters;
 //! - checking all of it: pages against their checksums, outboxes against their counters, posts against the outboxes that name them, and
 //!   listing what is missing or damaged.
-//!
-//! Not responsible for:
-//! - the file format of an archive (`storage::archive`), stores across a network (`archive::remote`, `archive::copy`); repair: lost data cannot be restored here.
 
 #[cfg(feature = "cassandra")]
 mod copy;

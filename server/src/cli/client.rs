@@ -1,10 +1,4 @@
 //! An HTTP client of a running server, for imports and for the commands that call a server.
-//!
-//! Responsible for:
-//! - requests with timeouts, sent again while the server is overloaded; streams of events; the credential.
-//!
-//! Not responsible for:
-//! - which certificates of servers are accepted (`http::trust`), what an answer means (`cli::calls`, `cli::import_posts`).
 
 use std::io::Read;
 use std::net::SocketAddr;

@@ -1,11 +1,4 @@
 //! `tidewire config check`: validates the settings of a server without starting it.
-//!
-//! Responsible for:
-//! - the effective value of each setting and where it comes from; all that is wrong, not only the first;
-//! - variables that are probably meant for a setting.
-//!
-//! Not responsible for:
-//! - what values mean (`cli::settings`); the options of a node of a cluster, which are not in the file.
 
 use std::ffi::OsString;
 use std::fmt;

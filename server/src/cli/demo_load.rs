@@ -1,12 +1,4 @@
 //! What the people of `tidewire demo` do all the time, so that the figures of the server move.
-//!
-//! Responsible for:
-//! - publishing, replying, following, muting, reading pages and watching live, over HTTP like any other client, at a rate that leaves a core
-//!   mostly idle; many reposts of one post now and then; one client that is too slow for what it is sent;
-//! - deleting its oldest posts, so that the demo does not fill the memory.
-//!
-//! Not responsible for:
-//! - who the people are, and what they follow at the start (`cli::demo_world`).
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};

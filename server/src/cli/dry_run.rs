@@ -1,10 +1,4 @@
 //! `tidewire import … --dry-run`: says what an import would send and refuse.
-//!
-//! Responsible for:
-//! - the checks of a server that need nothing but the line, and lines that repeat an earlier one.
-//!
-//! Not responsible for:
-//! - what depends on the state of a server: ids that are taken, blocks, limits.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,10 +1,4 @@
 //! The exit codes of commands.
-//!
-//! Responsible for:
-//! - one code for each outcome that a script may want to tell apart.
-//!
-//! Not responsible for:
-//! - usage errors, for which `clap` exits with 2, and messages (`cli::terminal`).
 
 use std::error::Error;
 use std::process::ExitCode;

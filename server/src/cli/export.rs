@@ -1,10 +1,4 @@
 //! `tidewire export`: writes all data of a data directory or of a backup as lines of JSON.
-//!
-//! Responsible for:
-//! - arguments, the progress, and the report.
-//!
-//! Not responsible for:
-//! - the lines (`export`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - words apart by tabs, commas, semicolons or spaces, in quotation marks if they have one of these or begin with `#`;
 //! - CSV files of other systems: a first line with names of columns, which says their order, and quoted fields.
-//!
-//! Not responsible for:
-//! - line ends, character encoding and compression (`cli::lines`), sending (`cli::import_follows`).
 
 mod words;
 

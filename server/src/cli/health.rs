@@ -1,11 +1,4 @@
 //! `tidewire health`: asks a server whether it is ready, for health checks of containers and scripts.
-//!
-//! Responsible for:
-//! - finding the server by the same settings that it was started with;
-//! - the exit code: 0 if it is healthy, 1 if it is not or does not answer.
-//!
-//! Not responsible for:
-//! - what counts as ready (`http::handlers::readiness`), which certificates are accepted (`cli::server_access`).
 
 use std::error::Error;
 use std::net::SocketAddr;

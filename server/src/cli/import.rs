@@ -1,13 +1,5 @@
 //! The common part of all imports: the target, the run and the exit code.
 //!
-//! Responsible for:
-//! - the target: a running server, or a data directory that is served to this import only;
-//! - the progress bar, the report, and the exit code.
-//!
-//! Not responsible for:
-//! - the order of requests (`cli::in_order`), the format of a line and its request (`cli::import_posts`, `cli::import_follows`), what
-//!   would be sent (`cli::dry_run`).
-//!
 //! An import into a data directory writes it as a server does: it opens the engine, which locks the directory, and sends requests over a
 //! loopback socket.
 

@@ -1,10 +1,4 @@
 //! `tidewire import state`: makes a data directory of what `tidewire export` has written.
-//!
-//! Responsible for:
-//! - arguments, the progress, and the report.
-//!
-//! Not responsible for:
-//! - the lines (`export`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,12 +1,5 @@
 //! The way of an import from its file to the server, in the order of the file.
 //!
-//! Responsible for:
-//! - reading lines on one thread, ahead of another one that sends them;
-//! - batches: as many lines as a request may have, but none waits for more while nothing else is to be sent.
-//!
-//! Not responsible for:
-//! - the format of a line, and what a request looks like (`cli::import_posts`, `cli::import_follows`).
-//!
 //! There is one sender, since what a line means depends on the lines before it: a repost on its original, an edge on an earlier line with
 //! the same edge. What would be gained by several, batches give.
 

@@ -1,11 +1,4 @@
 //! `tidewire init`: writes a first configuration with keys.
-//!
-//! Responsible for:
-//! - a settings file, an access file with two keys, and the file that Prometheus takes its key from; none replaces a file;
-//! - the key on standard output, once, and the next steps on standard error.
-//!
-//! Not responsible for:
-//! - the form of keys and entries (`http::auth::mint`), the meaning of settings (`cli::settings`).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

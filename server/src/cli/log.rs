@@ -1,10 +1,4 @@
 //! The log of this process, on standard error.
-//!
-//! Responsible for:
-//! - which messages it has, also when another level is chosen while the process runs.
-//!
-//! Not responsible for:
-//! - the limit on lines that remote peers cause (`peer_error_log`).
 
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;

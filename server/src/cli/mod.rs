@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - parsing arguments and settings, printing to the terminal, exit codes (`exit`).
-//!
-//! Not responsible for:
-//! - anything that a program which embeds the engine also needs.
 
 pub(crate) mod archive;
 #[cfg(feature = "backup")]

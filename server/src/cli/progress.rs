@@ -1,10 +1,4 @@
 //! The progress of an import, shown on the terminal.
-//!
-//! Responsible for:
-//! - a count, and a bar over the bytes of the input that are done, not of those that were read ahead.
-//!
-//! Not responsible for:
-//! - which lines were refused and why (`cli::report`).
 
 use indicatif::ProgressBar;
 

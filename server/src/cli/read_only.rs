@@ -1,10 +1,4 @@
 //! Read-only file access for the tools: a directory, or one file with any name.
-//!
-//! Responsible for:
-//! - letting the readers of `storage` work on the files of a running server without writing anything.
-//!
-//! Not responsible for:
-//! - the content of the files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _};

@@ -1,11 +1,4 @@
 //! How the command line's HTTP client looks up names of servers.
-//!
-//! Responsible for:
-//! - about one lookup a second for each client: `ureq` asks before each request, and starts a thread to look up a name within a time
-//!   limit, which takes as long as a small request.
-//!
-//! Not responsible for:
-//! - the lookup itself (`ureq`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,10 +1,4 @@
 //! `tidewire restore`: lists backups, and restores a data directory from one.
-//!
-//! Responsible for:
-//! - arguments, and the report of what was restored.
-//!
-//! Not responsible for:
-//! - backups and their files (`backup`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,10 +1,4 @@
 //! Whether a request has left this machine.
-//!
-//! Responsible for:
-//! - a mark that is set as soon as a part of a request is given to its connection, after connecting and the TLS handshake.
-//!
-//! Not responsible for:
-//! - what an error means before or after that (`cli::client`).
 
 use std::cell::Cell;
 

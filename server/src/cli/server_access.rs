@@ -1,11 +1,5 @@
 //! How commands reach a running server: its URL, the key, the certificates to trust.
 //!
-//! Responsible for:
-//! - these arguments, their variables and defaults, and the client made of them.
-//!
-//! Not responsible for:
-//! - requests (`cli::client`), verification of certificates (`http::trust`).
-//!
 //! There is no option for the key itself, because every user of the machine can see the arguments of a command.
 
 use std::error::Error;

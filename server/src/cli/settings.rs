@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - reading raw settings, merging them over the defaults, and rejecting invalid values with the name of the option.
-//!
-//! Not responsible for:
-//! - the effect of the settings (`config`).
 
 mod archive;
 mod backups;

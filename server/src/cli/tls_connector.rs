@@ -1,10 +1,4 @@
 //! TLS connections of the command line's HTTP client to servers that `http::trust` verifies.
-//!
-//! Responsible for:
-//! - the agent whose `https` connections use a given TLS configuration, which the HTTP client has no option for.
-//!
-//! Not responsible for:
-//! - which certificates are accepted (`http::trust`), connections to servers with certificates of public authorities (`ureq`).
 
 use std::fmt;
 use std::io::{Read as _, Write as _};

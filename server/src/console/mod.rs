@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - `GET /console/…`, an operator's pages, and their assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
 //!   for any page.
-//!
-//! Not responsible for:
-//! - the data that a page shows: it uses the same HTTP interface as every other client.
 
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use actix_web::{HttpResponse, HttpResponseBuilder};

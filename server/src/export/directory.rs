@@ -1,11 +1,4 @@
 //! The data directory of an export: one whose state is written, and a new one from the lines.
-//!
-//! Responsible for:
-//! - opening a data directory that no server uses, or the newest backup of a server that runs;
-//! - creating one as a whole or not at all, and loading it as a start does.
-//!
-//! Not responsible for:
-//! - the lines (`export::write`, `export::read`).
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};

@@ -4,9 +4,6 @@
 //! - the lines and their order (`line`), specified in `docs/export.md`; writing them from a state at rest (`write`); building a data directory from
 //!   them (`read`).
 //!
-//! Not responsible for:
-//! - posts and follows as text that other systems can write (`cli::import`), backups (`backup`).
-//!
 //! Sources come in the order of their numbers, and an import gives them these numbers again: the export of an imported state is the same bytes. Where
 //! a post is stored, in memory or in the archive, and whether it is pushed or pulled is not exported: a server decides it again.
 

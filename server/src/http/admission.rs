@@ -6,9 +6,6 @@
 //! - limiting the bytes of bodies: of request bodies from before they are read, of response bodies until they are sent; and the share of
 //!   these bytes that one client may use.
 //!
-//! Not responsible for:
-//! - queues inside the engine, which have their own limits; minimum transfer rates (`http::middleware::pace`).
-//!
 //! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work, and a
 //! request that waits occupies a place to wait ([`turn`]).
 

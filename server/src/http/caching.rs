@@ -1,11 +1,4 @@
 //! Caching: which responses clients and proxies may store, and the answer 304 to a client that has the response already.
-//!
-//! Responsible for:
-//! - the header `Cache-Control` of all responses, which forbids to store those that have no entity tag;
-//! - entity tags, and `If-None-Match`.
-//!
-//! Not responsible for:
-//! - which responses have a tag (`http::handlers`), which parts of a page it covers (`http::page_json`).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;

@@ -1,10 +1,4 @@
 //! Reads files of certificates.
-//!
-//! Responsible for:
-//! - PEM files: the chain of a server, or the authorities that verify others.
-//!
-//! Not responsible for:
-//! - what certificates are used for (`http::tls`, `http::cluster`, `http::trust`), private keys.
 
 use std::path::{Path, PathBuf};
 

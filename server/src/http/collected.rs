@@ -1,10 +1,4 @@
 //! What is collected with the first page of a list of everything, for all its pages.
-//!
-//! Responsible for:
-//! - collecting it once for all requests of a minute, and forgetting it afterwards.
-//!
-//! Not responsible for:
-//! - what it is, and which part of it a page has (`http::handlers`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,12 +1,4 @@
 //! Compression of responses by gzip, for clients that accept it.
-//!
-//! Responsible for:
-//! - texts that are built into the program, which are compressed once;
-//! - other complete responses of at least `--compress-min-bytes` bytes. By default none, for the reasons in `docs/http-api.md`.
-//!
-//! Not responsible for:
-//! - event streams and lines of changes, which are never compressed: each message would wait for the next ones;
-//! - compressed requests, which are refused (`http::middleware::body`).
 
 use std::collections::HashMap;
 use std::io::Write as _;

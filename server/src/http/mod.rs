@@ -2,10 +2,6 @@
 //!
 //! Responsible for:
 //! - validating requests, and converting engine results into responses and every refusal into a problem document.
-//!
-//! Not responsible for:
-//! - decisions about feeds: a handler asks the engine and forwards its result;
-//! - state: modules get the parts of [`state::HttpState`] that they use, and none of them uses this file.
 
 pub mod admission;
 mod answer;

@@ -1,10 +1,4 @@
 //! The last slow and the last refused requests, for operators.
-//!
-//! Responsible for:
-//! - keeping the last [`NOTED_REQUESTS_MAX`] of each kind, without what the path, the query or the body has of users.
-//!
-//! Not responsible for:
-//! - deciding what is slow, and logging it (`http::middleware::pipeline`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,4 @@
 //! The description of an operation: its name, path, method, required permission, and kind of work.
-//!
-//! Not responsible for:
-//! - the table of operations and their handlers (`http::routes`).
 
 use actix_web::Route;
 use actix_web::http::Method;

@@ -1,10 +1,4 @@
 //! What the system says of this process.
-//!
-//! Responsible for:
-//! - its resident memory.
-//!
-//! Not responsible for:
-//! - estimates of what the memory holds (the engine's counters), figures over time (`http::history`).
 
 /// Returns the resident memory of this process in bytes, if the system reports it. The file is made by the kernel and is on no disk.
 #[cfg(unix)]

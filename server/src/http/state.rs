@@ -1,10 +1,4 @@
 //! The state of the HTTP server, which all workers share.
-//!
-//! Responsible for:
-//! - putting the parts together, and registering each of them on the application, where modules find those that they use.
-//!
-//! Not responsible for:
-//! - the parts themselves. They do not know this file.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

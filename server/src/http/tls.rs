@@ -1,10 +1,4 @@
 //! TLS: loads the certificate, and loads it again when its files change.
-//!
-//! Responsible for:
-//! - refusing certificates and keys that do not match, and keeping the current certificate if the new files are invalid.
-//!
-//! Not responsible for:
-//! - TLS connections (`actix_http`), the interval of the checks (`http::serve`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

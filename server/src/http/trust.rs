@@ -1,11 +1,5 @@
 //! Which certificates of servers are accepted by whoever is given a file of certificates: the command line, and nodes of a cluster.
 //!
-//! Responsible for:
-//! - verification by the certificates of a file: authorities, or the very certificate of a server.
-//!
-//! Not responsible for:
-//! - public authorities (`ureq` has these), TLS connections (`cli::tls_connector`, `http::cluster`).
-//!
 //! `openssl req -x509` marks the certificate that it makes as one of an authority. `webpki` refuses such a certificate as that of a server,
 //! because an authority's key should not be on a server. Here it is accepted if it is byte for byte one of the file: then its key alone
 //! proves who the server is, and nobody else has that.

@@ -1,11 +1,4 @@
 //! WebSocket connections outside of actix-http's dispatcher, which keeps 16 KiB of buffers for each connection.
-//!
-//! Responsible for:
-//! - passing upgrade requests to the same application as all other requests, and writing its response to the socket;
-//! - closing the connection of a client that does not read for a long time.
-//!
-//! Not responsible for:
-//! - detecting upgrade requests (`actix_http`), the live protocol (`http::live`).
 
 use std::cell::RefCell;
 use std::future::poll_fn;

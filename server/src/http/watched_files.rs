@@ -1,10 +1,4 @@
 //! Files that are read again after they have changed: the access file, and the certificate with its key.
-//!
-//! Responsible for:
-//! - when to read files again, and whether a failure is logged.
-//!
-//! Not responsible for:
-//! - reading the files, and what is in them (`http::auth::access_file`, `http::tls`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,4 @@
 //! Duplicate names in one object of a body: some parsers use the first value, most use the last, and some refuse the whole text.
-//!
-//! Responsible for:
-//! - finding them, however they are escaped, in n log n comparisons of names;
-//!
-//! Not responsible for:
-//! - handling them ([`super::Body`]).
 
 use std::borrow::Cow;
 use std::ops::Range;

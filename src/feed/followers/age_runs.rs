@@ -1,11 +1,5 @@
 //! The visible followers of a source that has many, by the age of their edges.
 //!
-//! Responsible for:
-//! - runs of followers, where those of one run are all older than those of the next one. Within a run they are in no order.
-//!
-//! Not responsible for:
-//! - the instants of the edges, which only the followers' side has (`feed::following`): whoever lists a run looks them up.
-//!
 //! So a follower takes four bytes, and a run the instant from which on edges belong to it. New edges are the youngest, so almost all are
 //! added to the last run. An edge of another age may need its run split, for which the caller looks up the instants of that run.
 

@@ -1,12 +1,5 @@
 //! A sorted set of numbers in runs of at most `RUN_MAX`.
 //!
-//! Responsible for:
-//! - adding and removing a number with the cost of one run, whatever the size of the set;
-//! - walking the numbers from any one on, and skipping many of them by a search.
-//!
-//! Not responsible for:
-//! - what the numbers stand for (`feed::followers`).
-//!
 //! Each number takes four bytes, however scattered they are. In a bitmap, a number that is alone in its range takes sixty.
 
 use crate::feed::heap::allocated;

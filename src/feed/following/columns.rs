@@ -1,11 +1,5 @@
 //! The columns of a reader's edges: the followed sources and the instants at which they were followed, in one allocation.
 //!
-//! Responsible for:
-//! - storing edges sorted by source, each in the fewest bytes that all instants of the reader need.
-//!
-//! Not responsible for:
-//! - what else is known of an edge (`feed::following`).
-//!
 //! The slots of all sources come first, four bytes each, so that a search touches nothing else. The instants follow as differences from the
 //! smallest one. A reader who follows for nine years needs six bytes for each.
 

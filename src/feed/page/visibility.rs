@@ -1,10 +1,4 @@
 //! What a page asks about its candidates.
-//!
-//! Responsible for:
-//! - the interface by which a page learns which posts are visible, and as what.
-//!
-//! Not responsible for:
-//! - the visibility rules themselves.
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;

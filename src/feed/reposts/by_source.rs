@@ -1,12 +1,5 @@
 //! A set of reposts ordered by source, for a post with very many reposts.
 //!
-//! Responsible for:
-//! - adding a repost in time that hardly depends on the size of the set, although sources arrive in any order;
-//! - finding the reposts of one source without scanning the others, in little memory.
-//!
-//! Not responsible for:
-//! - the readers for whom reposts are searched (`feed::reposts`), the encoding of a run as bytes (`feed::runs::packed`).
-//!
 //! The set is a tree of runs. A run is packed, and new reposts are stored unsorted beside it. Only when a run has 64 of these are they
 //! sorted and packed with it. [`SortedRuns`](crate::feed::runs::SortedRuns) are made for keys that arrive in ascending order; there, each
 //! new repost would search its run and write it again.

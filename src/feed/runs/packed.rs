@@ -1,12 +1,5 @@
 //! A packed run: sorted keys as rows of equal width, which is the smallest that the run needs.
 //!
-//! Responsible for:
-//! - storing a run of any keys exactly, in little memory if they are close together;
-//! - finding, adding and removing one key without unpacking the others.
-//!
-//! Not responsible for:
-//! - the number of keys in a run and which keys belong to it (`feed::runs`), the numbers of a key ([`Key`]).
-//!
 //! All keys of a run are stored as differences from one base, with as many bytes as the largest difference of the run needs. Varying-length
 //! deltas would not be denser for the gaps between posts of a feed, since each must encode its own length, and every access would have to
 //! read the run from its start.

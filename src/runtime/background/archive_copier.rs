@@ -4,9 +4,6 @@
 //! - writing what changed while this node is the one to write, and storing how far the archive has come;
 //! - writing around sources whose outboxes are damaged in the archive (`around`), and writing their entries once that is repaired;
 //! - reading how far it has come while another node writes.
-//!
-//! Not responsible for:
-//! - the design, and what the archive lacks (`storage::archive::replicated`), what leaves memory (`state::tiering`).
 
 mod around;
 mod tests;

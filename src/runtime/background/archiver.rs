@@ -1,12 +1,5 @@
 //! The archiver: the threads that wait for the archive's disk, so that no actor waits for it and neither does the
 //! command processor.
-//!
-//! Responsible for:
-//! - writing the records that the command processor moves to the archive, in order, and reporting the result to the command processor;
-//! - running jobs that read the archive, such as building pages.
-//!
-//! Not responsible for:
-//! - choosing what to move (`state::tiering`), and when (`runtime::processor`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -8,10 +8,6 @@
 //!   after writing them without the users (`retained`);
 //! - continuing the work of an earlier process: every step is repeated, and changes nothing where it was already
 //!   done.
-//!
-//! Not responsible for:
-//! - hiding the user from readers in the meantime (`state::world::erased`, `state::feed_filter`), removing files
-//!   (`runtime::background::snapshotter`).
 
 mod retained;
 

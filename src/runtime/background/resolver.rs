@@ -1,13 +1,5 @@
 //! The resolver: looks up records that commands need from the archive, on threads that may wait for a disk, and
 //! queues the commands for the command processor.
-//!
-//! Responsible for:
-//! - looking records up before a command is queued, and again if the command processor lacks any by then;
-//! - refusing commands whose records cannot be looked up, or had to be looked up too often.
-//!
-//! Not responsible for:
-//! - which records a command needs, and storing those found (`state::resolved`), validating commands
-//!   (`runtime::processor`).
 
 use std::sync::Arc;
 

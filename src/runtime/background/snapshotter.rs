@@ -5,9 +5,6 @@
 //! - traversing the state while it changes, and collecting the inboxes of active readers from the shards;
 //! - storing two snapshots, the journal back to the older one, and older segments as long as consumers of changes may need them (`prune`);
 //! - measuring the data directory and the free space of its disk.
-//!
-//! Not responsible for:
-//! - the file format of a snapshot (`storage::snapshot`), its records (`state::records`).
 
 mod due;
 mod prune;

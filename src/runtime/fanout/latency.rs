@@ -1,12 +1,4 @@
 //! Fan-out latency: the recent times that posts took to reach all inboxes, by the number of followers.
-//!
-//! Responsible for:
-//! - keeping two windows of `FANOUT_LATENCY_WINDOW`, the current and the previous one. So figures cover the last
-//!   one to two windows.
-//!
-//! Not responsible for:
-//! - reading a clock: the time is an argument. A reader of figures may pass a slightly earlier time than the last
-//!   record.
 
 use std::time::{Duration, Instant};
 

@@ -4,10 +4,6 @@
 //! - skipping inactive recipients: a slice is the intersection of followers and active readers, or, for an
 //!   invalidation, of followers and watched readers;
 //! - answering the callers that wait for a delivery.
-//!
-//! Not responsible for:
-//! - refusing posts (`runtime::fanout::admission`), the order of slices (`feed::schedule`), which authors are celebrities
-//!   (`state::world`), writing inboxes (`runtime::fanout::courier`).
 
 mod admission;
 pub mod courier;

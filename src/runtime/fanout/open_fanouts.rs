@@ -1,11 +1,5 @@
 //! Open fan-outs: the posts that are not yet delivered everywhere, their authors, and the number of deliveries they
 //! need.
-//!
-//! Responsible for:
-//! - measuring the backlog of fan-out, in total and for each author; publishing is refused above a limit of these.
-//!
-//! Not responsible for:
-//! - refusing posts (`runtime::fanout::admission`), the order in which posts are delivered (`feed::schedule`).
 
 use std::collections::hash_map::Entry;
 use std::ops::Add;

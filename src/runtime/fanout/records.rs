@@ -1,11 +1,4 @@
 //! Fan-out records: how the most recent posts reached their followers, for operators.
-//!
-//! Responsible for:
-//! - keeping the records of the last [`FANOUT_RECORDS_MAX`] posts that were accepted, found by post.
-//!
-//! Not responsible for:
-//! - counting deliveries (`runtime::fanout`), reading a clock: instants are arguments;
-//! - the backlog of fan-out (`runtime::fanout::open_fanouts`).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

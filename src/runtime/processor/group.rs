@@ -1,12 +1,5 @@
 //! The group: accepted commands that are journaled together.
 //!
-//! Responsible for:
-//! - recording what the group changes, so that a command that reads any of it waits for the next group;
-//! - counting what the group adds to limited resources, since limits are checked against the state before the group.
-//!
-//! Not responsible for:
-//! - validating commands, the journal (the rest of `runtime::processor`).
-//!
 //! A command is validated against the state before the group. So only a read of something that the group changes ends
 //! the group. A later command of the same group may change something that the group only reads, since it is also
 //! applied later. Two changes of the same thing need no special rule, since they are applied in order; most commands

@@ -5,9 +5,6 @@
 //!   for fan-out;
 //! - processing commands in groups: waiting commands are journaled together and answered after one commit.
 //!
-//! Not responsible for:
-//! - JSON, HTTP, fan-out, lookups in the archive (`runtime::background::resolver`).
-//!
 //! An event is applied after it is committed, so no reader sees a change that a crash could undo. Each command of a
 //! group is validated against the state before the group: a command that reads anything that the group changes waits
 //! for the next group.

@@ -1,12 +1,4 @@
 //! The command queue to the command processor.
-//!
-//! Responsible for:
-//! - limiting the waiting commands and the bytes they hold. Their callers may have disconnected, so other limits may
-//!   not count them;
-//! - dropping commands that will not be received any more, so that their callers get an answer.
-//!
-//! Not responsible for:
-//! - commands that the command processor has received; its groups limit these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

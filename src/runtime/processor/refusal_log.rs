@@ -1,12 +1,4 @@
 //! Writes that the journal refuses for a time, for example while the disk is full: log lines, and when to look whether it is over.
-//!
-//! Responsible for:
-//! - one warning when the refusals begin and one line when they end, although every client that writes causes refusals; fewer if they begin
-//!   again and again;
-//! - when the journal is asked to probe.
-//!
-//! Not responsible for:
-//! - the error that callers get (`runtime::processor`), the probe (`storage::journal::space`).
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,4 @@
 //! Direct reads: pages that are built on the threads of their callers.
-//!
-//! Responsible for:
-//! - building the page of an awake reader from a copy of its inbox, without a message to its actor;
-//! - leaving processor time to fan-out: while many deliveries are due, direct reads have a budget.
-//!
-//! Not responsible for:
-//! - sleeping or watched readers, new edges, the archive, long pages, old ranges: all of these go through the reader's actor;
-//! - the contents of a page (`state::reader`).
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Instant;

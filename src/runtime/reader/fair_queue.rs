@@ -1,10 +1,4 @@
 //! The fair queue: the order in which waiting elements get permits.
-//!
-//! Responsible for:
-//! - limiting the permits in use and the waiting elements, and choosing the next element.
-//!
-//! Not responsible for:
-//! - the work that is done with a permit (`runtime::reader::read_scheduler`).
 
 use std::collections::VecDeque;
 use std::hash::Hash;

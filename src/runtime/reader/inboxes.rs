@@ -1,13 +1,5 @@
 //! The inboxes of one shard, which the shard's thread and reading threads share.
 //!
-//! Responsible for:
-//! - storing the inboxes of awake readers in stripes, each behind a lock of its own;
-//! - delivering a post to many inboxes, and copying the newest part of one for a page;
-//! - marking watched readers.
-//!
-//! Not responsible for:
-//! - when an inbox is opened and closed (`runtime::reader::user::inbox_store`), what a page shows (`state::reader`).
-//!
 //! Only the shard's thread waits for a lock, and only for copies of some positions. A reading thread tries for about a microsecond; then the
 //! reader's actor builds the page. What reading threads change is hygiene: they drop positions that are too old or deleted for good. A slab
 //! stores the inboxes of a stripe close together: a delivery to one of a million readers costs one or two cache misses, and all other costs

@@ -1,11 +1,4 @@
 //! The lock of a stripe of inboxes.
-//!
-//! Responsible for:
-//! - excluding the shard's thread and reading threads from each other, without letting a reading thread wait;
-//! - in unit tests: letting a model checker decide which thread runs next at each lock and unlock.
-//!
-//! Not responsible for:
-//! - what the lock protects (`runtime::reader::inboxes`).
 
 use std::hint::spin_loop;
 

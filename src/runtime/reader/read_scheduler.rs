@@ -1,12 +1,4 @@
 //! The read scheduler of a shard: the entry point for requests to its readers.
-//!
-//! Responsible for:
-//! - passing a request to the reader's actor, or to the activator if the reader is asleep;
-//! - granting read permits. Only a few reads are with actors at the same time, so that a page does not wait for all
-//!   pages of a large group of readers.
-//!
-//! Not responsible for:
-//! - waking readers (`runtime::reader::activator`), the contents of a page (`runtime::reader::user`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,11 +1,4 @@
 //! Erasures that are in progress.
-//!
-//! Responsible for:
-//! - which users are being erased, since when, and which of these erasures are scrubbed;
-//! - finding such a user by the id that snapshots, the journal and the archive still contain.
-//!
-//! Not responsible for:
-//! - what an erasure changes (`state::world::erased`), carrying it out (`runtime::background::eraser`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

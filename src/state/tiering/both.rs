@@ -1,11 +1,4 @@
 //! Reading an outbox from both tiers, memory and archive, as one.
-//!
-//! Responsible for:
-//! - merging the entries of both, and reporting what could not be read from the archive;
-//! - telling a store across a network what is about to be read.
-//!
-//! Not responsible for:
-//! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
 
 use crate::feed::outbox::{OutboxQuery, ReadGap};
 use crate::feed::position::{Direction, Position, PositionRange};

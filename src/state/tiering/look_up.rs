@@ -1,11 +1,4 @@
 //! Looking up posts in the archive.
-//!
-//! Responsible for:
-//! - restoring a post from its archived bytes, with what the archive does not have: edits in a cluster, the originals of reposts that were
-//!   redirected, and the authors whom replies answer that came before their parents.
-//!
-//! Not responsible for:
-//! - outboxes (`state::tiering::both`).
 
 use std::sync::Arc;
 

@@ -1,10 +1,4 @@
 //! Writing a round of tiering to an archive that has damaged pages.
-//!
-//! Responsible for:
-//! - writing everything that needs no damaged page, and holding back the sources of the rest.
-//!
-//! Not responsible for:
-//! - other failures, after which the whole round is tried again (the callers).
 
 use std::sync::Arc;
 

@@ -1,11 +1,4 @@
 //! The state of a node beside the archive of its cluster, which one node copies behind the log.
-//!
-//! Responsible for:
-//! - noting which posts the events change;
-//! - what the archive has of a post, as it is in memory.
-//!
-//! Not responsible for:
-//! - the design, and how far the archive has come (`storage::archive::replicated`), writing (`runtime::background::archive_copier`).
 
 use super::{decode, encode_record};
 use crate::feed::event::Event;

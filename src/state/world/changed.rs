@@ -1,12 +1,4 @@
 //! How events edit and delete posts.
-//!
-//! Responsible for:
-//! - the effects of a change on outboxes, reposts and what clients that resume have to be given;
-//! - the same effects for a post that memory does not have, by what the event says of it.
-//!
-//! Not responsible for:
-//! - who is notified of the change (`runtime::processor::notify`), keeping an edit until the archive has it
-//!   (`storage::archive::replicated`).
 
 use std::sync::Arc;
 

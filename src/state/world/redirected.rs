@@ -1,10 +1,4 @@
 //! How reposts that were published before the repost that they name come to repeat its original.
-//!
-//! Responsible for:
-//! - their posts in memory, the index of reposts, and what clients that resume have to be given.
-//!
-//! Not responsible for:
-//! - which reposts these are (`runtime::processor::publish`), their posts in the archive (`state::tiering::look_up`).
 
 use std::sync::Arc;
 

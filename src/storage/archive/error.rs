@@ -1,11 +1,4 @@
 //! Errors of opening, reading or writing an archive.
-//!
-//! Responsible for:
-//! - naming the place in the message and, where possible, the action that solves the problem;
-//! - telling errors that pass from those that last.
-//!
-//! Not responsible for:
-//! - the reaction of the engine to an error.
 
 use std::error::Error;
 

@@ -1,11 +1,5 @@
 //! The largest ids in an archive, in memory.
 //!
-//! Responsible for:
-//! - answering, without a read, that an id is surely not in the archive.
-//!
-//! Not responsible for:
-//! - storing them (the archives).
-//!
 //! Most ids ascend, so that the ids of new posts are larger than all archived ones. But callers may choose any ids: a few that are larger
 //! than all ids of years to come must not make a read of every new id. So the largest ids are known one by one, and one bound is known for
 //! all others.

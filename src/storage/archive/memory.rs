@@ -1,10 +1,4 @@
 //! An archive in memory, for tests.
-//!
-//! Responsible for:
-//! - the contract of [`Archive`], until the process ends.
-//!
-//! Not responsible for:
-//! - durability, except for a simulated crash ([`MemoryArchive::survived`]), and saving memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Excluded;

@@ -3,11 +3,6 @@
 //! Responsible for:
 //! - the interface between outboxes in memory and the storage of older entries;
 //! - the contract of an archive. One test suite (`contract::archive` in `testkit`) checks it for every implementation.
-//!
-//! Not responsible for:
-//! - deciding which posts are too old, and merging both tiers into one outbox (the callers);
-//! - the encoding of a post: its bytes are opaque to the archive;
-//! - posts that were never archived: they are stored in the journal.
 
 mod error;
 #[cfg(any(test, feature = "internals"))]

@@ -2,11 +2,6 @@
 //!
 //! Responsible for:
 //! - the contract of [`Archive`] across crashes and restarts.
-//!
-//! Not responsible for:
-//! - creating the file and rejecting a file that is not an archive (`open`), a full disk (`full_disk`), damaged pages (`sums`), selecting the
-//!   rows that a batch changes (`write`) and an outbox contains (`read`), the encoding of rows (`layout`);
-//! - the path of the file, deciding when to persist it (the callers).
 
 mod buffered_file;
 mod copy;

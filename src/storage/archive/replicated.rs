@@ -4,9 +4,6 @@
 //! - which changes of posts the archive does not have yet, in the order of the log, on every node;
 //! - how far the archive has come, and letting a round of tiering wait for that.
 //!
-//! Not responsible for:
-//! - writing the changes (`runtime::background::archive_copier`), and which node does it (`cluster`).
-//!
 //! # Design
 //!
 //! One node, the sequencer's, copies every post behind the log, and every edit and deletion, whether it leaves memory or not. Each batch

@@ -1,9 +1,4 @@
 //! A disk in memory with power losses, which are as bad as those of a real disk may be.
-//!
-//! Responsible for:
-//! - separate records of the written and of the synced state, for contents and for names;
-//! - a power loss that retains any part of the unsynced data: writes may be dropped, torn, or present although earlier writes are missing;
-//! - a limit of its capacity, to simulate a full disk.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};

@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - the operations, and the guarantee of each for a power loss.
-//!
-//! Not responsible for:
-//! - the content of the files, the order in which they are written (`storage::journal`, `storage::snapshot`).
 
 pub mod disk;
 pub mod faulty;

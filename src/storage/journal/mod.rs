@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - the interface between the command processor and the storage of events.
-//!
-//! Not responsible for:
-//! - whether an event is allowed, applying it (`runtime::processor`, `state::world`).
 
 pub mod committed;
 pub mod pieces;

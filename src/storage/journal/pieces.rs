@@ -1,11 +1,4 @@
 //! Copies the journal in pieces: each contains consecutive events of one segment, as a segment of its own.
-//!
-//! Responsible for:
-//! - copying the frames unchanged, so that the same events give the same bytes;
-//! - rejecting damage and gaps, so that the pieces of a journal have no gaps either.
-//!
-//! Not responsible for:
-//! - where the pieces go and how long they are kept (the callers).
 
 use std::convert::Infallible;
 

@@ -1,11 +1,4 @@
 //! Reads the journal on disk: all segments in order.
-//!
-//! Responsible for:
-//! - delivering every event after a given one, once, in order;
-//! - rejecting damage and gaps, cutting a torn tail, and in a repair continuing after lost events and listing them.
-//!
-//! Not responsible for:
-//! - frames of one segment (`storage::segment`), the effect of events (`recovery`).
 
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;

@@ -1,9 +1,4 @@
 //! Why a journal stores no events now, and how it finds out by itself that it can again.
-//!
-//! Responsible for:
-//! - the reason that other threads see ([`WriteRefusal`]);
-//! - a probe, which writes as much as a group of events and removes it. Without it the journal would notice free space only by the next write,
-//!   and a load balancer that asks whether writes are accepted would send none.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};

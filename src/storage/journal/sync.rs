@@ -1,11 +1,4 @@
 //! Syncing in the background, for the durability policy `everysec`.
-//!
-//! Responsible for:
-//! - one thread that syncs the written events once a second, and the record of what is synced;
-//! - blocking the writer while a sync is late, and rejecting all writes after a sync has failed.
-//!
-//! Not responsible for:
-//! - writing events (`storage::journal::writer`).
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

@@ -1,12 +1,4 @@
 //! Writes the journal on disk: one open segment at a time.
-//!
-//! Responsible for:
-//! - encoding events, writing a group of events at once, syncing by the durability policy, starting the next segment;
-//! - leaving no partial event behind if the disk is full or the system cannot open another file, and writing nothing more after any other
-//!   failure.
-//!
-//! Not responsible for:
-//! - the content that is already on disk (`storage::journal::reader`), deleting segments (`runtime::background::snapshotter`).
 
 use std::io::ErrorKind;
 use std::sync::Arc;

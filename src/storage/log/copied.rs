@@ -1,11 +1,4 @@
 //! Records of a log that were copied to files: a log that has no further records, so that a state can be rebuilt without the log.
-//!
-//! Responsible for:
-//! - copying records as segments, so that the same records give the same bytes;
-//! - reading them back from such segments.
-//!
-//! Not responsible for:
-//! - where the pieces go and how long they are kept (the callers), which records count (`cluster`).
 
 use std::io;
 use std::sync::Arc;

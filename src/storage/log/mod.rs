@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - the interface between a cluster and the log that it is built on: appending records, and reading them back in their order.
 //!
-//! Not responsible for:
-//! - the content of a record, and which records count (`cluster`), the journal of a single machine (`storage::journal`).
-//!
 //! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
 
 pub mod copied;

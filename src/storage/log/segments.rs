@@ -1,13 +1,5 @@
 //! The segment files of a journal, read as a log while the journal is written.
 //!
-//! Responsible for:
-//! - delivering the committed events from any sequence on, once, in order, in pieces of bounded size. With the durability `everysec` an event
-//!   is delivered after it is synced;
-//! - noticing segments that were deleted, and damage.
-//!
-//! Not responsible for:
-//! - writing (`storage::journal::writer`), reading a journal that nobody writes, with its torn end (`storage::journal::reader`).
-//!
 //! Bytes after the last committed event may still be cut and written again. So a reader stops at the committed mark, keeps no bytes from one
 //! call to the next, and continues right after the last event that it has seen. It keeps no file open, since a file that is
 //! open cannot be freed, and the system has few of them.

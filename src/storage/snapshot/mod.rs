@@ -4,9 +4,6 @@
 //! - the bytes of a snapshot file: a header, blocks of records, an end record;
 //! - writing the file under another name until it is complete, reading it block by block, detecting any damage.
 //!
-//! Not responsible for:
-//! - the meaning of records (`state::records`), deciding when snapshots are taken and deleted (`runtime::background::snapshotter`).
-//!
 //! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 zero bytes, sequence of the last event that is certainly contained
 //! in the records (8), time of the start of the snapshot in microseconds (8), identity of the data directory (16, absent in format 1),
 //! CRC-32C of the bytes before. A block: kind (1), compression (1: none 0, zstd 1), number of records (4), bytes of the records (4), bytes

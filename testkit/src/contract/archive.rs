@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - one case for each guarantee of [`Archive`]; random batches and reads are compared with a naive model in `model`.
-//!
-//! Not responsible for:
-//! - files and crashes (the tests of `redb`).
 pub mod model;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,4 @@
 //! The contract of a shared log, as one test suite that runs for every implementation.
-//!
-//! Responsible for:
-//! - one case for each guarantee of [`SharedLog`], its writers and its readers.
-//!
-//! Not responsible for:
-//! - brokers that fail (`kafka::fault_tests`), and the settings of a topic (`kafka::tests`).
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;

@@ -1,11 +1,4 @@
 //! The designs of a comparison: their servers, each in its own process on private ports, and their clients.
-//!
-//! Responsible for:
-//! - starting each server with the settings that this work needs, and reporting these settings;
-//! - the wire protocol of its followers, and publishing to it.
-//!
-//! Not responsible for:
-//! - the protocols (`mqtt`, `nats`, `socket_io`, `wire`), the measurements (`turn`).
 
 use std::cell::Cell;
 use std::net::SocketAddr;

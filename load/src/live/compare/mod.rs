@@ -4,9 +4,6 @@
 //! - rounds in which each design has a turn with a server of its own, in a different order each time, so that other load on the machine
 //!   affects all of them equally;
 //! - the results of all rounds as cases of a report.
-//!
-//! Not responsible for:
-//! - a turn (`turn`), the servers (`design`).
 
 mod design;
 mod mqtt;

@@ -1,8 +1,4 @@
 //! MQTT 3.1.1 from a client's side, with a topic for each author, at QoS 0 and in clean sessions. It does no I/O.
-//!
-//! Not responsible for:
-//! - keep-alive pings of the client: it asks for none;
-//! - other packets than those of a follower and a publisher.
 
 use std::io;
 

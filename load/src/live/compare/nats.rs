@@ -1,7 +1,4 @@
 //! The text protocol of NATS from a client's side, with a subject for each author. It does no I/O.
-//!
-//! Not responsible for:
-//! - headers, queue groups and replies: the client does not ask for them.
 
 use std::io;
 

@@ -1,8 +1,4 @@
 //! What the wire protocols of the rivals share: packets across frames, and the numbers of posts.
-//!
-//! Responsible for:
-//! - putting together packets that do not end with their frame;
-//! - stamping each post of an author with its number, and checking that they arrive once and in order.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

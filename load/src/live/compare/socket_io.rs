@@ -1,7 +1,4 @@
 //! Socket.IO 5 over Engine.IO 4 from a client's side: a room for each author, an event for each post. It does no I/O.
-//!
-//! Not responsible for:
-//! - long polling, namespaces, attachments: the client does not ask for them.
 
 use std::io;
 

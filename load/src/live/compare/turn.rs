@@ -1,10 +1,4 @@
 //! One turn of a design: a server of its own, the same followers online, and all measurements one after the other.
-//!
-//! Responsible for:
-//! - memory of idle connections, time to the last follower, messages per second, and what a client gets that was away.
-//!
-//! Not responsible for:
-//! - whose turn it is, and the report (`mod.rs`).
 
 use std::rc::Rc;
 use std::time::Duration;

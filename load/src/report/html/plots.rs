@@ -1,7 +1,4 @@
 //! The plots of the page, each with a table of its data.
-//!
-//! Not responsible for:
-//! - the drawing itself (`plot`).
 
 use super::super::plot::{self, Line, Words};
 use super::super::{Case, Latency, Report, TargetReport, compare, figure};

@@ -1,7 +1,4 @@
 //! The tables of the page.
-//!
-//! Not responsible for:
-//! - the tables beside plots (`plots`).
 
 use super::super::{Case, Report, compare, figure};
 use super::{row_head, wide};

@@ -1,11 +1,4 @@
 //! The log, and the nodes that read it: from the judgement of a publish to its application on every node.
-//!
-//! Responsible for:
-//! - groups: what waits for the command processor is judged at once, what was stored meanwhile is read at once;
-//! - the order: the log stores groups one after the other, and a node decodes and applies them one after the other.
-//!
-//! Not responsible for:
-//! - the way of a request to the sequencer and back ([`super::run`]).
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,4 @@
 //! Requests: where they come in, which nodes they pass, and when they are answered.
-//!
-//! Responsible for:
-//! - the nodes on the way of a page and of a publish, and what each of them does for it;
-//! - the threads of a node that answer requests.
-//!
-//! Not responsible for:
-//! - what happens between the judgement of a publish and its application on every node ([`super::log`]).
 
 use crate::simulation::resources::{Time, micros};
 use crate::simulation::run::log::Record;

@@ -3,9 +3,6 @@
 //! Responsible for:
 //! - the two designs, [`MariaDbPush`] and [`MariaDbPull`], each on its own server;
 //! - their common part: posts, bulk loading of edges, the mapping of errors.
-//!
-//! Not responsible for:
-//! - starting and configuring the server (`server`), its connections (`session`).
 
 mod pull;
 mod push;

@@ -1,11 +1,5 @@
 //! No timelines: a page is computed from the authors whom the reader follows.
 //!
-//! Responsible for:
-//! - the tables, and the statements of every operation.
-//!
-//! Not responsible for:
-//! - caching the edges between two pages: a real application has many processes, and each page queries them.
-//!
 //! How a page is computed. `authors` stores when each author published last, as large sites do. The first statement selects the 20
 //! followed authors who published last: every post of the page is theirs, and none is older than the last post of the twentieth. So the
 //! second statement reads 20 short ranges of the outbox index, 25 to 45 entries in all. If a reader follows fewer such authors, no post

@@ -1,11 +1,4 @@
 //! A private MariaDB server with the settings that an expert would choose for this work.
-//!
-//! Responsible for:
-//! - initialising its data directory, starting it, creating the given tables;
-//! - reporting its settings with the reasons.
-//!
-//! Not responsible for:
-//! - the statements of the designs.
 
 use std::fs;
 use std::io::{self, Write};

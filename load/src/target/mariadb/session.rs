@@ -1,8 +1,4 @@
 //! The connection of one client, and the common part of all operations on it.
-//!
-//! Responsible for:
-//! - repeating transactions that conflict with another one;
-//! - mapping errors of the server.
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Error, Params, Statement};

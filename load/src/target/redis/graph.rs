@@ -1,10 +1,4 @@
 //! The in-memory state of the fan-out worker: follow edges, active readers, authors with posts.
-//!
-//! Responsible for:
-//! - finding the readers that a post is pushed to, without a request to the server.
-//!
-//! Not responsible for:
-//! - durability: the same edges are stored as sets in Redis.
 
 use crate::operation::User;
 

@@ -1,11 +1,4 @@
 //! A connection that clients share: requests made at the same time are sent in one write.
-//!
-//! Responsible for:
-//! - sending batches in the order of the requests, and assigning the replies to them;
-//! - failing all waiting requests when the connection ends.
-//!
-//! Not responsible for:
-//! - the commands (`zset`, `list`), the choice of a connection (`server`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

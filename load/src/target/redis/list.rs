@@ -1,8 +1,5 @@
 //! Inboxes as lists of ids, newest first, stored as integers.
 //!
-//! Not responsible for:
-//! - the common part of the designs (parent module).
-//!
 //! The usual way to change the middle of a list is to read it and to write it again. This loses posts that are pushed in between, and
 //! writes 300 ids for the one or two posts that a source has among the newest 300. Here these ids are inserted at their positions, which
 //! loses nothing and costs Redis less.

@@ -3,10 +3,6 @@
 //! Responsible for:
 //! - the common part of the designs: posts by id, pages with bodies, the fan-out, the active readers.
 //!
-//! Not responsible for:
-//! - the data type of an inbox: a sorted set (`zset`) or a list (`list`);
-//! - the server and its settings (`server`), connections (`link`), the protocol (`resp`).
-//!
 //! Keys: `post:{id}` is a post as JSON text, with everything that a page shows. `own:{user}` is the outbox of a user, `in:{user}` is an
 //! inbox; both hold ids in decimal digits. `following:{user}` and `followers:{user}` are the edges.
 

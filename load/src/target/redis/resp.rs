@@ -1,13 +1,5 @@
 //! The Redis protocol (RESP), version 2: encoding commands and parsing replies.
 //!
-//! Responsible for:
-//! - encoding commands into one buffer, so that many commands need one write;
-//! - finding the end of a reply and any error in it; parsing a complete reply.
-//!
-//! Not responsible for:
-//! - sending and receiving (`link`);
-//! - the choice of commands (`zset`, `list`).
-//!
 //! A client library could do the same. But the usual one for Rust takes 13 µs of processor time for a page of 20 posts, and the server
 //! takes 9.5 µs, so the client would be the bottleneck. This module takes about half of that, and a quarter for a push to an inbox.
 

@@ -1,11 +1,4 @@
 //! A private `redis-server` and the connections to it.
-//!
-//! Responsible for:
-//! - starting it with the settings that an expert would choose for this work, and reporting these settings;
-//! - providing shared connections for the clients of a runtime.
-//!
-//! Not responsible for:
-//! - the commands (`zset`, `list`).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

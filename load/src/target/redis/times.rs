@@ -1,10 +1,4 @@
 //! The positions of ids in feeds, for lists of ids that do not include the time.
-//!
-//! Responsible for:
-//! - remembering when posts were published, if their ids are not ordered by time.
-//!
-//! Not responsible for:
-//! - durability: the posts in Redis have their times too.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

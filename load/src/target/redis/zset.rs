@@ -1,8 +1,5 @@
 //! Inboxes as sorted sets: the score is the time of publishing in microseconds, the member is the id.
 //!
-//! Not responsible for:
-//! - the common part of the designs (parent module).
-//!
 //! Ids of the same microsecond have the same number of digits, so Redis, which sorts members as strings, sorts them as numbers.
 
 use super::Encoding;

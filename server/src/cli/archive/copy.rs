@@ -4,10 +4,6 @@
 //! - writing what the target lacks or has otherwise, and removing the entries that only the target has, so that a copy that was interrupted continues
 //!   where it was, and one that is repeated follows the archive that it reads;
 //! - reading both afterwards, and comparing their counts and checksums.
-//!
-//! Not responsible for:
-//! - reading and comparing outboxes (`entries`);
-//! - servers that write meanwhile: none may. An archive in a file is locked by its server, one in Cassandra is not.
 
 mod entries;
 

@@ -1,10 +1,4 @@
 //! The options of an archive in Cassandra for tools, and `tidewire archive init`.
-//!
-//! Responsible for:
-//! - the same options as `tidewire serve` has, and creating what they name.
-//!
-//! Not responsible for:
-//! - the keyspace and its tables (`tidewire_cassandra`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - their arguments, and what they print: text for people, or with `--json` one document a line for programs.
-//!
-//! Not responsible for:
-//! - requests (`cli::client`), how the server is reached (`cli::server_access`), exit codes (`cli::exit`).
 
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster_status;

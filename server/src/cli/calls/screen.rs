@@ -1,10 +1,4 @@
 //! Text for people: as wide as the terminal, and coloured only there.
-//!
-//! Responsible for:
-//! - lines of a given width, styles, and characters that a terminal would execute, which authors of posts could use.
-//!
-//! Not responsible for:
-//! - when colours are wanted (`terminal::is_coloured`).
 
 use std::io::{IsTerminal as _, stdout};
 

@@ -1,10 +1,4 @@
 //! `tidewire watch`: prints the changes of a feed as they happen.
-//!
-//! Responsible for:
-//! - a stream of server-sent events that is resumed after it ends, until a signal or a refusal.
-//!
-//! Not responsible for:
-//! - the meaning of messages (`docs/live.md`).
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};

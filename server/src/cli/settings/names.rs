@@ -1,11 +1,4 @@
 //! The names of the settings, and examples of their values.
-//!
-//! Responsible for:
-//! - the setting that is probably meant by a name that is none, and a line of a settings file that has it;
-//! - variables that are probably meant for a setting.
-//!
-//! Not responsible for:
-//! - wrong flags, for which `clap` does the same.
 
 use std::env;
 use std::path::Path;

@@ -1,11 +1,4 @@
 //! `tidewire snapshot export`: writes the posts and follow edges of a snapshot and its archive as text for `tidewire import`.
-//!
-//! Responsible for:
-//! - which files are read and written, and the export without the archive;
-//! - reporting what the text format cannot express.
-//!
-//! Not responsible for:
-//! - which records are exported and their order (`outline`), the format of a line (`cli::post_line`).
 
 use std::error::Error;
 use std::io::Write as _;

@@ -1,12 +1,5 @@
 //! The index of an export: the position of each post and edge, and writing them in that order.
 //!
-//! Responsible for:
-//! - merging the posts of a snapshot and its archive into one list, oldest first; edges in the order they were made; bounded memory;
-//! - leaving out posts that either of the two marks as deleted; if both have a post, the one of the snapshot is used.
-//!
-//! Not responsible for:
-//! - the format of a line (`cli::post_line`).
-//!
 //! A snapshot stores posts by source, newest first, and a few of them twice (the later record is the newer one); an archive stores them
 //! by id. So the first pass reads only the position of every post, which takes 24 bytes of memory each. Then the snapshot is read once
 //! more for every [`SORTED_BYTES`] of lines, which are sorted and written. The first pass finds damage before anything is written.

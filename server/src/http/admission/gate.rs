@@ -1,10 +1,4 @@
 //! One limit of admission control, and the refusal when it is reached.
-//!
-//! Responsible for:
-//! - counting work in progress and refusals, and limiting the share of one client.
-//!
-//! Not responsible for:
-//! - which work has which limit (`http::admission`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

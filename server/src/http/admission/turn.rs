@@ -1,11 +1,4 @@
 //! The permit of one request for its work, which it gives back while it waits.
-//!
-//! Responsible for:
-//! - places to wait, of which one client has a share. So requests that wait, however many, keep no permit from requests that could go on;
-//! - leaving permits to others while requests wait for a node to take over.
-//!
-//! Not responsible for:
-//! - what a request waits for, and how long.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,10 +1,4 @@
 //! The access file: the server keys and token keys in TOML format.
-//!
-//! Responsible for:
-//! - parsing and validating the file. An error names the invalid entry and contains no secrets.
-//!
-//! Not responsible for:
-//! - the permissions of keys (`http::auth::keys`), when to read the file again (`http::watched_files`).
 
 use std::fs;
 use std::io;

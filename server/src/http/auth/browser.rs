@@ -2,14 +2,6 @@
 //!
 //! A page of any origin can make a browser send requests to every server the browser can reach, including servers on loopback addresses
 //! that require no keys. Where credentials are required, such requests have none and are refused.
-//!
-//! Responsible for:
-//! - refusing host names that are not the server's. If an attacker points a name at this address, pages of that name would share the
-//!   server's origin (DNS rebinding);
-//! - refusing what a page of another origin can do without reading the response: writes, and long-lived connections.
-//!
-//! Not responsible for:
-//! - which other origins may read responses (`http::auth::cors`), servers with keys (`http::auth`).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

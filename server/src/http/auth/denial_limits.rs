@@ -1,14 +1,4 @@
 //! Counts denials by reason, and limits the rate of unknown credentials of each address.
-//!
-//! Responsible for:
-//! - counts by reason, and a log line from time to time;
-//! - refusing unknown credentials from an address that keeps sending them (429). Valid credentials from such an address are still
-//!   accepted, because other clients may share the address. The exception are tokens that were not verified recently, once forged tokens
-//!   have used up the address's budget for signature checks (`http::auth::signatures`). The addresses of proxies have no such limit: a
-//!   client behind a proxy must learn that its token is not valid any more.
-//!
-//! Not responsible for:
-//! - deciding which requests are denied (`http::auth`).
 
 use std::net::{IpAddr, SocketAddr};
 

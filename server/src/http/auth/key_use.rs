@@ -1,10 +1,4 @@
 //! How often each key was used, and when last, for operators.
-//!
-//! Responsible for:
-//! - counters by key, which cost a request one addition.
-//!
-//! Not responsible for:
-//! - authentication (`http::auth::keys`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

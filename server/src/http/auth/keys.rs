@@ -1,10 +1,4 @@
 //! Server keys, and the keys that verify tokens.
-//!
-//! Responsible for:
-//! - authenticating a credential.
-//!
-//! Not responsible for:
-//! - loading keys (`http::auth::access_file`), reading the clock.
 
 use std::collections::HashSet;
 use std::fmt;

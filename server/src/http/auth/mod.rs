@@ -8,9 +8,6 @@
 //! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations ([`validity`]);
 //! - the request rate of each client ([`rate`]), the number of unauthenticated connections of each address ([`unauthenticated`]), and
 //!   counting denials ([`denial_limits`]).
-//!
-//! Not responsible for:
-//! - the permission an operation needs (`http::operation`), the author of a post (handlers check it with [`Caller`]).
 
 pub mod access_file;
 pub mod browser;

@@ -1,11 +1,4 @@
 //! Rate limits of clients.
-//!
-//! Responsible for:
-//! - one token bucket for each client, and bounded memory for any number of clients.
-//!
-//! Not responsible for:
-//! - when inactive clients are removed (`http::auth` does that outside of requests);
-//! - limits on concurrent work (`http::admission`).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;

@@ -1,13 +1,4 @@
 //! Signature checks of tokens: counts them, and limits the checks that each network may cause with forged tokens.
-//!
-//! Responsible for:
-//! - a budget for each network. A check is paid for before the signature is computed, and refunded if the signature is valid, whatever
-//!   else is wrong with the token. So forged tokens cost no more than the budget, and tokens that a key signed cost nothing;
-//! - a larger budget for all proxies together: many clients share their addresses, so a budget per address is not useful;
-//! - bounded memory for any number of networks.
-//!
-//! Not responsible for:
-//! - verifying signatures (`http::auth::keys`), reading the clock.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;

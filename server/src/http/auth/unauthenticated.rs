@@ -1,11 +1,4 @@
 //! Unauthenticated connections: limits their number, and chooses which one ends when a new one arrives at the limit.
-//!
-//! Responsible for:
-//! - a slot for every new connection. If its address has reached its share, or all slots are taken, the connection that has waited
-//!   longest ends, of that address or of all. An honest client waits for a moment only.
-//!
-//! Not responsible for:
-//! - closing the connections (`http::live`): their slot notifies them that they must end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,11 +1,4 @@
 //! Checks of a token beyond its signature and its own times.
-//!
-//! Responsible for:
-//! - the time of issue, and the maximum lifetime of tokens;
-//! - revocations, which the engine stores.
-//!
-//! Not responsible for:
-//! - the signature, the expiry and start times (`http::auth::keys`).
 
 use crate::http::auth::Access;
 use crate::http::auth::caller::User;

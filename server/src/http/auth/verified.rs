@@ -1,12 +1,4 @@
 //! Cache of tokens with a verified signature, so that the signature is not computed for every request.
-//!
-//! Responsible for:
-//! - looking up the claims of a verified token by its hash, in bounded memory. When the cache is full, the older half is discarded. Tokens
-//!   that are never valid, such as those for another audience, are cached as well, so that their signature is not computed again either.
-//!
-//! Not responsible for:
-//! - whether the token is valid at this moment (`http::auth::keys` compares its times for each request);
-//! - changes of the keys (`http::auth::keys` takes over the entries that are still correct).
 
 use std::collections::HashMap;
 

@@ -1,11 +1,4 @@
 //! The readers who have missed a post, one after the other.
-//!
-//! Responsible for:
-//! - who is asked about, in which order, and from which reader on;
-//! - how long an archive that does not answer is waited for, and who is left out then.
-//!
-//! Not responsible for:
-//! - whether a reader has missed a post (`Engine::missed`), what is written ([`reading`](super::reading)).
 
 use std::time::Duration;
 use std::vec;

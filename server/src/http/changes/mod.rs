@@ -5,9 +5,6 @@
 //! - the consumers that are registered by name ([`consumers`]);
 //! - sending it ([`body`]), what is sent ([`reading`]), who has missed a post ([`missed`]), the text of its lines ([`text`]), the limit on
 //!   streams and their figures ([`streams`]).
-//!
-//! Not responsible for:
-//! - the order and the durability of events, and how far back they are kept (the engine and its journal).
 
 mod body;
 pub(in crate::http) mod consumers;

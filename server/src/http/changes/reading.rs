@@ -3,10 +3,6 @@
 //! Responsible for:
 //! - which events are written, in which form, up to which place;
 //! - waiting for a limited time for what is not there yet: the next event, a post that is not applied, an archive that does not answer.
-//!
-//! Not responsible for:
-//! - who has missed a post ([`missed`](super::missed));
-//! - the thread on which it blocks, and the connection ([`body`](super::body)).
 
 use std::time::Duration;
 use std::vec;

@@ -10,10 +10,6 @@
 //! - waiting for deliveries on all nodes ([`delivery`]);
 //! - handing over to other nodes before this one ends; the slot for sending a snapshot to a node that joins.
 //!
-//! Not responsible for:
-//! - who owns a reader and who is the sequencer (`tidewire::cluster`): a [`Placement`] knows it; the nodes that can handle an operation
-//!   (`http::operation`).
-//!
 //! A request takes at most two steps: from the node that received it to the owner of its user, and, if it is a write, from there to the
 //! sequencer. Each step names the role of its receiver in the header `Tidewire-Hop`. A receiver that does not have this role any more
 //! refuses the request, so that no request can go around in circles.

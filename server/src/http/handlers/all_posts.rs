@@ -1,7 +1,4 @@
 //! All posts in pages, by ascending id, to build an index of them: `GET /v1/posts/all`.
-//!
-//! Not responsible for:
-//! - keeping the ids from page to page (`http::collected`), which posts a page has (the engine), what is accepted meanwhile (`http::changes`).
 
 use std::fmt::Write as _;
 use std::sync::Arc;

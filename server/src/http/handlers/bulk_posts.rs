@@ -1,11 +1,4 @@
 //! Many posts in one request: `POST /v1/posts/batch` and `GET /v1/posts?ids=`.
-//!
-//! Responsible for:
-//! - answering or refusing each post of a batch by itself, as `POST /v1/posts` does;
-//! - limits on the posts of a request.
-//!
-//! Not responsible for:
-//! - committing a batch together (the engine), single posts (`http::handlers::posts`).
 
 use std::fmt::Write as _;
 

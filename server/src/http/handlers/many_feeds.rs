@@ -1,11 +1,4 @@
 //! The home feeds of many readers in one request: `POST /v1/feeds`.
-//!
-//! Responsible for:
-//! - answering or refusing each reader by itself, as `GET /v1/users/{user}/feed` does;
-//! - limits on the readers of a request, the bytes of its answer, and the pages that are built at the same time.
-//!
-//! Not responsible for:
-//! - building a page (the engine) and encoding it (`http::page_json`).
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range as Span;

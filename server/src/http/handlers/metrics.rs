@@ -2,9 +2,6 @@
 //!
 //! Responsible for:
 //! - names, units and labels of metrics. Every label has a fixed set of values; there are no metrics by user.
-//!
-//! Not responsible for:
-//! - counting, which is done in the components themselves.
 
 #[cfg(feature = "cluster")]
 mod cluster;

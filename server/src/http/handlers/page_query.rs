@@ -1,7 +1,4 @@
 //! Requests for pages, as arguments of handlers.
-//!
-//! Responsible for:
-//! - parsing the parameters of a page.
 
 use std::future::{Ready, ready};
 

@@ -1,11 +1,4 @@
 //! Readiness: whether this process answers reads, and whether it accepts writes.
-//!
-//! Responsible for:
-//! - `GET /healthz` and `GET /readyz`;
-//! - why writes are refused, which metrics and statistics show, too.
-//!
-//! Not responsible for:
-//! - the refusals themselves: a full queue or a limit of one caller is none of these reasons.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

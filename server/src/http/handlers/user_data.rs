@@ -1,11 +1,5 @@
 //! `GET /v1/users/{user}/data`: a JSON object of all data that the engine stores about one user.
 //!
-//! Responsible for:
-//! - the parts of the object and their order; sending it piece by piece, since a user may have any number of posts and followers.
-//!
-//! Not responsible for:
-//! - what is stored (the engine).
-//!
 //! Other requests may write while the server sends the object. Each part shows the state at the time when the server read that part.
 
 use std::collections::VecDeque;

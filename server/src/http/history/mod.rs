@@ -5,10 +5,6 @@
 //! - the limit of memory: for each span [`SAMPLES_MAX`] samples of 352 bytes, 507 KB in all, and a copy of those of one span for each answer
 //!   under way;
 //! - ascending times of samples, whatever the clock does.
-//!
-//! Not responsible for:
-//! - counting: a sample has differences of counters (`http::history::sample`);
-//! - figures of longer times, which Prometheus keeps (`http::handlers::metrics`).
 
 mod columns;
 mod sample;

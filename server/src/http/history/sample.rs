@@ -1,11 +1,4 @@
 //! One sample of the history: what happened between two readings of the server's counters, and levels at the second one.
-//!
-//! Responsible for:
-//! - reading the counters, which takes no lock for longer than a copy;
-//! - rates and quantiles of the time between two readings.
-//!
-//! Not responsible for:
-//! - keeping samples (`http::history`), their encoding (`http::history::columns`).
 
 use std::time::{Duration, Instant};
 

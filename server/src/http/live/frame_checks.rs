@@ -1,12 +1,4 @@
 //! Checks of the WebSocket frames that a live client sends (RFC 6455), and limits on their number.
-//!
-//! Responsible for:
-//! - fragmented messages: the order of fragments, and valid UTF-8 across them (sections 5.4 and 8.1);
-//! - control frames and the content of close frames (sections 5.5 and 7.4);
-//! - limiting the data that one connection may send: clients need to send almost nothing.
-//!
-//! Not responsible for:
-//! - the layout of frames (`actix_http`), the content of messages.
 
 use std::time::Instant;
 

@@ -1,10 +1,4 @@
 //! A WebSocket without credentials, until it is authenticated by its first message.
-//!
-//! Responsible for:
-//! - sending no feed data before that, and closing the connection if the message arrives too late or is refused.
-//!
-//! Not responsible for:
-//! - the limit on such connections, and which one ends for a new one (`http::auth`), permissions.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -5,9 +5,6 @@
 //! - authenticating WebSockets without credentials ([`handshake`]);
 //! - sending messages ([`connection`]), their wire formats ([`wire`]) and their text ([`text`]);
 //! - the number of unread entries, for clients that want it ([`unread`]).
-//!
-//! Not responsible for:
-//! - which events are delivered, and closing slow clients (`runtime::reader::user::watch`, `live::subscriber_queue`).
 
 mod connection;
 mod frame_checks;

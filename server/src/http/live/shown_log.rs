@@ -1,11 +1,5 @@
 //! Up to where the log of a cluster is shown, for the first message of a live connection.
 //!
-//! Responsible for:
-//! - the sequence that the pages of a live client must have at least (`Tidewire-After`).
-//!
-//! Not responsible for:
-//! - waiting until a node has applied it (`http::cluster`).
-//!
 //! For a moment after readers have moved to another node, the one before may still answer for them, from a state that is older than what
 //! the live connection began with. A page of that state would lack changes that no message reports. A node that has applied the sequence
 //! knows who owns the reader.

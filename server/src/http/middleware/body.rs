@@ -1,10 +1,4 @@
 //! Reads request bodies in the middleware, before the handler runs and before the request takes a work permit.
-//!
-//! Responsible for:
-//! - refusing a body that is compressed, is too large, arrives too slowly, or is incomplete.
-//!
-//! Not responsible for:
-//! - the limit on bytes of all bodies (`http::admission`), parsing bodies (`http::request`).
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,10 +1,4 @@
 //! Rate limits for paths that need no credentials.
-//!
-//! Responsible for:
-//! - a rate for each address (each /64 network for IPv6), except the addresses of proxies, which many clients share.
-//!
-//! Not responsible for:
-//! - rates of callers with credentials (`http::auth`).
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;

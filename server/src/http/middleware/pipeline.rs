@@ -1,12 +1,4 @@
 //! The middleware pipeline: the steps that every request passes before and after its handler.
-//!
-//! Responsible for:
-//! - the order of the steps. A handler runs only after the request is admitted and its body is read, and the bytes of a response are
-//!   counted until it is sent;
-//! - the request id, request metrics, and log lines for failed and slow requests.
-//!
-//! Not responsible for:
-//! - the permission an operation needs (`http::operation`), handling the operation.
 
 use std::future::{Ready, ready};
 use std::pin::Pin;

@@ -1,11 +1,4 @@
 //! Response guard: keeps the byte reservation of a response until the client has received it.
-//!
-//! Responsible for:
-//! - passing a response body to its connection in pieces, so that it is not in memory twice, and releasing its reservation at the end;
-//! - closing a connection whose client takes the pieces too slowly.
-//!
-//! Not responsible for:
-//! - the limit on bytes (`http::admission`), clients that take nothing (`http::middleware::stalled_socket`).
 
 use std::io;
 use std::pin::Pin;

@@ -1,12 +1,5 @@
 //! Request spans for an OpenTelemetry collector: OTLP over HTTP, with the feature `otel` only.
 //!
-//! Responsible for:
-//! - a span for each request that passed the pipeline, as a child of the client's span (`traceparent`), recorded after the response;
-//! - passing spans to a bounded queue that drops excess spans, and exporting the rest within a bounded time at shutdown.
-//!
-//! Not responsible for:
-//! - settings that OpenTelemetry takes from the environment: the collector, the queue size, the export interval.
-//!
 //! All data of a span is known when the request ends, so nothing is stored while the request is handled.
 
 use std::env;

@@ -1,13 +1,4 @@
 //! Timeout for stalled sockets: closes connections whose clients do not take the data they are sent.
-//!
-//! Responsible for:
-//! - closing a connection whose client takes too little in `stall_max`. This layer is below TLS, so it covers TLS connections as well;
-//! - noting that the system has closed a connection for the same reason. It counts from the last acknowledgement of data in its send buffer,
-//!   so usually it is first;
-//! - closing a connection whose slot is given to another one (`http::sockets`).
-//!
-//! Not responsible for:
-//! - the content of responses, and the limit on their bytes (`http::admission`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

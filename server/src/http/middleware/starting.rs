@@ -1,10 +1,4 @@
 //! Event streams that are requested shortly before the state is recovered. `EventSource` does not try again after a refusal.
-//!
-//! Responsible for:
-//! - holding such a request for a moment, in a place that takes nothing from other work.
-//!
-//! Not responsible for:
-//! - its credentials, which are checked before, and again after the recovery, when revocations are known.
 
 use std::net::SocketAddr;
 

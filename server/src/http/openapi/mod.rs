@@ -4,9 +4,6 @@
 //! - describing every operation of `http::operation`, and nothing else. Paths, methods and names are taken from that table, limits from
 //!   `limits`, and common refusals from the kind of the operation. The remaining texts are in `groups`.
 //!
-//! Not responsible for:
-//! - displaying the description (`console`).
-//!
 //! The description is written with `serde_json::json!`, without a library of builders or derived schemas: the source shows what is served,
 //! and many responses are encoded as text for which there is no Rust type. Tests validate each example and the responses of the other HTTP
 //! tests against the description, so a wrong description fails.

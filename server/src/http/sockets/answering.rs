@@ -1,14 +1,4 @@
 //! Handling that all responses of the application have in common, for every operation.
-//!
-//! Responsible for:
-//! - marking a request as in progress until its response is passed to the connection, so that the connection is not closed as idle;
-//! - keeping the unread rest of a chunked body until the response is sent. The dispatcher then closes the connection; without this it
-//!   would keep reading for as long as the client sends;
-//! - ending an endless response whose client has closed its sending side, which is how a client that leaves looks;
-//! - the headers `X-Content-Type-Options` and `Cache-Control`, and the name of this node in a cluster.
-//!
-//! Not responsible for:
-//! - responses of the dispatcher itself to invalid requests: these have no content.
 
 use std::cell::RefCell;
 use std::pin::Pin;

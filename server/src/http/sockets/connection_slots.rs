@@ -4,9 +4,6 @@
 //! - giving a new connection the slot of an idle one if all slots are taken, and refusing it if none is idle;
 //! - closing connections that are idle for too long, also if they slowly send incomplete requests.
 //!
-//! Not responsible for:
-//! - the limit on open files ([`super::open_files`]), the order in which idle connections are closed ([`order`]).
-//!
 //! A connection is idle while it has no request in progress. WebSockets and event streams are requests that remain in progress.
 
 pub mod connection_state;

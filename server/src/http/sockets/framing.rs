@@ -6,9 +6,6 @@
 //!   which allows request smuggling;
 //! - invalidating a chunked body with too many bytes besides its data, which the parser would read without end;
 //! - hiding an offered upgrade from the parser: it would close the connection after the answer, although the offer is declined.
-//!
-//! Not responsible for:
-//! - refusing requests: the HTTP parser reads the same bytes and decides. Bytes that are not HTTP pass unchanged.
 
 use tidewire::limits::CHUNK_OVERHEAD_BYTES_MAX;
 

@@ -5,9 +5,6 @@
 //!   other addresses. The longest idle connection is closed for a new one, so that idle connections cost nobody a slot;
 //! - processing the requests of a connection one after the other, as a filter of the bytes that its client sends ([`request_order`], [`framing`]);
 //! - handling that all responses have in common ([`answering`]), and requests with `Expect: 100-continue` ([`expecting`]).
-//!
-//! Not responsible for:
-//! - accepting connections (`actix_server`), HTTP (`actix_http`), clients that do not read (`http::middleware::stalled_socket`).
 
 pub(super) mod answering;
 pub mod connection_slots;

@@ -1,8 +1,4 @@
 //! Open files: the limit of the process, and how many of them connections may use.
-//!
-//! Responsible for:
-//! - raising the limit as far as the system allows;
-//! - reserving files for the journal, snapshots and the archive: each connection is an open file too.
 
 use std::io;
 

@@ -6,9 +6,6 @@
 //! - limiting the bytes that are read of a body whose request is already answered;
 //! - deferring the end of what a client sends until its requests are answered. The dispatcher reads nothing after it;
 //! - sending `100 Continue` to a client that waits with its body, when the application wants the body.
-//!
-//! Not responsible for:
-//! - finding the boundaries of requests ([`super::framing`]).
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;

@@ -1,10 +1,4 @@
 //! Writing a batch around sources whose outboxes are damaged in the archive.
-//!
-//! Responsible for:
-//! - finding the sources whose entries cannot be written, and writing everything else.
-//!
-//! Not responsible for:
-//! - what becomes of the entries that are left out (`runtime::background::archive_copier`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

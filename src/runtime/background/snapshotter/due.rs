@@ -1,12 +1,5 @@
 //! The condition under which a snapshot is due.
 //!
-//! Responsible for:
-//! - comparing the cost of a snapshot, which is the size of the whole state, with its benefit for the next start,
-//!   which is the journal since the last snapshot.
-//!
-//! Not responsible for:
-//! - taking the snapshot (`runtime::background::snapshotter`), requests for one: these are always fulfilled.
-//!
 //! The journal is the increment: a start loads the last snapshot and replays the journal since then. Snapshots at
 //! fixed intervals, or after fixed bytes of journal, cost more the larger the state is, even if little has changed.
 //! So a snapshot is due only when the journal has grown by a fraction of the last snapshot. Then all snapshots

@@ -1,12 +1,4 @@
 //! The directory: which readers are awake, and the addresses of their actors.
-//!
-//! Responsible for:
-//! - the address of each active reader's actor, and the bitmaps of active readers, which fan-out intersects with
-//!   followers;
-//! - recording crashes, and refusing to start an actor that crashes again and again.
-//!
-//! Not responsible for:
-//! - waking readers and putting them to sleep (`runtime::reader::activator`).
 
 use actix::dev::SendError;
 use actix::{Addr, Handler, Message};

@@ -1,14 +1,5 @@
 //! The inbox store: the inboxes of one shard.
 //!
-//! Responsible for:
-//! - access to an inbox for exactly two parties: its user actor, through an [`InboxHandle`], and the shard's courier,
-//!   through [`InboxStore::deliver`];
-//! - removing an inbox when its user actor ends, for whatever reason;
-//! - collecting invalidations for watched readers, and the list of actors that the courier has to notify.
-//!
-//! Not responsible for:
-//! - choosing the posts to deliver (`runtime::fanout`), storing the inboxes (`runtime::reader::inboxes`).
-//!
 //! Both parties run on the shard's thread, one at a time. Other threads only copy inboxes (`runtime::reader::inboxes`).
 
 use std::cell::RefCell;

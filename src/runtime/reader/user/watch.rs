@@ -1,13 +1,4 @@
 //! The watch of one reader: the events for its live connections.
-//!
-//! Responsible for:
-//! - comparing the feed with the events sent so far when an invalidation arrives, and sending the difference to every
-//!   connection;
-//! - attaching connections, with the events they missed or with an order to read the feed again.
-//!
-//! Not responsible for:
-//! - which changes are events (`feed::stream`), slow connections (`live::subscriber_queue`), which readers get
-//!   invalidations (`live::watchers`).
 
 use std::sync::Arc;
 use std::time::Instant;

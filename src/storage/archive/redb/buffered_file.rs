@@ -1,12 +1,5 @@
 //! A database file that tolerates a full disk.
 //!
-//! Responsible for:
-//! - buffering writes in memory while the disk is full, and answering reads as if they were written;
-//! - a sync that waits until the buffered writes are on disk, unless the archive is being closed.
-//!
-//! Not responsible for:
-//! - other failures: they are returned, because the database cannot know what they left on disk.
-//!
 //! After a failed write redb rejects all operations until it is opened again, and loses the data that was not persisted. So a full disk
 //! must not fail a write. A write must not wait either, since redb holds locks meanwhile that readers need. A sync may wait: redb holds no
 //! such locks then, except in the sync right after the file grew.

@@ -1,12 +1,5 @@
 //! Copies an archive as chunks of rows, and creates an archive from such chunks, for backups.
 //!
-//! Responsible for:
-//! - a copy of one state of the archive while it is written;
-//! - chunks that are the same in the next copy if their rows are: they end after rows that their keys select, not after a number of bytes.
-//!
-//! Not responsible for:
-//! - where the chunks go and whether they arrive unchanged (the callers).
-//!
 //! A chunk: the length of its rows in 4 bytes, then the rows, compressed with zstd. A row: table (1 byte), length of the key (4), length of
 //! the value (4), key, value, as in `layout`; integers of a key or value are big-endian, other numbers little-endian.
 

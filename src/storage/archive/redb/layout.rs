@@ -1,12 +1,5 @@
 //! The encoding of the archive's rows.
 //!
-//! Responsible for:
-//! - the tables, and encoding and decoding of keys and values;
-//! - rejecting bytes that no version writes.
-//!
-//! Not responsible for:
-//! - transactions, files, the meaning of a row.
-//!
 //! | table | key | value |
 //! |---|---|---|
 //! | `posts` | post id | `0` for a tombstone, or `1` and the post's bytes |

@@ -1,11 +1,4 @@
 //! Opens the archive's file: creates it, or rejects a file that is not an archive.
-//!
-//! Responsible for:
-//! - a new file that is complete and durable before anything is written to it;
-//! - detecting a file that is not an archive, too new, damaged or in use, before any row is read.
-//!
-//! Not responsible for:
-//! - reading and writing rows.
 
 use std::fs::{File, OpenOptions};
 use std::io;

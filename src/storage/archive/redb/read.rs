@@ -1,10 +1,4 @@
 //! Reads rows: of one outbox, and the counts of all outboxes.
-//!
-//! Responsible for:
-//! - merging both parts of an outbox into one order.
-//!
-//! Not responsible for:
-//! - transactions and damaged pages.
 
 use std::ops::Bound::{Excluded, Unbounded};
 

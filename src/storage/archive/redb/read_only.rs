@@ -1,10 +1,4 @@
 //! Read-only access to an archive's file: the file is never written, not even for a repair.
-//!
-//! Responsible for:
-//! - reading all posts and tombstones, and outboxes with their counts, while no engine has the file open.
-//!
-//! Not responsible for:
-//! - decoding the bytes of a post.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,10 +1,4 @@
 //! Opens a damaged archive, if the operator requested a repair.
-//!
-//! Responsible for:
-//! - renaming the archive's files that are damaged, so that a start is possible.
-//!
-//! Not responsible for:
-//! - detecting damage (`open`, `sums`).
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,4 @@
 //! Rewrites an archive: the retained data is copied to another file, which then replaces the first one.
-//!
-//! Responsible for:
-//! - leaving no removed data in the directory. A database does not overwrite removed data immediately: its free pages retain the old
-//!   bytes;
-//! - a file that is complete and durable before it gets the archive's name, and whose checksum file follows. A process that ends at any
-//!   moment leaves either the old or the new archive, with its own checksums or without any. Without checksums the next start reads the
-//!   whole archive and creates them.
-//!
-//! Not responsible for:
-//! - choosing the removed data, and preventing writes meanwhile (the caller);
-//! - erasing the disk blocks of the first file.
 
 use std::collections::HashSet;
 use std::sync::Arc;

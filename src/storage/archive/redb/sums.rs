@@ -1,12 +1,5 @@
 //! Checksums of an archive's pages, in a separate file. redb does not verify the pages that it reads, and a damaged page may look valid.
 //!
-//! Responsible for:
-//! - recording the checksum of every page that is written, and verifying every page that is read;
-//! - the checksum of the database header, which is not a page, from the moment when the archive was closed in order.
-//!
-//! Not responsible for:
-//! - the reaction to a page that cannot be read (the callers), a full disk (`full_disk`).
-//!
 //! Numbers are little-endian. The header is 64 bytes: `TIDESUMS`, format (2 bytes, 1), 2 zero bytes, CRC-32C of the database header at the
 //! orderly close (4), or 0 while the archive is open, 44 zero bytes, CRC-32C of the 60 bytes before (4). From byte 4,096 on there are 4
 //! bytes for each 4,096 bytes of the archive: the CRC-32C of the page number (8 bytes) and of the page, or 1 if that is 0. The value 0

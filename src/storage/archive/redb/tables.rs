@@ -1,11 +1,5 @@
 //! The tables that feeds are read from, opened once for all reads between two writes.
 //!
-//! Responsible for:
-//! - reads that find what was written before they began.
-//!
-//! Not responsible for:
-//! - reading rows (`read`), saying that a write has ended (the archive).
-//!
 //! A page of a hundred old posts opened a table for each of them, which took a tenth of the user time of the page.
 
 use std::fmt;

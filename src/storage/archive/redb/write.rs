@@ -1,11 +1,4 @@
 //! Writes a batch: selects the rows to insert and to remove.
-//!
-//! Responsible for:
-//! - applying a batch in the order of its keys, so that changes of neighbouring keys use the same cached page;
-//! - updating the counts together with the outboxes.
-//!
-//! Not responsible for:
-//! - transactions and durability.
 
 use redb::{Error, ReadableTable, Table, WriteTransaction};
 

@@ -1,12 +1,5 @@
 //! The sources whose entries the archive of a cluster lacks, because what it has of their outboxes is damaged.
 //!
-//! Responsible for:
-//! - which sources these are, as the archive has stored it, and refusing rounds of tiering with entries of theirs;
-//! - storing them before the progress that relies on it.
-//!
-//! Not responsible for:
-//! - finding damage, and writing the entries once it is repaired (`runtime::background::archive_copier`).
-//!
 //! A node that was deposed without noticing it may still change the list. So it is stored by compare-and-set, again before every progress that leaves
 //! entries out: either this fails, and the list is read again, or the change of the other node does.
 

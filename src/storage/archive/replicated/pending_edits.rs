@@ -1,11 +1,4 @@
 //! Edits that the archive of a cluster does not have yet, of posts that it has.
-//!
-//! Responsible for:
-//! - merging the edits of one post, and applying them to what is read of the archive;
-//! - counting their bytes alike on every node, whether a node has the post in memory or not.
-//!
-//! Not responsible for:
-//! - when the archive has an edit, and refusing edits (`replicated_archive`).
 
 use rustc_hash::FxHashMap;
 

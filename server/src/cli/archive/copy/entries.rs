@@ -1,11 +1,4 @@
 //! The entries of outboxes: read from one archive, and compared with another.
-//!
-//! Responsible for:
-//! - reading some hundred outboxes at once, a page of each, since an archive across a network reads them side by side;
-//! - finding the entries that another archive lacks.
-//!
-//! Not responsible for:
-//! - what is done about these entries (`copy`).
 
 use tidewire::feed::outbox::{OutboxQuery, Part, Route};
 use tidewire::feed::position::{Direction, Position, PositionRange};

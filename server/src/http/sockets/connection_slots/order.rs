@@ -1,11 +1,4 @@
 //! Idle connections in the order in which they became idle, as linked lists in a slab: every change touches few entries.
-//!
-//! Responsible for:
-//! - choosing the connection that is closed for a new one;
-//! - the number of connections, and how many of them are about to close.
-//!
-//! Not responsible for:
-//! - tracking which connections are idle, and since when ([`crate::http::sockets::connection_slots::connection_state`]).
 
 use std::sync::Arc;
 
