@@ -1,6 +1,6 @@
-//! Pages of feeds in which everything is barred: how long one takes, and how long a neighbour of its shard waits for it.
+//! Measures pages of feeds in which every post has a blocker: the time of a page, and the time that another reader of its shard waits.
 //!
-//! `cargo bench --bench barred`: reposts of one post that carry a muted tag, and reposts where the rules leave reposts out.
+//! `cargo bench --bench barred`: reposts of one post with a muted tag, and reposts that the reader's rules exclude.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Fans whom the reader follows, and who repost.
+/// Number of fans. The reader follows them, and they repost.
 const FANS: usize = 80;
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     });
 }
 
-/// A reader and a neighbour on one shard; the fans of the one have reposted one post so often.
+/// Creates a reader and a neighbour on one shard. The reader's fans repost one post, `reposts` times in total.
 async fn world(reposts: usize, are_tagged: bool) -> Engine {
     let mut one_shard = config(300, CelebrityPolicy::PullAll);
     one_shard.shards = common::some(1);
@@ -57,7 +57,7 @@ async fn world(reposts: usize, are_tagged: bool) -> Engine {
 }
 
 async fn measure(what: &str, engine: &Engine) {
-    // The first one wakes both.
+    // The first page wakes the reader.
     for reader in ["reader", "neighbour"] {
         engine.feed(&id(reader), NEWEST).await.unwrap();
     }

@@ -1,5 +1,5 @@
-//! One celebrity for many readers: what it costs that readers on several cores read the same outboxes and posts at the same time, beside
-//! readers who follow other celebrities on each core: the difference is what cores pay for sharing memory.
+//! Measures the cost of shared memory between cores: readers on several cores read the outboxes and posts of the same celebrities, compared
+//! with readers who follow other celebrities on each core.
 //!
 //! `cargo bench --bench celebrity -- THREADS`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -64,12 +64,12 @@ fn star(thread: usize, nth: usize) -> SourceId {
     id(&format!("star{thread}_{nth}"))
 }
 
-/// A reader of one thread, who follows these celebrities.
+/// Returns a reader of one thread, who follows the celebrities of thread `of`.
 fn reader(thread: usize, of: usize, nth: usize) -> SourceId {
     id(&format!("r{thread}_{of}_{nth}"))
 }
 
-/// For each thread celebrities of its own, and readers of these and of those of the first thread.
+/// Creates celebrities for each thread, readers who follow them, and readers who follow the celebrities of the first thread.
 async fn fill(engine: &Engine, threads: usize) {
     for thread in 0..threads {
         for of in BTreeSet::from([0, thread]) {
@@ -82,10 +82,10 @@ async fn fill(engine: &Engine, threads: usize) {
     }
 }
 
-/// Works on a thread that reads of the celebrities `of`; returns how much was done.
+/// Work of a thread that reads posts of the celebrities `of`. Returns the number of operations.
 type Work = fn(&Shared, thread: usize, of: usize, &AtomicBool) -> usize;
 
-/// What a thread does in a second, on average.
+/// Returns the average number of operations of a thread per second.
 fn per_second(engine: &Engine, threads: usize, work: Work, of: fn(usize) -> usize, publishing: bool) -> f64 {
     let (lasts, is_over, start) =
         (Duration::from_millis(size(500, 5) as u64), AtomicBool::new(false), Barrier::new(threads + 1));
@@ -118,12 +118,12 @@ fn per_second(engine: &Engine, threads: usize, work: Work, of: fn(usize) -> usiz
     })
 }
 
-/// Reads the newest of one outbox after the other, as pages do.
+/// Reads the newest posts of one outbox after the other, as pages do.
 fn pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> usize {
     pull_all(shared, of, is_over, |star, into| star.pull(NEWEST_20, into))
 }
 
-/// The same under the lock of each outbox.
+/// Does the same under the lock of each outbox.
 fn locked_pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> usize {
     pull_all(shared, of, is_over, |star, into| star.outbox().pull(NEWEST_20, into))
 }

@@ -1,4 +1,4 @@
-//! What operators cost a server: a search for sources among many ids, and the figures of one sample of the history.
+//! Measures the cost of operator requests: a search for sources among many ids, and the figures of one sample of the history.
 //!
 //! `cargo bench --bench diagnostics -- SOURCES`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -56,7 +56,7 @@ fn main() {
     engine.shutdown();
 }
 
-/// The median time of some runs.
+/// Returns the median time of some runs.
 fn timed(runs: usize, mut run: impl FnMut()) -> Duration {
     let one = |_| {
         let began = Instant::now();

@@ -1,8 +1,8 @@
-//! Acknowledged publishes per second by durability policy and number of clients, around one popular post, beside a snapshot, and
-//! beside follows that bring archived posts.
+//! Measures acknowledged publishes per second: by durability policy and number of clients, around one popular post, beside a snapshot, and
+//! beside follows with a backfill of archived posts.
 //!
-//! `cargo bench --bench durability -- [DIRECTORY] [PART]`: on the disk of that directory, by default that of temporary files; only
-//! `policies`, `popular`, `snapshot` or `backfill`, by default all.
+//! `cargo bench --bench durability -- [DIRECTORY] [PART]`: on the disk of that directory [default: the directory of temporary files]; only
+//! the part `policies`, `popular`, `snapshot` or `backfill` [default: all].
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -37,10 +37,10 @@ const CLIENTS: [usize; 3] = [1, 64, 1_000];
 
 const PARTS: [&str; 4] = ["policies", "popular", "snapshot", "backfill"];
 
-/// Makes the nth draft of a client one that is about a post.
+/// Changes the nth draft of a client so that it refers to a post.
 type Change = fn(usize, Draft, PostId) -> Draft;
 
-/// What clients publish around one post: each a name, and how the nth draft of a client is changed.
+/// The kinds of posts around one popular post: a name, and the change of the nth draft of a client.
 const AROUND: [(&str, Change); 4] = [
     ("plain posts", |_, draft, _| draft),
     ("replies to one", |_, draft, post| Draft { reply_to: Some(post), ..draft }),
@@ -73,17 +73,17 @@ fn open(directory: &Path, durability: Durability) -> Engine {
     let journal = JournalOptions { durability, ..JournalOptions::default() };
     let storage = StorageConfig { directory: directory.to_owned(), journal, ..StorageConfig::default() };
     let mut config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
-    // What goes to the archive has its own price: it is left out here.
+    // Archiving is not part of this measurement.
     config.outbox_posts = common::some(1 << 40);
     Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
-/// Clients that publish, each again as soon as it is answered. Returns publishes per second and latencies in nanoseconds.
+/// Runs clients in a closed loop of publishes. Returns publishes per second and latencies in nanoseconds.
 async fn load(engine: &Engine, clients: usize, time: Duration) -> (f64, Histogram<u64>) {
     load_of(engine, clients, time, |_, draft| draft).await
 }
 
-/// The same, with each draft of a client changed by `change`.
+/// Does the same with the drafts that `change` returns.
 async fn load_of(
     engine: &Engine,
     clients: usize,
@@ -102,7 +102,7 @@ async fn load_of(
                 }
                 let asked = Instant::now();
                 let draft = change(nth, draft(&author));
-                // On a busy machine fan-out may be behind: the time until it is not counts.
+                // On a busy machine the fan-out may lag behind. The latency includes the time of the retries.
                 while let Err(refused) = engine.publish(draft.clone(), false).await {
                     assert!(refused.is_temporary(), "{refused}");
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -149,7 +149,7 @@ async fn policies(place: &Path) {
     }
 }
 
-/// Posts that name one post, beside plain ones, in turns: on the disk, and on one that takes 5 ms for each sync.
+/// Measures posts that refer to one post, and plain posts, in turns: on the disk, and with 5 ms for each sync.
 async fn around_a_popular_post(place: &Path) {
     let time = Duration::from_millis(size(1_500, 10) as u64);
     for is_slow in [false, true] {
@@ -174,7 +174,7 @@ async fn around_a_popular_post(place: &Path) {
     }
 }
 
-/// An engine on files in memory, of which each sync takes 5 ms.
+/// Opens an engine on files in memory, with 5 ms for each sync.
 fn open_slow() -> Engine {
     let plan = Plan { sync_takes: Duration::from_millis(5), ..Plan::default() };
     let files = Arc::new(FaultyFiles::new(MemoryFiles::default(), plan));
@@ -183,7 +183,7 @@ fn open_slow() -> Engine {
     Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap().0
 }
 
-/// Plain posts, alone and beside one client whose follows each bring 10,000 posts, most of them archived.
+/// Measures plain posts alone, and beside one client whose follows each bring 10,000 posts, most of them archived.
 async fn beside_backfills(place: &Path) {
     let (time, backfill) = (Duration::from_millis(size(2_000, 10) as u64), size(10_000, 100));
     let directory = tempfile::tempdir_in(place).unwrap();
@@ -227,13 +227,13 @@ async fn beside_backfills(place: &Path) {
     engine.shutdown();
 }
 
-/// The same load with no snapshot and with one after the other, in turns.
+/// Measures the same load without snapshots and with continuous snapshots, in turns.
 async fn beside_a_snapshot(place: &Path) {
     let time = Duration::from_millis(size(1_500, 10) as u64);
     for (name, durability) in POLICIES {
         let directory = tempfile::tempdir_in(place).unwrap();
         let engine = open(directory.path(), durability);
-        // Something to write in each snapshot.
+        // The snapshots need some content.
         load(&engine, 1_000, Duration::from_millis(size(4_000, 10) as u64)).await;
         let mut both = [Histogram::<u64>::new(3).unwrap(), Histogram::new(3).unwrap()];
         let mut rates = [Vec::new(), Vec::new()];

@@ -1,8 +1,8 @@
-//! Extremes: millions of posts for one reader, a reader who follows as many sources as one may, and far more readers than may be
-//! awake. What that does to their pages, and to those of the readers beside them.
+//! Measures extremes: millions of posts for one reader, a reader with the maximum number of follows, and far more readers than may be
+//! awake. It reports their pages, and the pages of other readers on the same shard.
 //!
-//! `cargo bench --bench extremes -- PARTS`, of `flood`, `follows`, `awake` and `shelved`: the flood with a data directory, which
-//! takes minutes and is left out unless it is asked for.
+//! `cargo bench --bench extremes -- PARTS` with `flood`, `follows`, `awake` and `shelved`. `shelved` is the flood with a data directory. It
+//! takes minutes, and a measurement runs it only on request.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
@@ -36,10 +36,10 @@ const PARTS: [&str; 4] = ["flood", "shelved", "follows", "awake"];
 
 const INBOX_POSTS: usize = 300;
 
-/// Publishes under way at the same time.
+/// Number of concurrent publishes.
 const PUBLISHERS: usize = 64;
 
-/// Clients that read while readers wake and fall asleep, each again as soon as it is answered.
+/// Number of clients that read in a closed loop while readers wake and fall asleep.
 const CLIENTS: usize = 16;
 
 fn main() {
@@ -47,11 +47,11 @@ fn main() {
     let wants = |part: &str| {
         if asked.is_empty() { part != "shelved" || !measuring() } else { asked.iter().any(|asked| asked == part) }
     };
-    // Or neighbours would wait for what the others do before they ask the engine at all.
+    // On a shared runtime, neighbours would wait for the tasks of the crowd before their requests reach the engine.
     let (runtime, crowd) = (threads(), threads());
     runtime.block_on(async {
         let crowd = crowd.handle();
-        // First of all: memory that another part left behind would be filled again, and not be seen to grow.
+        // The flood is first: the allocator reuses free memory of earlier parts, and this would hide the growth.
         if wants("flood") {
             flood("flood in memory", Engine::start(config(INBOX_POSTS, CelebrityPolicy::PushAll)), crowd).await;
         }
@@ -72,7 +72,7 @@ fn threads() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
 }
 
-/// An engine on a data directory, with less memory than all posts need.
+/// Opens an engine on a data directory, with less memory than all posts need.
 fn open(directory: &Path) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     let config = EngineConfig {
@@ -87,14 +87,14 @@ fn named(name: &str, count: usize) -> Arc<[SourceId]> {
     (0..count).map(|nth| id(&format!("{name}{nth}"))).collect()
 }
 
-/// Each reader follows so many of the authors, most not the same ones.
+/// Returns edges from each reader to `each` of the authors; most readers follow different ones.
 fn edges(readers: &[SourceId], authors: &[SourceId], each: usize) -> impl Iterator<Item = (SourceId, SourceId)> {
     readers.iter().enumerate().flat_map(move |(nth, reader)| {
         (0..each).map(move |n| (reader.clone(), authors[(nth * 7 + n) % authors.len()].clone()))
     })
 }
 
-/// Readers in the shard of `reader`, awake, who follow other authors.
+/// Creates readers on the shard of `reader` who follow other authors, and wakes them.
 async fn neighbours(engine: &Engine, reader: &SourceId) -> Vec<SourceId> {
     let (candidates, authors) = (named("n", size(2_000, 40)), named("a", 50));
     follow_all(engine, edges(&candidates, &authors, 20)).await;
@@ -113,7 +113,7 @@ fn shard_of(engine: &Engine, reader: &SourceId) -> usize {
     world.sharding.shard_of(world.sources.get(reader).unwrap().slot)
 }
 
-/// Authors publish in turns, as fast as their posts are taken. Ends once all are delivered, and tells how long it took.
+/// Publishes for all authors in turns, as fast as the engine accepts posts. Returns the time until all posts are delivered.
 fn publish_all(engine: &Engine, authors: &Arc<[SourceId]>, posts: usize, crowd: &Handle) -> JoinHandle<Duration> {
     let (engine, authors, next) = (engine.clone(), Arc::clone(authors), Arc::new(AtomicUsize::new(0)));
     crowd.spawn(async move {
@@ -144,7 +144,7 @@ fn publish_all(engine: &Engine, authors: &Arc<[SourceId]>, posts: usize, crowd: 
     })
 }
 
-/// What an engine holds.
+/// The memory and the content of an engine.
 struct Footprint {
     inboxes: InboxTotals,
     posts_in_memory: usize,
@@ -161,7 +161,7 @@ impl Footprint {
     }
 }
 
-/// All posts of many authors are for one reader.
+/// Measures many authors whose posts all go to one reader.
 async fn flood(what: &str, engine: Engine, crowd: &Handle) {
     let (posts, reader, authors) = (size(5_000_000, 2_000), id("reader"), named("f", size(1_000, 20)));
     follow_all(&engine, authors.iter().map(|author| (reader.clone(), author.clone()))).await;
@@ -205,7 +205,7 @@ async fn flood(what: &str, engine: Engine, crowd: &Handle) {
     engine.shutdown();
 }
 
-/// One reader follows as many sources as the default allows, and far more, as an operator may allow.
+/// Measures one reader who follows the default maximum of sources, and one with far more, as an operator may allow.
 async fn follows(crowd: &Handle) {
     for sources in [size(EngineConfig::default().following_max, 50), size(100_000, 100)] {
         for (how, policy) in [("pushed", CelebrityPolicy::PushAll), ("pulled", CelebrityPolicy::PullAll)] {
@@ -254,7 +254,7 @@ impl OwnPages {
     }
 }
 
-/// A reader reads one page after the other, for as long as something else takes.
+/// Reads the pages of one reader one after the other until `something` has ended.
 async fn read_beside<T>(
     engine: &Engine,
     reader: &SourceId,
@@ -284,11 +284,11 @@ async fn read_beside<T>(
     (reading.await.unwrap(), outcome)
 }
 
-/// Ten times as many readers as may be awake read, and then as many that may all be awake.
+/// Reads with ten times as many readers as may be awake at once, and then with a limit that is high enough for all.
 async fn awake(crowd: &Handle) {
     let tenth = size(2_000, 50);
     let (readers, authors) = (named("r", 10 * tenth), named("a", size(1_000, 20)));
-    // Each shard has an equal share of the limit, and not quite as many readers as another: room for all has some to spare.
+    // Each shard has an equal share of the limit, but not exactly an equal share of the readers. The higher limit has room to spare.
     for most in [tenth, 20 * tenth] {
         let settings = EngineConfig { active_readers_max: some(most), ..config(INBOX_POSTS, CelebrityPolicy::PushAll) };
         let engine = Engine::start(settings);
@@ -302,7 +302,7 @@ async fn awake(crowd: &Handle) {
     }
 }
 
-/// Clients read feeds of all readers, which wakes those who sleep.
+/// Reads feeds of all readers with several clients, which wakes sleeping readers.
 async fn churn(engine: &Engine, readers: &Arc<[SourceId]>, in_turn: bool, crowd: &Handle) {
     let (over, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let woken_before = engine.shared().counters.wakes.get();

@@ -1,7 +1,7 @@
-//! Fairness: how long small authors' posts take to their followers' inboxes, with and without a huge author beside them.
+//! Measures the time until posts of small authors are in all inboxes, with and without a huge author beside them.
 //!
-//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE SHARDS INBOX_POSTS`, with inboxes that no longer grow; with 0 as the last, with
-//! inboxes of 300 that are empty at the start.
+//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE SHARDS INBOX_POSTS`: with full inboxes, which no longer grow. If the last
+//! number is 0, the inboxes hold 300 posts and are empty at the start.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
@@ -52,7 +52,7 @@ fn main() {
     });
 }
 
-/// Small authors post at a steady rate, well below what can be delivered, each post timed from its intended start.
+/// Publishes for small authors at a steady rate, well below the maximum of deliveries. Each post is timed from its intended start.
 async fn small_posts(engine: &Engine, small: &[SourceId], huge: Option<&SourceId>) {
     let beside = huge.cloned().map(|huge| {
         let engine = engine.clone();
@@ -73,7 +73,7 @@ async fn small_posts(engine: &Engine, small: &[SourceId], huge: Option<&SourceId
     let began = Instant::now();
     for nth in 0..size(6_000, 20) {
         let intended = began + period * nth as u32;
-        // The runtime's timers tick in milliseconds; this thread, which runs nothing else, can be woken to the microsecond.
+        // The runtime's timers have a resolution of milliseconds; this thread runs nothing else and wakes with microsecond precision.
         std::thread::sleep(intended.saturating_duration_since(Instant::now()));
         let (engine, post) = (engine.clone(), draft(&small[nth % small.len()]));
         waiting.spawn(async move {

@@ -1,4 +1,4 @@
-//! Deliveries per second through command processor, supervisor, couriers and inboxes, and what inboxes weigh.
+//! Measures deliveries per second through command processor, supervisor, couriers and inboxes, and the memory of inboxes.
 //!
 //! `cargo bench --bench fanout -- USERS INBOX_POSTS` for one row of the table.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -41,7 +41,7 @@ async fn measure(users: usize, inbox_posts: usize) {
             edges.push((readers[next].clone(), author.clone()));
         }
     }
-    // Everyone follows someone, so that everyone can be awake.
+    // Everyone follows an author, so that everyone can be awake.
     edges.extend(readers.iter().enumerate().map(|(n, reader)| (reader.clone(), writers[n % authors].clone())));
     let edge_count = edges.len();
     follow_all(&engine, edges.into_iter()).await;
@@ -50,7 +50,7 @@ async fn measure(users: usize, inbox_posts: usize) {
     let awake = resident_bytes();
     let posts_per_round = (size(20_000_000, 2_000) / MEAN_FANOUT).max(1);
     if fill > 0 {
-        // As far as the memory of a small machine goes: what an inbox holds on average is reported.
+        // The number of rounds is limited by the memory of a small machine. The report has the average number of entries of an inbox.
         let rounds_to_fill = (users * inbox_posts).min(320_000_000) / 20_000_000 + 1;
         for _ in 0..rounds_to_fill {
             round(&engine, &writers, posts_per_round).await;
@@ -68,7 +68,7 @@ async fn measure(users: usize, inbox_posts: usize) {
     engine.shutdown();
 }
 
-/// Publishes round-robin by all authors, as fast as it is taken, and waits until all is delivered.
+/// Publishes for all authors in turns, as fast as the engine accepts posts, and waits until all are delivered.
 async fn round(engine: &Engine, writers: &[SourceId], posts: usize) {
     // Every author publishes equally often, in an order that mixes large and small ones.
     let mut nth = 0;
@@ -76,7 +76,7 @@ async fn round(engine: &Engine, writers: &[SourceId], posts: usize) {
         nth = (nth + 7_919) % writers.len();
         publish(engine, &writers[nth], false).await;
     }
-    // Orders are taken up in turn and served in turns: all is delivered once no job is left.
+    // Couriers serve their jobs in turns, so all posts are delivered once no job is left.
     while engine.queues().iter().any(|queue| queue.depth > 0) {
         tokio::time::sleep(std::time::Duration::from_micros(200)).await;
     }

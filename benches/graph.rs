@@ -1,4 +1,4 @@
-//! Memory of follow edges and of sleeping users, reported beside resident, and edges per second.
+//! Measures the memory of follow edges and of sleeping users (reported and resident), and edges per second.
 //!
 //! `cargo bench --bench graph -- SLEEPERS`: users who each follow one of a thousand sources.
 //! `cargo bench --bench graph -- USERS EDGES_PER_USER [uniform|power]`: a generated graph.
@@ -48,7 +48,7 @@ fn main() {
     engine.shutdown();
 }
 
-/// Resident bytes, reported bytes, edges and the instant, to be compared with later ones.
+/// Resident bytes, reported bytes, edges and the time of a measurement, for comparison with a later one.
 struct Before {
     resident: f64,
     reported: f64,
@@ -67,7 +67,7 @@ impl Before {
         }
     }
 
-    /// Prints what was added since, in all and for each of `count`, or for each new edge.
+    /// Prints the difference since this measurement: the total, and the share of each of `count`, or of each new edge.
     async fn print(&self, engine: &Engine, what: &str, count: Option<usize>) {
         let took = self.at.elapsed().as_secs_f64();
         settle(engine).await;
@@ -88,7 +88,7 @@ impl Before {
     }
 }
 
-/// Lets the allocator give back what it keeps for reuse: it does so after a second, when memory is asked for again.
+/// Makes the allocator release unused memory. It does so after a second, at the next allocation.
 async fn settle(engine: &Engine) {
     for _ in 0..size(4, 0) {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -103,7 +103,7 @@ async fn sleeping(engine: &Engine, sleepers: usize) {
     before.print(engine, "a sleeping user with one edge", Some(sleepers)).await;
 }
 
-/// First every user gets one edge, so that what follows adds only edges: one to each follower in turn.
+/// Gives every user one edge first, so that the later steps add only edges: one for each follower in turn.
 async fn generated(engine: &Engine, users: usize, each: usize, is_power: bool) {
     let user = |nth: usize| id(&format!("u{nth}"));
     let all = Before::now(engine);

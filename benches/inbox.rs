@@ -1,4 +1,4 @@
-//! The container inside an inbox: runs in a tree, against a tree with a position per entry.
+//! Measures the container inside an inbox: a tree of runs, compared with a tree that has one position per entry.
 //!
 //! `cargo bench --bench inbox`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -20,10 +20,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const POSTS_MAX: usize = 300;
 
-/// Between two posts in one inbox, on average: 300 posts are two days.
+/// Average time between two posts of one inbox: 300 posts are two days.
 const GAP_US: i64 = 600_000_000;
 
-/// What both containers can do.
+/// The common interface of both containers.
 trait Container {
     fn push(&mut self, position: Position);
     fn newest(&self, max: usize, into: &mut Vec<Position>);
@@ -56,7 +56,7 @@ impl Container for PlainTree {
     }
 }
 
-/// Where ids come from.
+/// The origin of post ids.
 #[derive(Clone, Copy)]
 enum Ids {
     Minted,
@@ -69,16 +69,16 @@ const IDS: [(&str, Ids); 4] =
     [("minted", Ids::Minted), ("counted", Ids::Counted), ("snowflake", Ids::Snowflake), ("random", Ids::Random)];
 
 impl Ids {
-    /// The `round`-th post of an inbox: at its own instant, up to half a gap early or late.
+    /// Returns the position of the `round`-th post of an inbox: at its own instant, up to half a gap early or late.
     fn position(self, inbox: usize, round: usize) -> Position {
         let noise = (((inbox << 32) | round) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
         let noise = noise.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (noise >> 32);
         let micros = 1_763_700_000_000_000 + round as i64 * GAP_US + (noise >> 1) as i64 % GAP_US - GAP_US / 2;
         let id = match self {
             Ids::Minted => (micros as u64) << 12,
-            // Of a world in which some thousand posts are published from one of an inbox to the next.
+            // In a world with 1,200 posts between two posts of one inbox.
             Ids::Counted => micros as u64 / 500_000,
-            // Made some milliseconds before the post is published here.
+            // The id was made some milliseconds before the post is published here.
             Ids::Snowflake => ((micros as u64 / 1_000 - 1_288_834_974_657 - noise % 50) << 22) | (noise >> 42),
             Ids::Random => noise,
         };
@@ -114,7 +114,7 @@ fn main() {
     );
 }
 
-/// Memory that one container gave back must not count for the other.
+/// Runs each measurement in a process of its own, so that memory that one container has released does not affect the next.
 fn each_in_a_process_of_its_own() {
     let mode = if common::measuring() { "--bench" } else { "--test" };
     let rows = std::iter::once(("plain", IDS[0].0)).chain(IDS.map(|(name, _)| ("runs", name)));
@@ -135,7 +135,7 @@ fn measure<C: Container>(inboxes: usize, ids: Ids, make: impl Fn() -> C) -> Figu
     Figures { entry_bytes, filling_ns, full_ns, newest_ns, all_ns }
 }
 
-/// The next of the inboxes, in an order that no cache foresees.
+/// Returns the step from one inbox to the next, in an order that caches cannot predict.
 fn stride(inboxes: usize) -> usize {
     (inboxes as f64 * 0.618) as usize | 1
 }

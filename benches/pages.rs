@@ -1,6 +1,6 @@
-//! Pages on one thread and on two, and pages beside saturated deliveries.
+//! Measures pages on one thread and on two, and pages beside saturated deliveries.
 //!
-//! `cargo bench --bench pages -- PARTS`, of `threads`, `deliveries` and `one` (one thread alone, for a profile).
+//! `cargo bench --bench pages -- PARTS` with `threads`, `deliveries` and `one` (a single thread, for a profiler).
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
@@ -24,7 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PARTS: [&str; 3] = ["threads", "deliveries", "one"];
 
-/// Readers of one thread: more than share a lock.
+/// Readers of one thread: more readers than share a lock.
 const READERS: usize = 4_096;
 
 fn main() {
@@ -45,7 +45,8 @@ fn named(name: &str, count: usize) -> Vec<SourceId> {
     (0..count).map(|nth| id(&format!("{name}{nth}"))).collect()
 }
 
-/// Two groups of readers. Each reader follows 100 sources and 5 celebrities; the groups follow the same ones, or none in common.
+/// Creates two groups of readers. Each reader follows 100 sources and 5 celebrities. Both groups follow the same sources, or they have none
+/// in common.
 async fn world(engine: &Engine, readers: usize, is_common: bool) -> [Vec<SourceId>; 2] {
     let groups = [named("r", readers), named("s", readers)];
     for (nth, group) in groups.iter().enumerate() {
@@ -68,13 +69,14 @@ async fn world(engine: &Engine, readers: usize, is_common: bool) -> [Vec<SourceI
     groups
 }
 
-/// Starts an engine in which only the celebrities are pulled: all readers of a group, or of both, follow them, and half of these the others.
+/// Starts an engine that pulls only the celebrities: all readers of a group (or of both groups) follow them, and half as many follow each
+/// other source.
 fn engine(readers: usize, is_common: bool) -> Engine {
     let followers = readers as u64 * if is_common { 2 } else { 1 };
     Engine::start(config(300, CelebrityPolicy::Above(NonZeroU64::new(followers - 1).unwrap())))
 }
 
-/// Returns the pages per second of threads that read one page after the other, each those of its readers.
+/// Returns the pages per second of all threads. Each thread reads the pages of its readers one after the other.
 fn pages_per_second(engine: &Engine, of_threads: &[&[SourceId]], time: Duration) -> f64 {
     let (is_over, pages, began) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
@@ -132,7 +134,7 @@ fn compare(engine: &Engine, what: &str, of_threads: [&[SourceId]; 2], time: Dura
     );
 }
 
-/// One thread reads for some seconds.
+/// Reads with one thread for some seconds.
 fn one_thread() {
     let readers = size(READERS, 20);
     let engine = engine(readers, true);
@@ -142,8 +144,8 @@ fn one_thread() {
     engine.shutdown();
 }
 
-/// 1,000 pages a second, and 100 posts a second to 50 followers each, while authors publish to 400 followers on average as fast as their
-/// posts are taken.
+/// Measures 1,000 pages a second, and 100 posts a second to 50 followers each, while authors publish to 400 followers on average as fast as
+/// the engine accepts posts.
 fn beside_deliveries() {
     let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let (runtime, publishers) = (threads(), threads());

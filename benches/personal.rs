@@ -1,4 +1,4 @@
-//! What personal feeds cost: pages with mutes, with reposts, and at depth, beside a plain page.
+//! Measures the cost of personal feeds: pages with mutes, with reposts, and at depth, compared with a plain page.
 //!
 //! `cargo bench --bench personal`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -41,7 +41,7 @@ fn main() {
     });
 }
 
-/// Readers who follow 100 authors and 5 celebrities, and posts of whom so many in a hundred repeat one of the last thousand.
+/// Creates readers who follow 100 authors and 5 celebrities. `reposts_in_100` percent of the posts repeat one of the last thousand posts.
 async fn world(reposts_in_100: u64) -> Engine {
     let threshold = std::num::NonZeroU64::new(readers(0).len() as u64 * 3 - 1).unwrap();
     let engine = Engine::start(config(300, CelebrityPolicy::Above(threshold)));
@@ -74,7 +74,7 @@ fn readers(group: usize) -> Vec<SourceId> {
     (0..size(300, 4)).map(|n| id(&format!("r{group}-{n}"))).collect()
 }
 
-/// The reader groups by how many sources they mute: a tenth of these are followed.
+/// Returns groups of readers by the number of sources that they mute. They follow a tenth of these sources.
 async fn mutes(engine: &Engine) -> Vec<(usize, Vec<SourceId>)> {
     let mut groups = Vec::new();
     for (group, mutes) in [0, 50, 500].into_iter().enumerate() {
@@ -136,7 +136,7 @@ fn page(engine: &Engine, of: &mut Prepared) -> (usize, Option<Position>) {
 
 type Groups = Vec<(usize, Vec<SourceId>)>;
 
-/// All kinds of readers in turns, so that what else goes on meets all of them alike.
+/// Measures all kinds of readers in turns, so that other load on the machine affects them equally.
 fn measure(plain: &Engine, reposted: &Engine, groups: (&Groups, &Groups), depth: Depth, name: &str) {
     let mut kinds: Vec<(String, &Engine, Vec<Prepared>, Histogram<u64>)> = Vec::new();
     for (engine, groups, what) in [(plain, groups.0, "no reposts"), (reposted, groups.1, "30 % reposts")] {

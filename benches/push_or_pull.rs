@@ -1,9 +1,9 @@
-//! Push or pull: the processor time of an operation where cost decides, beside fixed thresholds, and the costs that the decision weighs.
+//! Measures the processor time of operations with push or pull by cost, with fixed thresholds, and the costs in the cost model.
 //!
 //! `cargo bench --bench push_or_pull -- costs`: the constants of `CostModel`.
 //! `cargo bench --bench push_or_pull -- read-heavy`, or `write-heavy`, `pequod`, `bots`.
-//! `cargo bench --bench push_or_pull -- FOLLOWS ACTIVITY`: recorded activity, with a file of lines `follower source` and one of lines
-//! `user - unix_seconds -`.
+//! `cargo bench --bench push_or_pull -- FOLLOWS ACTIVITY`: recorded activity, from a file with lines `follower source` and a file with
+//! lines `user - unix_seconds -`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -27,28 +27,28 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Users of the generated graph.
+/// Number of users of the generated graph.
 const USERS: usize = 30_000;
 
-/// Sources that a user follows on average, besides stars.
+/// Average number of sources that a user follows besides stars.
 const FOLLOWED: usize = 20;
 
-/// Sources of whom each user follows a half.
+/// Number of sources of which each user follows a half.
 const STARS: usize = 20;
 
-/// Accounts that publish automatically, in the workload with bots.
+/// Number of accounts that publish automatically, in the workload with bots.
 const BOTS: usize = 300;
 
-/// Posts of a bot for each post of a person.
+/// Number of posts of a bot for each post of a person.
 const POSTS_OF_BOT: usize = 100;
 
-/// Pages that a reader reads in an hour, on average. It sets the clock of the engines.
+/// Average number of pages that a reader reads in an hour. It sets the clock of the engines.
 const PAGES_PER_READER_HOUR: usize = 60;
 
-/// Pages that a user reads at each recorded activity: nobody recorded these.
+/// Number of pages that a user reads at each recorded activity. This is an assumption: the recording has no reads.
 const PAGES_PER_ACTIVITY: usize = 5;
 
-/// Commands that are under way at the same time, beside pages.
+/// Number of concurrent commands beside pages.
 const COMMANDS_AT_ONCE: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ struct Workload {
     name: String,
     users: usize,
     edges: Vec<(usize, usize)>,
-    /// The operations of each round. The first is for warming up.
+    /// The operations of each round. The first round is the warm-up.
     rounds: Vec<Ops>,
 }
 
@@ -90,7 +90,7 @@ fn user(nth: usize) -> SourceId {
     id(&format!("u{nth}"))
 }
 
-/// Each user follows half of the stars, and others by a power law.
+/// Returns the edges: each user follows half of the stars, and other sources by a power law.
 fn graph(users: usize) -> Vec<(usize, usize)> {
     let mut random = fastrand::Rng::with_seed(7);
     let stars = (0..users).flat_map(|reader| (0..STARS).map(move |star| (reader, star)));
@@ -104,11 +104,11 @@ fn graph(users: usize) -> Vec<(usize, usize)> {
     edges
 }
 
-/// A workload of the generated graph. `name` says how many of each operation there are.
+/// Generates a workload. `name` sets the share of each operation.
 fn generated(name: &str) -> Workload {
     let users = size(USERS, 60);
-    // Publishes, pages, follows and unfollows in so many operations. In that of Pequod (Kate et al., NSDI 2014) a user reads a hundred times
-    // for each post.
+    // Numbers of publishes, pages, follows and unfollows, and the operations of a round. In the workload of Pequod (Kate et al., NSDI 2014)
+    // a user reads a hundred times for each post.
     let [publishes, pages, follows, unfollows, in_round] = match name {
         "read-heavy" => [1, 300, 0, 0, 300_000],
         "write-heavy" => [10, 1, 0, 0, 55_000],
@@ -144,7 +144,7 @@ fn generated(name: &str) -> Workload {
     Workload { name: name.to_owned(), users, edges, rounds: (0..size(6, 2)).map(&mut round).collect() }
 }
 
-/// Recorded activity: each is a post, and its author reads before it.
+/// Reads recorded activity. Each activity is a post, and its author reads pages before it.
 fn recorded(follows: &str, activity: &str) -> Workload {
     let mut users = BTreeMap::new();
     let mut user_of = |name: &str| {
@@ -276,7 +276,7 @@ async fn drain(engine: &Engine) {
     }
 }
 
-/// Prints what a delivery, a fan-out, and a pulled source in a page cost.
+/// Prints the costs of a delivery, a fan-out, and a pulled source in a page.
 async fn costs() {
     let mut rounds: [Vec<f64>; 4] = Default::default();
     for _ in 0..size(3, 1) {
@@ -297,7 +297,7 @@ async fn costs() {
     }
 }
 
-/// Returns the processor time of a post to so many followers, among more readers.
+/// Returns the processor time of a post to this number of followers, among more readers.
 async fn cost_of_post(followers: usize, readers: usize) -> f64 {
     let engine = Engine::start(config(300, CelebrityPolicy::PushAll));
     let (authors, mut random) = (20, fastrand::Rng::with_seed(3));
@@ -319,7 +319,7 @@ async fn cost_of_post(followers: usize, readers: usize) -> f64 {
     spent.as_nanos() as f64 / posts as f64
 }
 
-/// Returns the processor time of a page of a reader who follows 100 sources, so many of which are pulled.
+/// Returns the processor time of a page of a reader who follows 100 sources, of which `pulled` are pulled.
 async fn cost_of_page(pulled: usize) -> f64 {
     let (readers, sources) = (size(3_000, 20), 100);
     let above = CelebrityPolicy::Above(NonZeroU64::new(readers as u64).unwrap());

@@ -1,4 +1,4 @@
-//! Reading: a page without and with the way to the user actor, waking, and a page by pull alone.
+//! Measures reads: a page with and without the hop to the user actor, a wake-up, and a page by pull alone.
 //!
 //! `cargo bench --bench read`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -31,7 +31,7 @@ fn main() {
     });
 }
 
-/// Readers who follow 100 sources and 5 celebrities each, and what those published.
+/// Creates readers who follow 100 sources and 5 celebrities each, and publishes the posts of these sources.
 async fn world(engine: &Engine, readers: &[SourceId], sources: usize, posts_each: usize) {
     let authors: Vec<SourceId> = (0..sources.max(200)).map(|n| id(&format!("a{n}"))).collect();
     let stars: Vec<SourceId> = (0..CELEBRITIES).map(|n| id(&format!("star{n}"))).collect();
@@ -52,7 +52,7 @@ async fn world(engine: &Engine, readers: &[SourceId], sources: usize, posts_each
 
 async fn pages_with_celebrities() {
     let readers: Vec<SourceId> = (0..size(2_000, 10)).map(|n| id(&format!("r{n}"))).collect();
-    // Each ordinary author has about half of the readers; the celebrities have all.
+    // Each ordinary author has about half of the readers as followers; the celebrities have all.
     let threshold = std::num::NonZeroU64::new(readers.len() as u64 - 1).unwrap();
     let engine = Engine::start(config(300, CelebrityPolicy::Above(threshold)));
     world(&engine, &readers, 100, size(30, 2)).await;

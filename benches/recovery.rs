@@ -1,4 +1,4 @@
-//! How large a snapshot is, how long it takes, and how long a restart takes with and without it.
+//! Measures the size and the duration of a snapshot, and the duration of a restart with and without it.
 //!
 //! `cargo bench --bench recovery -- READERS POSTS [DIRECTORY]`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const INBOX_POSTS: usize = 300;
 
-/// Authors a reader follows, and what each of them posts: enough to fill the inbox.
+/// Number of authors that a reader follows, and of the posts of each author: enough to fill the inbox.
 const FOLLOWED: usize = 4;
 const POSTS_EACH: usize = 100;
 
@@ -70,7 +70,7 @@ async fn fill(storage: &StorageConfig, readers: usize, posts: usize) {
     });
     follow_all(&engine, edges).await;
     wake_all(&engine, &readers).await;
-    // The rest of the posts are by authors whom nobody follows.
+    // Nobody follows the authors of the remaining posts.
     let authors = (posts / POSTS_EACH).max(followed_authors);
     let authors: Vec<SourceId> = (0..authors).map(author).collect();
     let mut publishing = tokio::task::JoinSet::new();
@@ -104,7 +104,7 @@ async fn fill(storage: &StorageConfig, readers: usize, posts: usize) {
     end(engine);
 }
 
-/// Stops an engine, and waits until its memory is given back: the next one must not compete with that.
+/// Stops an engine and waits until its memory is released, so that this work does not slow the next engine.
 fn end(engine: Engine) {
     let world = Arc::clone(&engine.shared().world);
     engine.shutdown();
@@ -114,7 +114,7 @@ fn end(engine: Engine) {
     }
 }
 
-/// About a hundred bytes that do not repeat.
+/// Returns a body of about a hundred bytes that do not repeat.
 fn body(nth: usize) -> Body {
     const WORDS: [&str; 8] = ["tide", "wire", "harbour", "lantern", "signal", "gull", "mooring", "estuary"];
     let mut random = fastrand::Rng::with_seed(nth as u64);
@@ -150,7 +150,7 @@ fn restart(storage: &StorageConfig, how: &str) {
         engine.shared().directory.len()
     );
     if storage.snapshots.compress {
-        // What the compressed one after it is read from. The first is of the same event, and goes.
+        // The next restart reads this compressed snapshot. It replaces the first one, which has the same sequence.
         runtime().block_on(snapshot(&engine, storage));
     }
     end(engine);

@@ -1,5 +1,5 @@
-//! A celebrity stampede: how long readers who have nothing to do with a celebrity wait for their pages while it publishes, crosses
-//! the threshold both ways, and all of its followers read at once.
+//! Measures a celebrity stampede: the latency of pages of unrelated readers while a celebrity publishes, crosses the threshold in both
+//! directions, and all its followers read at once.
 //!
 //! `cargo bench --bench stampede -- FOLLOWERS`
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
@@ -22,14 +22,15 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Readers who follow other authors.
+/// Number of readers who follow other authors.
 const OTHERS: usize = 1_000;
 
 fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let fans = asked.first().copied().unwrap_or(size(20_000, 200));
     let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-    // Or others, and the celebrity, would wait for what followers do before they ask the engine at all.
+    // On a shared runtime, other readers and the celebrity would wait for the tasks of the followers before their requests reach the
+    // engine.
     let (runtime, crowd, celebrity) = (threads(), threads(), threads());
     runtime.block_on(async {
         let world = World::new(fans, [crowd.handle().clone(), celebrity.handle().clone()]).await;
@@ -44,22 +45,22 @@ fn main() {
     });
 }
 
-/// What a celebrity and its followers do.
+/// The work of a celebrity and its followers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stampede {
     /// All followers read their feeds at once, again and again.
     Reads,
     /// The celebrity publishes one post after the other.
     Posts,
-    /// Followers leave and come back, so that it is a celebrity, and is none.
+    /// Followers unfollow and follow again, so that the source crosses the threshold in both directions.
     Crossings,
 }
 
 struct World {
     engine: Engine,
-    /// Where the followers of the celebrity run.
+    /// The runtime of the celebrity's followers.
     crowd: Handle,
-    /// Where the celebrity runs.
+    /// The runtime of the celebrity.
     celebrity: Handle,
     star: SourceId,
     fans: Vec<SourceId>,
@@ -67,13 +68,14 @@ struct World {
 }
 
 impl World {
-    /// The celebrity is one with all its followers, and none without a quarter of them.
+    /// Creates the world. With all its followers the source is a celebrity; without a quarter of them it is not.
     async fn new(fans: usize, [crowd, celebrity]: [Handle; 2]) -> Self {
         let engine =
             Engine::start(config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
         let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
         let (star, fans, others) = (id("star"), named("f", fans), named("o", OTHERS));
-        // Not the same ones: who follows what followers of the celebrity do is of their crowd, once these have left it.
+        // Fans and others follow different authors. With a common author, both would share a flow of the fair queue once the fans have left
+        // the celebrity.
         let (of_fans, of_others) = (named("a", 50), named("b", 50));
         let edges = |readers: &[SourceId], authors: &[SourceId], each: usize| {
             let edge = |(nth, reader): (usize, &SourceId)| {
@@ -123,7 +125,7 @@ impl World {
         println!("    meanwhile {pages} pages of followers, {refused} refused, {posts} posts, {crossings} crossings");
     }
 
-    /// Others read while all cores are busy with what has nothing to do with feeds: what a stampede costs by its work alone.
+    /// Reads as the other readers while all cores are busy with unrelated work, to measure the effect of busy cores alone.
     async fn others_beside_busy_cores(&self) {
         let over = Arc::new(AtomicBool::new(false));
         let spin = |_| {
@@ -142,7 +144,7 @@ impl World {
     }
 }
 
-/// All at once; whoever is refused does not try again.
+/// Reads all feeds at once, without retries.
 async fn read_all(engine: &Engine, readers: &[SourceId], done: &[AtomicU64; 4]) {
     let read = |reader: &SourceId| {
         let (engine, reader) = (engine.clone(), reader.clone());
@@ -158,7 +160,7 @@ async fn read_all(engine: &Engine, readers: &[SourceId], done: &[AtomicU64; 4]) 
     }
 }
 
-/// Some followers leave, and come back.
+/// Removes some followers and adds them again. The star publishes once below the threshold and once above it.
 async fn cross(engine: &Engine, star: &SourceId, followers: &[SourceId]) {
     for follower in followers {
         while let Err(cause) = engine.unfollow(follower.clone(), star.clone()).await {
@@ -180,7 +182,7 @@ async fn wait_for_room(cause: &Error) {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Once it is none, and once it is one, it publishes.
+/// Publishes one post, and ignores an overload.
 async fn publish_once(engine: &Engine, star: &SourceId) {
     if let Err(cause) = engine.publish(draft(star), false).await {
         assert!(matches!(cause, Error::Overloaded { .. }), "{cause}");

@@ -1,7 +1,7 @@
-//! Publishes accepted and refused each second while memory is full and old posts go to the archive: alone, and beside
-//! snapshots that are taken one after the other.
+//! Measures accepted and refused publishes per second while memory is full and old posts go to the archive: alone, and beside continuous
+//! snapshots.
 //!
-//! `cargo bench --bench tiering -- [STORE_MEGABYTES [PUBLISHES_PER_SECOND [DIRECTORY]]]`: at a rate, and as fast as it goes.
+//! `cargo bench --bench tiering -- [STORE_MEGABYTES [PUBLISHES_PER_SECOND [DIRECTORY]]]`: at a rate, and at the maximum rate.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -49,15 +49,15 @@ fn open(directory: &Path, store_bytes: usize) -> Engine {
     Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
-/// What became of publishes.
+/// Numbers of accepted and refused publishes.
 #[derive(Default)]
 struct Counts {
     accepted: AtomicUsize,
     refused: AtomicUsize,
 }
 
-/// Clients that publish for as long as `goes_on`: each as soon as it is answered or, with a rate, when its turn comes. A
-/// millisecond after a refusal each goes on with its next post.
+/// Publishes with several clients while `goes_on` returns true: in a closed loop, or at a rate if given. A millisecond after a refusal, a
+/// client continues with its next post.
 async fn load(
     engine: &Engine,
     rate: Option<usize>,
@@ -98,7 +98,7 @@ async fn load(
 async fn run(directory: &Path, store_bytes: usize, rate: Option<usize>) {
     let engine = open(directory, store_bytes);
     let world = Arc::clone(&engine.shared().world);
-    // Until old posts go.
+    // Publish until the first posts are archived.
     load(&engine, None, move |_| !world.has_archived()).await;
     let time = Duration::from_millis(size(6_000, 20) as u64);
     let mut rates = [Vec::new(), Vec::new()];

@@ -1,14 +1,14 @@
-//! The stream of changes: another system follows what the engine accepts, and continues where it stopped.
+//! Reads the change stream: another system applies all accepted events, and continues at its stored position.
 
 use std::time::Duration;
 
 use tidewire::{Body, Changes, ChangesError, Draft, Engine, EngineConfig, Event, LogError, Sequence, SourceId};
 
-/// Takes events until there are none, and returns the texts of published posts. `place` is where to continue.
+/// Reads events until none is left, and returns the texts of published posts. `place` is the position to continue from.
 fn follow(changes: &mut Changes, place: &mut Sequence) -> Result<Vec<String>, ChangesError> {
     let mut texts = Vec::new();
     loop {
-        // It blocks, so a program runs it on a thread of its own, and waits in short steps.
+        // This call blocks, so a program runs it on its own thread with short timeouts.
         let events = changes.next(Duration::from_millis(200))?;
         if events.is_empty() {
             return Ok(texts);
@@ -32,11 +32,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     engine.publish(Draft::new(bob.clone(), Body::new("1")?), false).await?;
     assert_eq!(follow(&mut engine.changes(place)?, &mut place)?, ["bob: 1"]);
 
-    // Later, with the place that it has stored.
+    // Later, the system continues from the position that it has stored.
     engine.publish(Draft::new(bob, Body::new("2")?), false).await?;
     assert_eq!(follow(&mut engine.changes(place)?, &mut place)?, ["bob: 2"]);
 
-    // What the journal does not have is refused, not left out.
+    // The engine refuses a position that the journal does not have, instead of leaving out events.
     let refused = engine.changes(Sequence(1_000)).err();
     assert!(matches!(refused, Some(ChangesError::Log(LogError::Shorter { .. }))));
     engine.shutdown();

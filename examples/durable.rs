@@ -1,4 +1,4 @@
-//! A durable engine: what was acknowledged is there after a restart.
+//! A durable engine: acknowledged changes survive a restart.
 
 use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, PageRequest, SourceId};
 

@@ -1,4 +1,4 @@
-//! An engine in memory: follow, publish, read a page, and the page below it.
+//! An engine in memory: follows, publishes, reads a page, and the page below it.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, PageRequest, SourceId};
@@ -9,7 +9,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (ann, bob) = (SourceId::new("ann")?, SourceId::new("bob")?);
     engine.follow(vec![NewEdge::new(ann.clone(), bob.clone())]).await?;
     for text in [r#"{"text":"one"}"#, r#"{"text":"two"}"#, r#"{"text":"three"}"#] {
-        // With true it returns once the post is in every inbox.
+        // With `true`, the call returns once the post is in every inbox.
         engine.publish(Draft::new(bob.clone(), Body::new(text)?), true).await?;
     }
     let first = engine.feed(&ann, PageRequest::newest(2)).await?.page;

@@ -1,4 +1,4 @@
-//! A live watcher: what changes in a reader's feed, as it happens.
+//! A live watcher: receives the changes of a reader's feed as they happen.
 
 use tidewire::{Body, Draft, Engine, EngineConfig, EventKind, NewEdge, SourceId};
 
@@ -9,7 +9,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     engine.follow(vec![NewEdge::new(ann.clone(), bob.clone())]).await?;
 
     let mut watcher = engine.watch(&ann, None).await?;
-    // The first event says whether the client has to read the feed first, as a new one does.
+    // The first event shows whether the client has to read the feed first. A new client has to.
     let hello = watcher.next().await.map_err(|closing| format!("{closing:?}"))?;
     assert!(matches!(hello.kind, EventKind::Hello { recovered: false, .. }));
 

@@ -15,7 +15,8 @@ use time::format_description::well_known::Rfc3339;
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
-/// A logical instant that was assigned to an event, and its lead over the displayed clock (see `runtime::hybrid_logical_clock`).
+/// A logical instant that was assigned to an event, and its drift: the time by which it is ahead of the displayed clock (see
+/// `runtime::hybrid_logical_clock`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timestamp {
     /// The logical instant: unique, and later than all instants assigned before it.
@@ -32,7 +33,7 @@ impl From<UnixMicros> for Timestamp {
 }
 
 impl Timestamp {
-    /// Lower than every assigned instant: none was assigned yet.
+    /// Lower than every assigned instant. Means that none was assigned yet.
     pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), drift_us: 0 };
 
     /// Returns the time that is displayed to users.
@@ -63,10 +64,10 @@ impl UnixMicros {
     }
 }
 
-/// Bytes of a date in front of the time.
+/// Length of the date before the time, in bytes.
 const DATE_BYTES: usize = "2026-11-20".len();
 
-/// Maximum number of digits behind the point: nanoseconds.
+/// Maximum number of digits after the decimal point: nanoseconds.
 const SECOND_DIGITS_MAX: usize = 9;
 
 pub(crate) fn micros(duration: Duration) -> i64 {
@@ -78,14 +79,14 @@ impl FromStr for UnixMicros {
 
     /// Reads RFC 3339 with any offset. Digits of the second after the sixth are dropped, so that the instant is never later than the text.
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        // The parser takes any character between date and time, and any number of digits.
+        // The parser accepts any character between date and time, and any number of digits.
         let is_divided = matches!(text.as_bytes().get(DATE_BYTES), Some(b'T' | b't'));
         let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
         let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
         if !is_divided || digits > SECOND_DIGITS_MAX {
             return Err(TimeError);
         }
-        // In UTC the date may be another one, of a year that cannot be written.
+        // The date in UTC may fall into a year that cannot be written.
         let at = OffsetDateTime::parse(text, &Rfc3339).ok().and_then(|at| at.checked_to_utc()).ok_or(TimeError)?;
         if !(0..=9_999).contains(&at.year()) {
             return Err(TimeError);
@@ -95,8 +96,8 @@ impl FromStr for UnixMicros {
 }
 
 impl fmt::Display for UnixMicros {
-    /// Writes RFC 3339 in UTC, always with six digits of the second: the order of such texts is that of the instants. Instants out of the
-    /// years 0 to 9999, which no request can name, are written as their number of microseconds.
+    /// Writes RFC 3339 in UTC, always with six fractional digits, so that the texts sort like their instants. Instants outside the years 0
+    /// to 9999 are written as a number of microseconds; no request can contain one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000) {
             Ok(at) if (0..=9_999).contains(&at.year()) => {

@@ -7,8 +7,8 @@ use crate::clock::UnixMicros;
 use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::stream::StreamLimits;
 
-/// Maximum number of deliveries that the posts being fanned out may still need, for each shard: what a shard delivers in half a second to a
-/// second. Beyond it publishing is refused, because posts accepted then would appear later than readers wait for them.
+/// Maximum number of pending deliveries for each shard: a shard delivers this many in half a second to a second. Beyond it the engine
+/// refuses to publish, because further posts would reach their readers too late.
 const FANOUT_BACKLOG_PER_SHARD_MAX: usize = 2 << 20;
 
 /// The engine's settings.
@@ -26,12 +26,12 @@ pub struct EngineConfig {
     pub active_readers_max: NonZeroUsize,
     /// Number of threads over which the user actors are distributed. Default: one for each core.
     pub shards: NonZeroUsize,
-    /// Maximum number of deliveries that the posts being fanned out still need. Beyond it, publishing is refused. The posts of one author
-    /// may need a quarter of it. Default: 2 Mi deliveries for each shard.
+    /// Maximum number of pending deliveries of posts being fanned out. Beyond it, publishing is refused. The posts of one author may use a
+    /// quarter of it. Default: 2 Mi deliveries for each shard.
     pub fanout_backlog_max: Option<NonZeroUsize>,
     /// Maximum number of sources that one reader may follow. Default 5,000.
     pub following_max: usize,
-    /// Maximum bytes of posts in memory. Beyond seven eighths of it the oldest posts are moved to the archive; beyond all of it publishing
+    /// Maximum bytes of posts in memory. Beyond seven eighths of it, the oldest posts are moved to the archive. At the maximum, publishing
     /// is refused. Default 8 GiB.
     pub store_bytes_max: usize,
     /// Number of posts of one outbox that stay in memory. Older ones are read from the archive. Without a data directory there is no
@@ -56,17 +56,18 @@ pub struct EngineConfig {
     pub archive_budget: Duration,
     /// Maximum number of live connections at the same time. Default 100,000.
     pub live_max: usize,
-    /// Number of newest entries of a watched feed that are compared with what was sent, and number of changes that are stored for clients
+    /// Number of newest entries of a watched feed that are compared with the sent state, and number of changes that are stored for clients
     /// that reconnect. Default 64 and 256.
     pub live: StreamLimits,
     /// Interval of the heartbeat pings on a live connection, and the time by which the client must have answered one. Default 30 s.
     pub live_heartbeat: Duration,
     /// Time that the sent changes of a reader are stored after its last live connection has closed. Default 2 minutes.
     pub live_history_ttl: Duration,
-    /// Time for which the erasure of a user keeps the journal for readers of changes that are behind, if there was one within the last hour.
-    /// So much longer the erasure takes, unless `changes_retention` is at least as long. Default: none; the server's is a minute.
+    /// Time for which the erasure of a user retains the journal for readers of the change stream that are behind, if one was connected
+    /// within the last hour. The erasure takes longer by this time, unless `changes_retention` is at least as long. Default: none; the
+    /// server's is a minute.
     pub erasure_grace: Duration,
-    /// Time for which segments of the journal that no snapshot needs are kept for consumers of changes. Default: none.
+    /// Time for which segments of the journal that no snapshot needs are retained for consumers of changes. Default: none.
     pub changes_retention: Duration,
     /// Maximum bytes of these segments, and of those that wait for a registered consumer. Default 4 GiB.
     pub changes_retention_bytes: u64,
@@ -111,7 +112,7 @@ impl EngineConfig {
         self.active_readers_max.get().div_ceil(self.shards.get())
     }
 
-    /// Returns the maximum number of deliveries that the posts being fanned out may still need.
+    /// Returns the maximum number of pending deliveries of posts being fanned out.
     pub(crate) fn fanout_backlog_max(&self) -> usize {
         self.fanout_backlog_max.map_or(self.shards.get() * FANOUT_BACKLOG_PER_SHARD_MAX, NonZeroUsize::get)
     }

@@ -16,7 +16,7 @@ pub enum Error {
         /// Maximum number of items in the queue.
         limit: usize,
     },
-    /// Another node of the cluster is so far behind that it would fall back further. Nothing was changed; the caller may retry.
+    /// Another node of the cluster is so far behind that further writes would increase its lag. Nothing was changed; the caller may retry.
     #[error("overloaded: another node is too far behind to take more")]
     NodeBehind,
     /// The engine is stopping.
@@ -114,13 +114,13 @@ pub enum Error {
     /// closed.
     #[error("the system has no room for another open file: {0}")]
     OutOfFiles(String),
-    /// This node does not judge commands, or cannot know whether it still does. Nothing was changed.
+    /// This node is not the sequencer, or cannot verify that it still is. Nothing was changed.
     #[error("this node does not take writes now: another one does, or none until one has taken over")]
     NotSequencer,
-    /// The shared log takes no events now. Nothing was changed.
+    /// The shared log does not accept events now. Nothing was changed.
     #[error("the log is unavailable: {0}")]
     LogUnavailable(String),
-    /// The event is on its way to the log, and may be stored or not. A repeated publish with the same post id is safe.
+    /// The log has not confirmed the event, which may or may not be stored. A repeated publish with the same post id is safe.
     #[error(
         "the log has not confirmed the change in time: it may be stored or not; publishing again with the same id is safe"
     )]
@@ -134,7 +134,7 @@ pub enum Error {
     /// Reading the archive failed.
     #[error("the archive failed: {0}")]
     ArchiveFailed(String),
-    /// The archive is across a network, and does not answer now.
+    /// The archive is on the network and does not answer now.
     #[error("{0}")]
     ArchiveUnavailable(String),
     /// The reader's actor crashed while it answered the request.
@@ -183,7 +183,7 @@ fn first(refusals: &[(usize, FollowRefusal)]) -> String {
 }
 
 impl FollowRefusal {
-    /// Returns true if the edge is refused because a user does not permit it, instead of being invalid.
+    /// Returns true if a user forbids the edge, and false if the edge is invalid.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Blocked { .. })
     }
@@ -219,8 +219,8 @@ impl Error {
             Self::PublishedInFuture { .. } => "published_in_future",
             Self::NotAUser { .. } => "not_a_user",
             Self::FollowsRefused { refusals, .. } => {
-                // If only some of the refusals are prohibitions, the request as a whole is not forbidden: the code is that of a refusal of
-                // another kind.
+                // The request as a whole is forbidden only if all refusals are. Otherwise the code is that of the first refusal of another
+                // kind.
                 let decisive = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
                 decisive.map_or("follows_refused", |(_, refusal)| refusal.code())
             }

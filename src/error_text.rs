@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Returns the text of an error, followed by the texts of its causes. A cause whose text is already there is left out: some errors repeat
-/// that of their cause in their own.
+/// Returns the text of an error, followed by the texts of its causes. Omits a cause whose text the result already contains, because some
+/// errors include the text of their cause.
 pub fn error_text(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

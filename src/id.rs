@@ -1,7 +1,7 @@
 //! Identifiers: ids of sources and posts, and the dense slots that represent sources inside the process.
 //!
 //! Responsible for:
-//! - validating ids once, where they enter, and giving each its one form, so that no other module has to;
+//! - validating and normalizing ids once, where they enter, so that no other module has to;
 //! - distinguishing users, tags, topics and the replies to posts.
 
 mod external;
@@ -24,20 +24,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::USER_ID_BYTES_MAX;
 
-/// The validated id of a source. That of a user has 1–128 characters of `[A-Za-z0-9._:@~-]`, but is neither `.` nor `..`, which
-/// proxies and browsers remove from paths. Stored data may contain these two, from before they were refused. That of a tag or a topic has a
-/// name in any script behind `tag:` or `topic:`, in its one form: two ids are equal if their texts are. No id has a character that JSON escapes.
+/// The validated id of a source. The id of a user has 1–128 characters of `[A-Za-z0-9._:@~-]`. It is neither `.` nor `..`, which proxies
+/// and browsers remove from paths; data that earlier versions stored may contain these two. The id of a tag or a topic is `tag:` or
+/// `topic:` and a name in any script, in its normalized form. Two ids are equal if their texts are equal. No id contains a character that
+/// JSON escapes.
 ///
-/// It is cheap to clone: a text of at most 15 characters is within it, and a longer one is shared.
+/// It is cheap to clone: a text of at most 15 bytes is stored inline, and a longer one is shared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceId(Characters);
 
 /// The characters of an id, in 16 bytes.
 #[derive(Clone, PartialEq, Eq)]
 enum Characters {
-    /// At most 15, then zeros, which no id has.
+    /// At most 15 bytes, padded with zeros, which no id contains.
     Within([u8; WITHIN_MAX]),
-    /// More than 15. An `Arc<str>` has twice the size.
+    /// More than 15 bytes. An `Arc<str>` has twice the size.
     Shared(Arc<Box<str>>),
 }
 
@@ -52,7 +53,7 @@ pub enum SourceIdError {
     /// The text is a tag or a topic, but has no valid name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The text is the beginning of the source of a post's replies, without the post.
+    /// The text begins like the source of a post's replies, but no valid post follows.
     #[error("an id that begins with {REPLIES_PREFIX} must go on with a post: {0}")]
     NoPost(PostNameError),
     /// The text is longer than the limit.
@@ -79,10 +80,10 @@ const TOPIC_PREFIX: &str = "topic:";
 const REPLIES_PREFIX: &str = "replies:";
 
 impl SourceId {
-    /// Validates `text` and stores it in a shared allocation.
+    /// Validates and normalizes `text`.
     ///
     /// # Errors
-    /// Returns what is wrong with the text, and where.
+    /// Returns the reason why the text is not an id, and the place.
     pub fn new(text: &str) -> Result<Self, SourceIdError> {
         if matches!(text, "." | "..") {
             return Err(SourceIdError::PathStep);
@@ -99,7 +100,7 @@ impl SourceId {
 
     /// Validates an id that is read from storage.
     fn stored(text: &str) -> Result<Self, SourceIdError> {
-        // Earlier versions distinguished tags by case, and stored ids that `new` refuses by now.
+        // Earlier versions distinguished tags by case, and stored ids that `new` now refuses.
         Self::plain(text).or_else(|_| Self::new(text))
     }
 
@@ -130,7 +131,7 @@ impl SourceId {
     /// Returns the source that collects the posts with the tag `name`.
     ///
     /// # Errors
-    /// Returns what is wrong with the name.
+    /// Returns the reason why the name is invalid.
     pub fn tag(name: &str) -> Result<Self, SourceIdError> {
         Ok(Self::prefixed(TAG_PREFIX, &name::tag(name)?))
     }
@@ -138,7 +139,7 @@ impl SourceId {
     /// Returns the source that collects the posts on the topic `name`.
     ///
     /// # Errors
-    /// Returns what is wrong with the name.
+    /// Returns the reason why the name is invalid.
     pub fn topic(name: &str) -> Result<Self, SourceIdError> {
         Ok(Self::prefixed(TOPIC_PREFIX, &name::topic(name)?))
     }
@@ -166,7 +167,7 @@ impl SourceId {
         }
     }
 
-    /// Returns the bytes of its two allocations; 0 if it has none.
+    /// Returns the bytes of each of its two heap allocations; 0 for one that does not exist.
     pub fn heap_bytes(&self) -> [usize; 2] {
         match &self.0 {
             Characters::Within(_) => [0; 2],
@@ -234,7 +235,7 @@ impl Borrow<str> for SourceId {
     }
 }
 
-/// As that of the text, because a map of ids can be searched by a text.
+/// Hashes like the text, so that a map of ids can be searched by a text.
 impl Hash for SourceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
@@ -383,7 +384,7 @@ mod tests {
         assert_eq!((replies.replied_post(), topic.replied_post()), (Some(PostId(u64::MAX)), None));
         let name = "ext:AAAA+A==".parse::<PostName>().unwrap();
         assert_eq!(SourceId::new("replies:ext:AAAA+A=="), Ok(SourceId::replies_to(name.id)));
-        // From before such ids were refused.
+        // Earlier versions accepted such ids.
         assert!(serde_json::from_value::<SourceId>("replies:bob".into()).unwrap().is_user());
         assert!(SourceId::new("tagged").unwrap().is_user());
         assert_eq!(SourceId::tag(""), Err(SourceIdError::Name(NameError::Empty)));

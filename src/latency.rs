@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets in microseconds, about three for each power of ten: from a page out of memory to a request that waits.
+/// Upper bounds of the buckets in microseconds, about three for each power of ten: from a page built in memory to a request that waits.
 pub const BOUNDS_US: [u64; 18] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 10_000_000,
@@ -41,8 +41,9 @@ impl Latency {
     }
 }
 
-/// Returns an estimate of a quantile, from 0 to 1, in microseconds. `counts` is the count of each bucket, such as the difference of the counts
-/// of two instants. Values are taken to be spread evenly within their bucket. `None` if there are none; the largest bound if it is above all.
+/// Returns an estimate of a quantile, from 0 to 1, in microseconds. `counts` is the count of each bucket, such as the difference of the
+/// counts of two instants. Values are assumed to be spread evenly within their bucket. Returns `None` if there are no values, and the
+/// largest bound if the quantile is above all bounds.
 pub fn quantile_us(counts: &[u64; BOUNDS_US.len() + 1], quantile: f64) -> Option<f64> {
     let all: u64 = counts.iter().sum();
     let (mut below, rank) = (0.0, quantile * all as f64);

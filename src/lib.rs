@@ -1,9 +1,8 @@
 //! Tidewire: a feed engine in one process.
 //!
-//! It answers one question, fast and for very many readers: what have the sources I follow published, newest first?
-//! [`Engine`] has every operation. [`Engine::start`] keeps everything in memory; [`Engine::open_directory`] keeps it in a data
-//! directory as well. An engine runs on threads of its own, so a program under any runtime can embed it, and clones of an `Engine`
-//! are the same engine.
+//! It returns, fast and for very many readers, the newest posts of the sources that a reader follows.
+//! [`Engine`] has every operation. [`Engine::start`] stores all data in memory; [`Engine::open_directory`] also persists it in a data
+//! directory. An engine runs on threads of its own, so a program under any runtime can embed it. Clones of an `Engine` share one engine.
 //!
 //! ```
 //! use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, PageRequest, SourceId};
@@ -20,13 +19,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate `tidewire-server` serves an engine over HTTP. It uses the engine's modules through the feature `internals`, which promises no
-//! stability. ARCHITECTURE.md in the repository is the map of them.
+//! The crate `tidewire-server` serves an engine over HTTP. It uses the engine's modules through the feature `internals`, whose API is not
+//! stable. ARCHITECTURE.md in the repository describes the modules.
 
 // Private modules have items that only the server, the load tool and the tests use.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports, unreachable_pub))]
 
-// Each module is declared twice, as public and as private: no attribute changes a visibility, and rustfmt does not look into macros.
+// Each module is declared twice, public and private: no attribute can change a visibility, and rustfmt does not format files behind
+// macros.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod clock;
@@ -154,7 +154,7 @@ pub use storage::journal::writer::JournalOptions;
 pub use storage::log::LogError;
 pub use storage::sequence::Sequence;
 
-/// The examples of the README compile.
+/// Compiles the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

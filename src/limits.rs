@@ -1,5 +1,5 @@
-//! Fixed limits that several modules or tests share, and how they depend on each other. A limit that one file uses is in that file; limits that an
-//! operator may want to change are in `config`.
+//! Fixed limits that several modules or tests share, and the checks of their dependencies. A limit that one file uses is in that file;
+//! limits that an operator may want to change are in `config`.
 
 mod access;
 mod backups;
@@ -53,20 +53,20 @@ pub const CLOCK_EARLIEST: UnixMicros = UnixMicros(1_577_836_800_000_000);
 /// Number of entries of a page when the request gives no limit.
 pub const PAGE_POSTS_DEFAULT: usize = 20;
 
-/// Maximum number of reposts of a post that are examined at once: some 50 us, in which no repost of this post is added. A request about its
-/// fan-out examines no more, and a list of more reposts is made on a thread of its own.
+/// Maximum number of reposts of a post that are examined at once: some 50 us, during which no repost of this post can be added. A request
+/// about its fan-out examines no more. A list of more reposts is built on a separate thread.
 pub const REPOSTS_EXAMINED_MAX: usize = 4_096;
 
-/// Maximum number of reposts of a post that such a request lists.
+/// Maximum number of reposts of a post that a request about its fan-out lists.
 pub const REPOSTS_LISTED_MAX: usize = 50;
 
 /// Maximum number of sources that one search returns.
 pub const SOURCES_FOUND_MAX: usize = 50;
 
-/// Maximum time of one search for sources, on a thread of its own: two million ids that are in memory.
+/// Maximum time of one search for sources, on a separate thread: enough for two million ids in memory.
 pub const SEARCH_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// Number of posts, the last ones, whose fan-out is recorded for operators.
+/// Number of the most recent posts whose fan-out is recorded for operators.
 pub const FANOUT_RECORDS_MAX: usize = 1_024;
 
 /// Maximum number of entries of a page.
@@ -95,7 +95,7 @@ pub const POSTS_PER_READ_MAX: usize = 100;
 /// Maximum number of readers in one request for the feeds of many.
 pub const FEEDS_PER_REQUEST_MAX: usize = 100;
 
-/// Bytes after which the answer of such a request gets no further feed. So an answer has at most one page more.
+/// Bytes after which the answer to such a request gets no further feed. An answer exceeds this by at most one page.
 pub const FEEDS_ANSWER_BYTES: usize = 8 << 20;
 
 /// Maximum bytes of the request body of a single write: a post body, its escapes, and the other fields.
@@ -108,18 +108,17 @@ pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (USER_ID_BYT
 pub const READS_MAX: usize = 1_024;
 
 /// Maximum bytes of a response that are written to a connection at once. Larger responses are counted until their last piece is written;
-/// smaller ones leave no more with a connection than its buffers.
+/// smaller ones fit into the buffers of the connection.
 pub const RESPONSE_PIECE_BYTES: usize = 64 * 1024;
 
 /// Maximum time that sent data may wait for a client to receive [`RESPONSE_STALL_BYTES_MIN`] of it. After it the connection is closed.
 pub const RESPONSE_STALL_MAX: Duration = Duration::from_secs(30);
 
-/// Minimum bytes that a client must receive in that time while more data waits: about the size of the system's socket buffer, so that a
-/// client may receive a response that fits into the buffer at any rate.
+/// Minimum bytes that a client must receive in that time while more data waits. It is about the size of the system's socket buffer, so that
+/// a client may receive a response that fits into the buffer at any rate.
 pub const RESPONSE_STALL_BYTES_MIN: usize = 256 * 1024;
 
-/// Maximum number of streams of changes that are open at the same time. Each reads the journal by itself, on a thread of its own most of the
-/// time.
+/// Maximum number of streams of changes that are open at the same time. Each reads the journal separately, mostly on a thread of its own.
 pub const CHANGE_STREAMS_MAX: usize = 16;
 
 /// Maximum number of consumers of changes that are registered by name.
@@ -161,14 +160,15 @@ pub const COMMAND_BATCH_MAX: usize = 4 * 1024;
 /// Maximum number of posts that are queued for the fan-out supervisor. Beyond it publishing is refused.
 pub const FANOUT_QUEUE_MAX: usize = 28 * 1024;
 
-/// Maximum number of posts that are being fanned out at the same time. The more there are, the less in order posts reach an inbox, and the
-/// more often one is inserted between packed entries: with 16,384, deliveries took 5 % more processor time.
+/// Maximum number of posts that are being fanned out at the same time. With more of them, posts reach an inbox less in order and are
+/// inserted between packed entries more often: with 16,384, deliveries took 5 % more processor time.
 pub const FANOUT_JOBS_MAX: usize = 4 * 1024;
 
 /// Maximum number of recipients in one slice of a fan-out, the unit in which jobs are scheduled.
 pub const SLICE_RECIPIENTS_MAX: usize = 500;
 
-/// Maximum number of slices of small jobs that a shard may have in flight, however few their recipients, and of large jobs.
+/// Maximum number of slices that a shard may have in flight, for small jobs and for large jobs separately, however few recipients they
+/// have.
 pub const SLICES_IN_FLIGHT_MAX: usize = 16;
 
 /// Maximum number of messages that wait for one user actor.
@@ -177,7 +177,7 @@ pub const USER_MAILBOX_MAX: usize = 128;
 /// Maximum number of readers of one shard that wait to be woken.
 pub const WAKE_QUEUE_MAX: usize = 4 * 1024;
 
-/// Maximum number of reads of one shard that wait for a read permit: what takes a second or two.
+/// Maximum number of reads of one shard that wait for a read permit: one to two seconds of work.
 pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
 
 /// Maximum number of late posts that are recorded for one source, 24 bytes each. Clients that return after more than that have to read the
@@ -195,26 +195,26 @@ pub const AWAITED_ANSWERS_MAX: usize = 1_024;
 /// most 2 KiB with all tags. With more, the others stay reposts of that repost.
 pub const EARLIER_REPOSTS_MAX: usize = 1_024;
 
-/// Maximum number of reposts of a post that becomes visible which are recorded as late with their sources. With more, the post is recorded
-/// instead, and each page that a client resumes searches for those of its reader.
+/// Maximum number of late reposts that are recorded with their sources when a post becomes visible. With more, the post is recorded
+/// instead, and each page that a client resumes searches for the reposts that concern its reader.
 pub const LATE_REPOSTS_MAX: usize = 1_024;
 
-/// Maximum number of recorded posts that have more reposts than that, 16 bytes each. Beyond it, the oldest records are dropped: clients
-/// that return after them have to read their feeds again.
+/// Maximum number of recorded posts with more than [`LATE_REPOSTS_MAX`] reposts, 16 bytes each. Beyond it, the oldest records are dropped:
+/// clients that return after them have to read their feeds again.
 pub const REVEALED_ORIGINS_MAX: usize = 256;
 
-/// Maximum number of attempts of a read whose user actor falls asleep before it answers. With far more readers than may be awake, several
-/// in a row are not rare.
+/// Maximum number of attempts of a read whose user actor falls asleep before it answers. If far more readers are active than may be awake,
+/// several failed attempts in a row are not rare.
 pub const READ_ATTEMPTS_MAX: usize = 32;
 
-/// Number of further crashes of its user actor, after a first attempt without an answer, at which a read is abandoned. Together they are
-/// fewer than [`USER_PANICS_MAX`]: one bad request alone must not quarantine a reader.
+/// Number of further crashes of the user actor, after a first attempt without an answer, at which a read is abandoned. Together they are
+/// fewer than [`USER_PANICS_MAX`], so that one bad request alone cannot quarantine a reader.
 pub const READ_CRASHES_MAX: u32 = 2;
 
 /// Number of crashes of one user actor after which it is quarantined.
 pub const USER_PANICS_MAX: u32 = 5;
 
-/// Time that a quarantined user actor is not started again.
+/// Time for which a quarantined user actor is not started again.
 pub const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// Bytes of a journal segment after which the next one is started.
@@ -238,7 +238,7 @@ pub const LISTS_MAX: usize = 100;
 /// Maximum number of earlier posts that may be requested with a new edge, unless all of them are requested.
 pub const BACKFILL_MAX: usize = 10_000;
 
-/// The same for all edges of one request together, because the single writer looks them up.
+/// The same for all edges of one request together, because the command processor looks up the posts.
 pub const BACKFILLS_PER_REQUEST_MAX: usize = 100_000;
 
 /// Maximum number of unread entries that are counted exactly.
@@ -256,28 +256,29 @@ pub const BUDGET_SAMPLE_POSTS: usize = 1_024;
 /// Maximum number of tombstones that stay in memory after they are archived: pages look these up most often.
 pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
 
-/// Maximum number of sources that are held back because of a damaged page of the archive; nothing of these is written until a restart. With
-/// more, all sources are tried again.
+/// Maximum number of sources that are held back because of a damaged page of the archive. Their posts are not written until a restart. With
+/// more, all sources are retried.
 pub const HELD_BACK_SOURCES_MAX: usize = 1_024;
 
-/// Maximum number of writes with which one round of tiering finds the sources on a damaged page.
+/// Maximum number of writes by which one round of tiering searches for the sources on a damaged page.
 pub const TIERING_WRITES_MAX: usize = 64;
 
 /// Maximum number of reads that wait for an archive thread, which may block on the disk.
 pub const ARCHIVE_QUEUE_MAX: usize = 1_024;
 
-/// Maximum number of archived ids, among those to be minted next, that are listed at once; at most twice as many are remembered. Only ids
-/// that callers have assigned are among them.
+/// Maximum number of archived ids in the range to be minted next that are listed at once. At most twice as many are cached. Only ids that
+/// callers have assigned can be in this range.
 pub const ARCHIVED_IDS_LISTED_MAX: usize = 1_024;
 
-/// Maximum bytes of edits of archived posts that the archive of a cluster does not have yet, with 128 bytes for each. A node keeps those of posts
-/// that it does not have in memory. The sequencer refuses more until the archive has some; those of one group of commands may come on top.
+/// Maximum bytes of edits of archived posts that the archive of a cluster does not contain yet, with 128 bytes for each. A node stores the
+/// edits of posts that it does not have in memory. At the maximum, the sequencer refuses further edits until the archive contains some of
+/// them. One group of commands may exceed the maximum.
 pub const PENDING_EDITS_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
 
-/// Maximum time that such a source is skipped: a source that is fast again is read like all others after this time.
+/// Maximum time for which a slow source is skipped: a source that is fast again is read like all others after this time.
 pub const SLOW_SOURCE_PROBE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum number of invalidations that wait for one watched reader. More are merged into one that reports a loss.
@@ -286,12 +287,12 @@ pub const LIVE_NOTICES_MAX: usize = 256;
 /// Maximum number of live connections of one reader.
 pub const LIVE_CONNECTIONS_PER_READER_MAX: usize = 32;
 
-/// Maximum bytes that wait for one live connection. Beyond it a burst is replaced by an invitation to read the feed again, and a connection
-/// that has taken nothing for [`LIVE_BURST_MAX`] is closed.
+/// Maximum bytes that wait for one live connection. Beyond it a burst is replaced by a request to read the feed again, and a connection
+/// that has received nothing for [`LIVE_BURST_MAX`] is closed.
 pub const LIVE_QUEUE_BYTES_MAX: usize = 1 << 20;
 
-/// Time that a live connection has to take something of a burst. A follow or a batch may bring more than the limit of bytes before the task of
-/// the connection runs, however fast its client reads.
+/// Time within which a live connection must receive some data of a burst. A follow or a batch may queue more than the limit of bytes before
+/// the task of the connection runs, however fast its client reads.
 pub const LIVE_BURST_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum time that a live connection may receive nothing of the data that waits for it. After it the connection is closed.
@@ -310,7 +311,7 @@ pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of inboxes that a sample of a shard examines: some fifty microseconds.
 pub const SAMPLED_INBOXES_MAX: usize = 512;
 
-/// How limits depend on each other: a build fails where one was changed without the others.
+/// Checks the dependencies between limits at compile time: the build fails if one is changed without the others.
 const _: () = {
     assert!(PAGE_POSTS_DEFAULT <= PAGE_POSTS_MAX, "the default page is a page");
     assert!(UNREAD_MAX < PAGE_POSTS_MAX, "unread entries are counted by building one page");

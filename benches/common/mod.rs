@@ -1,4 +1,4 @@
-//! Shared by the benchmarks: sizes, worlds, and how figures are printed.
+//! Sizes, worlds and output that all benchmarks share.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -24,12 +24,12 @@ use tidewire::state::reader::PageRequest;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// Whether this is a measurement (`cargo bench`), or the small run of `cargo test`.
+/// Returns true in a measurement (`cargo bench`), and false in the small run of `cargo test`.
 pub fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// The first size when measuring, else the second.
+/// Returns the first size in a measurement, otherwise the second.
 pub fn size(measured: usize, tested: usize) -> usize {
     if measuring() { measured } else { tested }
 }
@@ -65,7 +65,7 @@ pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Follows in batches.
+/// Adds edges in batches.
 pub async fn follow_all(engine: &Engine, edges: impl Iterator<Item = (SourceId, SourceId)>) {
     let edge = |(follower, source)| NewEdge::new(follower, source);
     let mut batch = Vec::with_capacity(10_000);
@@ -93,8 +93,8 @@ pub async fn wake_all(engine: &Engine, readers: &[SourceId]) {
     }
 }
 
-/// Readers read in turns, 1,000 pages a second, each timed from its intended start, for as long as `goes_on` with its number.
-/// Pages are read on the runtime's own threads; the one that calls this does nothing else.
+/// Reads pages of all readers in turns, 1,000 per second, while `goes_on` returns true for the number of the page. Each page is timed from
+/// its intended start. Pages are read on the threads of the runtime; the calling thread does nothing else.
 pub async fn read_steadily(
     engine: &Engine,
     readers: &[SourceId],
@@ -104,7 +104,7 @@ pub async fn read_steadily(
     let began = Instant::now();
     for nth in (0..).take_while(|nth| goes_on(*nth)) {
         let intended = began + period * nth as u32;
-        // The runtime's timers tick in milliseconds; this thread can be woken to the microsecond.
+        // The runtime's timers have a resolution of milliseconds; this thread wakes with microsecond precision.
         std::thread::sleep(intended.saturating_duration_since(Instant::now()));
         let (engine, reader) = (engine.clone(), readers[nth * 7 % readers.len()].clone());
         reading.spawn(async move {
@@ -121,7 +121,7 @@ pub async fn read_steadily(
     latencies
 }
 
-/// Publishes, waiting for room while there is none.
+/// Publishes a post, and retries while the engine is overloaded.
 pub async fn publish(engine: &Engine, author: &SourceId, wait: bool) {
     loop {
         match engine.publish(draft(author), wait).await {
@@ -132,7 +132,7 @@ pub async fn publish(engine: &Engine, author: &SourceId, wait: bool) {
     }
 }
 
-/// Power-law follower counts whose mean is `mean`: the n-th author has a share of n^-0.8.
+/// Returns power-law follower counts with the mean `mean`: the n-th author has a share of n^-0.8.
 pub fn power_law(authors: usize, mean: usize, most: usize) -> Vec<usize> {
     let share = |nth: usize| ((nth + 1) as f64).powf(-0.8);
     let total: f64 = (0..authors).map(share).sum();
@@ -151,7 +151,7 @@ pub fn resident_bytes() -> f64 {
     kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(0.0) * 1_024.0
 }
 
-/// Latencies in nanoseconds.
+/// Creates a histogram of latencies in nanoseconds.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new(3).unwrap()
 }
@@ -161,7 +161,7 @@ pub fn print_latency(what: &str, latencies: &Histogram<u64>) {
     println!("{what}: p50 {:.1} us, p99 {:.1} us, n {}", micros(0.5), micros(0.99), latencies.len());
 }
 
-/// The processor time that all threads of this process have used so far.
+/// Returns the processor time that all threads of this process have used so far.
 pub fn processor_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {

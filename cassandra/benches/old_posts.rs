@@ -1,4 +1,5 @@
-//! Old posts in Cassandra, on nodes of this machine, beside the embedded archive: posts/s written, and pages that neither has in memory.
+//! Compares old posts in Cassandra, on nodes of this machine, with the embedded archive: posts/s written, and pages that neither has in
+//! memory.
 //!
 //! `scripts/cassandra.sh install`, then `cargo bench -p tidewire-cassandra -- POSTS SOURCES NODES`: each node has a copy
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
@@ -24,7 +25,7 @@ use tidewire_cassandra::{CassandraArchive, CassandraOptions, READ_TIME_MAX, Repl
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Bytes of a post in the archive, about as many as one with a body of 100 bytes has.
+/// Bytes of a post in the archive, about the size of a post with a body of 100 bytes.
 const POST_BYTES: usize = 250;
 
 /// Entries of one round of tiering.
@@ -33,7 +34,7 @@ const ROUND: usize = 8_192;
 /// Outboxes that a page merges.
 const MERGED: usize = 5;
 
-/// Little, so that pages do not come from memory.
+/// Small, so that pages do not come from memory.
 const CACHE_BYTES: usize = 1 << 20;
 
 struct Size {
@@ -68,7 +69,7 @@ fn main() {
     let archive = CassandraArchive::open(&options).unwrap();
     println!("Cassandra: opened with {} outboxes in {:.0?}", size.sources, began.elapsed());
     drop(archive);
-    // What is in memory of the node gets into its files when it begins anew.
+    // A restart makes the node write its memory to its files.
     nodes.kill(1);
     nodes.restore();
     disk("Cassandra", &nodes.data(1).join("data/feeds"), posts);
@@ -97,7 +98,7 @@ fn measure(name: &str, archive: &dyn Archive, size: &Size) {
         let placed = round.map(|nth| (source(nth % size.sources), position(nth), Route::Push)).collect();
         let batch = Batch { as_of: Sequence(first as u64 + 1), posts, placed, removed: Vec::new() };
         let began = Instant::now();
-        // As the server does. Nodes that have just started have not heard of each other yet.
+        // Retries, as the server does: nodes that have just started may not know each other yet.
         let mut attempts = 1;
         while let Err(cause) = archive.write(&batch) {
             assert!(cause.is_temporary() && attempts < 20, "{cause}");

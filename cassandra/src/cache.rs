@@ -1,4 +1,4 @@
-//! What was read from Cassandra, in memory, up to a number of bytes.
+//! A cache of reads from Cassandra, with a byte limit.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
@@ -15,25 +15,25 @@ use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::ArchivedRecord;
 
-/// Number of counters of changes: keys share them, so that a change may keep a few other reads out as well.
+/// Number of change counters. Several keys share one, so a change may also prevent the caching of a few other reads.
 const EPOCHS: usize = 1_024;
 
-/// Number of counters of what other machines have changed. What shares one is forgotten, too.
+/// Number of counters of changes by other machines. A change invalidates all keys that share its counter.
 const REMOTE_EPOCHS: usize = 65_536;
 
-/// How long a layout is used without reading it again. Another machine may replace a bucket, and delete it after a longer time.
+/// Maximum age of a cached layout. Another machine may replace a bucket, and deletes it only after a longer time.
 const LAYOUTS_FOR: Duration = Duration::from_secs(60);
 
 /// Estimated memory of an entry besides its content.
 const ENTRY_BYTES: usize = 120;
 
-/// How long a read that did not come in time fails without another attempt: those who announced it ask for it now.
+/// Time for which a late read fails without another attempt, because the callers that announced it ask for it now.
 const LATE_FOR: Duration = Duration::from_millis(500);
 
-/// Maximum number of late reads that are known.
+/// Maximum number of recorded late reads.
 const LATE_MAX: usize = 4_096;
 
-/// What something in the cache is.
+/// The key of a cached value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
     Post(PostId),
@@ -43,7 +43,7 @@ pub(super) enum Key {
     Run(SourceId, i8, BucketId),
 }
 
-/// Something in the cache.
+/// A value in the cache.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Post(Arc<ArchivedRecord>),
@@ -55,7 +55,7 @@ pub(super) enum Value {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     pub(super) span: PositionRange,
-    /// The positions that there are, ascending.
+    /// The existing positions, ascending.
     pub(super) positions: Vec<Position>,
 }
 
@@ -76,7 +76,7 @@ impl Run {
         })
     }
 
-    /// Returns both runs as one if there is nothing unknown between them, or else the other one.
+    /// Merges both runs if there are no unknown positions between them. Otherwise returns the other run.
     fn joined(&self, other: Self) -> Self {
         let (low, high) = if self.span.above <= other.span.above { (self, &other) } else { (&other, self) };
         if high.span.above >= low.span.below {
@@ -109,7 +109,7 @@ impl Value {
 pub(super) struct CacheFigures {
     /// Reads that were answered from memory.
     pub(super) hits: u64,
-    /// Reads that were not.
+    /// Reads that were not answered from memory.
     pub(super) misses: u64,
     /// Bytes in memory, estimated.
     pub(super) bytes: u64,
@@ -119,17 +119,17 @@ pub(super) struct CacheFigures {
 pub(super) struct Cache {
     bytes_max: usize,
     contents: Mutex<Contents>,
-    /// Counters of changes, each of the keys with one remainder of their hash.
+    /// Counters of changes. The hash of a key selects one of them.
     epochs: Box<[AtomicU64]>,
-    /// The same of what other machines have changed: posts by id, outboxes by source.
+    /// Counters of changes by other machines. The id of a post or the source of an outbox selects one of them.
     remote_epochs: Box<[AtomicU32]>,
     hits: AtomicU64,
     misses: AtomicU64,
     late: Mutex<VecDeque<(Key, Instant)>>,
 }
 
-/// Two generations: what is asked for moves into the young one. When that has half of the bytes, the old one is dropped, and it takes its
-/// place. So nothing has to be ordered by its age.
+/// Two generations. A read moves a value into the young one. When the young generation has half of the bytes, it replaces the old one. So
+/// nothing has to be ordered by age.
 #[derive(Default)]
 struct Contents {
     young: Generation,
@@ -164,7 +164,7 @@ impl Generation {
     }
 }
 
-/// The moment before a read: what was changed since then is not kept.
+/// The moment before a read. A value that has changed since then is not cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Epoch {
     own: u64,
@@ -202,12 +202,12 @@ impl Cache {
         &self.remote_epochs[hash as usize % REMOTE_EPOCHS]
     }
 
-    /// Forgets a post, or all of an outbox, because another machine may have changed it.
+    /// Invalidates a post, or all of an outbox, because another machine may have changed it.
     pub(super) fn forget_remote(&self, key: &Key) {
         self.remote_epoch_of(key).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns true if something that was kept may have been changed by another machine.
+    /// Returns true if another machine may have changed a cached value.
     fn is_outdated(&self, key: &Key, kept: &Kept) -> bool {
         let is_layout = matches!(key, Key::Layouts(_));
         kept.remote != self.epoch(key).remote || (is_layout && kept.read_at.elapsed() >= LAYOUTS_FOR)
@@ -227,7 +227,7 @@ impl Cache {
         Some(kept.value)
     }
 
-    /// Keeps what was read after `since`, unless it was changed meanwhile. A run is joined with the one that is there.
+    /// Caches a value that was read after `since`, unless it was changed meanwhile. A run is joined with the cached one.
     pub(super) fn insert(&self, key: Key, value: Value, since: Epoch) {
         let contents = &mut *self.contents.lock();
         if self.epoch(&key) != since {
@@ -253,7 +253,7 @@ impl Cache {
         }
     }
 
-    /// Forgets something that was changed, and everything that is being read of it.
+    /// Invalidates a changed value, and all reads of it that are in progress.
     pub(super) fn forget(&self, key: &Key) {
         let contents = &mut *self.contents.lock();
         self.epoch_of(key).fetch_add(1, Ordering::AcqRel);
@@ -261,7 +261,7 @@ impl Cache {
         contents.old.remove(key);
     }
 
-    /// Forgets everything that was read.
+    /// Invalidates all cached values.
     pub(super) fn clear(&self) {
         let contents = &mut *self.contents.lock();
         for epoch in &self.epochs {
@@ -284,7 +284,7 @@ impl Cache {
         }
     }
 
-    /// Notes that an announced read has not come in time.
+    /// Notes that an announced read did not complete in time.
     pub(super) fn note_late(&self, key: Key, now: Instant) {
         let mut late = self.late.lock();
         if late.len() >= LATE_MAX {
@@ -293,7 +293,7 @@ impl Cache {
         late.push_back((key, now + LATE_FOR));
     }
 
-    /// Returns true if this read was announced just now and has not come in time.
+    /// Returns true if this read was announced recently and did not complete in time.
     pub(super) fn is_late(&self, key: &Key, now: Instant) -> bool {
         let mut late = self.late.lock();
         while late.front().is_some_and(|(_, until)| *until <= now) {
@@ -332,7 +332,7 @@ mod tests {
             assert!(cache.figures().bytes as usize <= 100 * (ENTRY_BYTES + 100));
         }
         assert!(cache.get(&key(999)).is_some() && cache.get(&key(1)).is_none());
-        // Something that is larger than half of the cache is not kept.
+        // A value larger than half of the cache is not cached.
         cache.insert(key(5_000), post(60 * (ENTRY_BYTES + 100)), cache.epoch(&key(5_000)));
         assert!(cache.get(&key(5_000)).is_none() && cache.get(&key(999)).is_some());
         cache.clear();
@@ -363,10 +363,10 @@ mod tests {
         let before = cache.epoch(&of_ann);
         cache.insert(of_ann.clone(), Value::Run(Arc::new(run(0, 9, &[1]))), before);
         cache.insert(key(1), post(1), cache.epoch(&key(1)));
-        // All of an outbox is known by its source.
+        // The source identifies all values of an outbox.
         cache.forget_remote(&Key::Layouts(ann));
         assert!(cache.get(&of_ann).is_none() && cache.get(&key(1)).is_some());
-        // What was read before is not kept afterwards.
+        // A value that was read before the change is not cached after it.
         cache.insert(of_ann.clone(), Value::Run(Arc::new(run(0, 9, &[1]))), before);
         assert!(cache.get(&of_ann).is_none());
         cache.forget_remote(&key(1));
@@ -402,7 +402,7 @@ mod tests {
             (run(0, 11, &[5]), run(0, 20, &[5, 11, 15, 19])),
             (run(12, 18, &[15]), known.clone()),
             (run(5, 40, &[7, 11, 15, 19, 33]), run(5, 40, &[7, 11, 15, 19, 33])),
-            // The position 20 itself is known to neither.
+            // Neither run contains the position 20 itself.
             (run(20, 30, &[25]), run(20, 30, &[25])),
         ] {
             assert_eq!(known.joined(other.clone()), expected, "{other:?}");

@@ -21,13 +21,13 @@ const ASK_ANOTHER_AFTER: Duration = Duration::from_millis(100);
 /// Further nodes that a read asks.
 const OTHERS_ASKED_MAX: usize = 2;
 
-/// Time after which a statement that writes, or a page of a scan, has failed.
+/// Timeout of a statement that writes, and of a page of a scan.
 pub(super) const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Time for connecting, and for creating or checking tables.
+/// Timeout of connecting, and of creating or checking tables.
 pub(super) const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// A silent connection is asked for a sign of life after this time, and given up after as much again.
+/// Time after which a silent connection gets a keepalive request. It is closed after the same time without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
 /// A session, and the datacentre to which all its statements go, if the nodes have one.
@@ -57,7 +57,7 @@ pub(super) async fn connect(
         .connection_timeout(WRITE_TIME_MAX)
         .keepalive_interval(KEEPALIVE)
         .keepalive_timeout(KEEPALIVE)
-        // What is needed to ask a node that has the row. The keyspaces of others may be large.
+        // Only the metadata that routes a request to a replica. Other keyspaces may be large.
         .keyspaces_to_fetch([&options.url.keyspace])
         .fetch_full_schema_metadata(false);
     if let Some(login) = &options.login {
@@ -73,7 +73,7 @@ pub(super) async fn connect(
     Ok(Connection { session, datacentre })
 }
 
-/// Returns how reads are run: if a node hangs, others are asked within the time that a page has.
+/// Returns the execution profile of reads: if a node hangs, the driver asks other nodes within the time limit of a page.
 pub(super) fn of_reads(datacentre: Option<&str>) -> ExecutionProfileHandle {
     let asks_another =
         SimpleSpeculativeExecutionPolicy { max_retry_count: OTHERS_ASKED_MAX, retry_interval: ASK_ANOTHER_AFTER };
@@ -100,7 +100,7 @@ fn with_tls(builder: SessionBuilder, tls: &super::options::TlsOptions) -> Result
         return Err(named(std::io::Error::other("it has no certificate")));
     }
     let mut trusted = X509StoreBuilder::new()?;
-    // A certificate of the file is trusted also if it is no authority, or its own is not in the file.
+    // Trusts each certificate of the file, even if it is not an authority, or its own authority is not in the file.
     trusted.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
     certificates.into_iter().try_for_each(|certificate| trusted.add_cert(certificate))?;
     let mut connector = SslConnector::builder(SslMethod::tls_client())?;

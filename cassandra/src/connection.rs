@@ -1,4 +1,4 @@
-//! The connection to Cassandra: the driver's session with a runtime of its own, and calls of it from threads that wait.
+//! The connection to Cassandra: the driver's session with a runtime of its own, and blocking calls to it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,32 +29,32 @@ use super::rows::typed;
 use super::schema::Statements;
 use tidewire::storage::archive::ArchiveError;
 
-/// Time after which a batch has failed if no statement has succeeded in it. However slow the nodes are, a batch ends as long as they answer.
+/// Time without a successful statement after which a batch fails. So a batch on slow nodes completes as long as they answer.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// Time between two looks whether statements have succeeded.
+/// Time between two checks for successful statements.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
-/// Statements that write, at the same time.
+/// Maximum number of concurrent statements that write.
 const WRITES_IN_FLIGHT_MAX: usize = 32;
 
-/// Statements that read, at the same time.
+/// Maximum number of concurrent statements that read.
 const READS_IN_FLIGHT_MAX: usize = 128;
 
 /// Threads that run the driver.
 const THREADS: usize = 2;
 
-/// What all calls share.
+/// The state that all calls share.
 pub(super) struct Core {
     pub(super) session: Session,
     pub(super) statements: Statements,
     pub(super) cache: Cache,
-    /// The place for messages.
+    /// The address of the archive, for messages.
     pub(super) place: String,
-    /// Time after which what is written expires, in seconds, or 0.
+    /// Time after which written data expires, in seconds. 0 for never.
     pub(super) ttl_seconds: i32,
     pub(super) buckets: BucketLimits,
-    /// Time for a read of one outbox, which may take several statements, or of a post.
+    /// Maximum time for a read of a post, or of one outbox, which may take several statements.
     pub(super) read_time_max: Duration,
     reads: Semaphore,
     writes: Semaphore,
@@ -88,13 +88,13 @@ impl Counters {
     }
 }
 
-/// A runtime, and an end to everything that waits for it.
+/// A runtime, and the signal that ends all calls that wait for it.
 pub(super) struct Calls {
     place: String,
     handle: Handle,
     /// None once the archive is closed.
     runtime: Mutex<Option<Runtime>>,
-    /// Set to true when calls shall end.
+    /// Set to true to end all calls.
     ends: watch::Sender<bool>,
 }
 
@@ -120,7 +120,7 @@ impl Calls {
         self.run_until(action, async move { tokio::time::sleep(time_max).await }, future)
     }
 
-    /// Runs a future on the runtime and waits for it, at most until another one, the end of its time, is done.
+    /// Runs a future on the runtime and waits for it, at most until the future `time_ends` is done.
     pub(super) fn run_until<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -155,7 +155,7 @@ impl Calls {
         self.ends.send_replace(true);
     }
 
-    /// Ends the runtime. It is not waited for: the caller may be a thread of another runtime.
+    /// Shuts the runtime down without waiting for it: the caller may be a thread of another runtime.
     pub(super) fn close(&self) {
         self.end();
         if let Some(runtime) = self.runtime.lock().take() {
@@ -192,7 +192,7 @@ impl Core {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, ArchiveError> {
-        // The semaphore is never closed; without a permit the read is made all the same.
+        // The semaphore is never closed. Without a permit the read would run anyway.
         let _permit = self.reads.acquire().await.ok();
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.session.execute_unpaged(statement, values).await;
@@ -200,7 +200,7 @@ impl Core {
         done.map_err(|cause| self.error("read", &cause))
     }
 
-    /// Reads a page of rows, and returns where the next one begins if there may be one.
+    /// Reads a page of rows, and returns the start of the next page if there may be one.
     pub(super) async fn read_page(
         &self,
         statement: &PreparedStatement,
@@ -215,7 +215,7 @@ impl Core {
         Ok((page, next.into_paging_control_flow().continue_value()))
     }
 
-    /// Returns true if a compare-and-set was made, and false if something else was there.
+    /// Returns true if a compare-and-set was applied, and false if the stored value was another one.
     pub(super) fn is_applied(&self, done: QueryResult) -> Result<bool, ArchiveError> {
         let row = self.first_row::<Row>(done)?;
         match row.as_ref().and_then(|row| row.columns.first()) {

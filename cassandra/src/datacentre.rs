@@ -1,7 +1,8 @@
-//! The datacentre whose nodes are asked, and whose replicas decide.
+//! The datacentre that gets all statements, and whose replicas decide.
 //!
-//! `LOCAL_QUORUM` and `LOCAL_SERIAL` mean the datacentre of the node that is asked. If nodes of two datacentres were asked in turn, a read could miss
-//! what was written just before, and two compare-and-sets could both succeed. So all statements of all servers go to one datacentre.
+//! `LOCAL_QUORUM` and `LOCAL_SERIAL` mean the datacentre of the node that gets the statement. If statements went to nodes of two
+//! datacentres in turn, a read could miss a write just before it, and two compare-and-sets could both succeed. So all statements of all
+//! servers go to one datacentre.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::errors::{unavailable, with_causes};
 use super::options::{CassandraOptions, CassandraUrl, Replication};
 use tidewire::storage::archive::ArchiveError;
 
-/// Returns how the nodes that are asked are chosen: those of this datacentre only, if there is one.
+/// Returns the policy that chooses the nodes: only those of this datacentre, if there is one.
 pub(super) fn policy(datacentre: Option<&str>) -> Arc<dyn LoadBalancingPolicy> {
     match datacentre {
         None => DefaultPolicy::builder().build(),
@@ -22,7 +23,8 @@ pub(super) fn policy(datacentre: Option<&str>) -> Arc<dyn LoadBalancingPolicy> {
     }
 }
 
-/// Returns the datacentre to ask, or none if the nodes have none or the keyspace is missing. `replication` is that of a keyspace to create.
+/// Returns the datacentre to use, or none if the nodes have none or the keyspace is missing. `replication` is that of a keyspace to
+/// create.
 ///
 /// # Errors
 /// Fails if the keyspace is in several datacentres and none is named, or the named one has no replicas.
@@ -43,13 +45,13 @@ pub(super) fn choose(
         },
         (None, Some(Replication::Datacentres(numbers))) => numbers.iter().map(|(name, _)| name.clone()).collect(),
         (None, Some(Replication::Everywhere(_))) => of_nodes(),
-        // What is missing is named later.
+        // A later check reports the missing keyspace.
         (None, None) => return Ok(None),
     };
     of(&of_replicas, options.datacentre.as_deref()).map_err(|why| refused(&options.url, why))
 }
 
-/// Checks the datacentres of a keyspace that was just created. It may be in more of them than the driver had read from the nodes when it connected.
+/// Checks the datacentres of a keyspace that was just created. It may be in more of them than the driver knew when it connected.
 ///
 /// # Errors
 /// Fails as `choose` does, or if the nodes do not answer.

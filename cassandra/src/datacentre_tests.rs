@@ -15,7 +15,7 @@ use tidewire::storage::archive::samples::{all, placed, post, posts};
 use tidewire::storage::archive::{Archive, ArchiveError};
 use tidewire::storage::sequence::Sequence;
 
-/// Time for the nodes to hear of each other, and for what one datacentre has written to reach the other.
+/// Maximum time for the nodes to discover each other, and for writes in one datacentre to reach the other.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn refused<T: std::fmt::Debug>(done: Result<T, ArchiveError>) -> String {
@@ -25,7 +25,8 @@ fn refused<T: std::fmt::Debug>(done: Result<T, ArchiveError>) -> String {
     }
 }
 
-/// Waits until each node lists this number of nodes with their datacentres. A node accepts connections before it has heard of the others.
+/// Waits until each node lists this number of nodes with their datacentres. A node accepts connections before it has discovered the
+/// others.
 fn wait_until_known(nodes: &Nodes, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let listed_by = |address: &str| {
@@ -70,16 +71,16 @@ fn of_two_datacentres_one_has_to_be_named_and_the_other_is_never_asked() {
     let unavailable = archive.post(PostId(2)).unwrap_err();
     assert!(unavailable.is_temporary(), "{unavailable:?}");
     nodes.restore();
-    // Init moves it to the other one.
+    // `create` moves the archive to the other datacentre.
     CassandraArchive::create(&of("dc2"), &everywhere).unwrap();
     CassandraArchive::open(&of("dc2")).unwrap();
-    // The nodes of the first one hear of that later.
+    // The nodes of the first datacentre see that later.
     let began = Instant::now();
     while let Ok(still) = CassandraArchive::open(&of("dc1")) {
         assert!(began.elapsed() < PATIENCE, "{still:?}");
     }
     assert!(refused(CassandraArchive::open(&of("dc1"))).contains("is used through the datacentre dc2"));
-    // A keyspace in one of them needs no name, though nodes of both are known.
+    // A keyspace in one datacentre needs no name, although the nodes of both are known.
     let one = options(&nodes, &Nodes::keyspace());
     CassandraArchive::create(&one, &Replication::Datacentres(vec![("dc2".to_owned(), 1)])).unwrap();
     let archive = CassandraArchive::open(&one).unwrap();

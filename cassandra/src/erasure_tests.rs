@@ -13,7 +13,7 @@ use tidewire::feed::outbox::Part;
 use tidewire::storage::archive::samples::{all, next_batch, source};
 use tidewire::storage::archive::{Archive, Fate, Rewrite};
 
-/// Deletes the buckets that were replaced, as after their time.
+/// Deletes the replaced buckets, as if their delay had passed.
 fn delete_replaced(archive: &CassandraArchive) {
     let (core, writing) = (Arc::clone(&archive.core), Arc::clone(&archive.writing));
     let later = Instant::now() + REPLACED_FOR;
@@ -31,7 +31,7 @@ fn entries_of_a_name_that_is_used_again_outlive_the_deletion_of_what_was_replace
         let limits = BucketLimits { rows: 100, removed: 2 };
         let archive = CassandraArchive::open_with(&created(nodes), limits).unwrap();
         archive.write(&entries(0..5)).unwrap();
-        // The bucket with which every outbox begins is replaced. It is deleted later.
+        // The first bucket of the outbox is replaced. It is deleted later.
         archive.write(&removal(0..2)).unwrap();
         assert_eq!(buckets(&archive), 2);
         let mut expected: Vec<i64> = (2..5).collect();

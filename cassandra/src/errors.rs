@@ -1,4 +1,4 @@
-//! Errors of Cassandra: those that pass, and those that last.
+//! Errors of Cassandra: temporary and permanent ones.
 
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 
@@ -44,7 +44,7 @@ pub(super) fn failed(
     ArchiveError::Failed { action, place: place.to_owned(), source: Box::new(cause) }
 }
 
-/// Returns true if the same statement will fail again: the tables are not as they were, or the user may not use them.
+/// Returns true if the same statement will fail again: the tables have changed, or the user lacks a permission.
 fn lasts(error: &DbError) -> bool {
     matches!(
         error,
@@ -59,7 +59,7 @@ fn lasts(error: &DbError) -> bool {
     )
 }
 
-/// Returns the text of an error with those causes that say more.
+/// Returns the text of an error, followed by the causes that it does not contain.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

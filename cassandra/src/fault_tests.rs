@@ -26,7 +26,7 @@ fn batch(nth: u64) -> Batch {
     Batch { placed, posts: posts([(nth, post("text"))]).posts, ..next_batch() }
 }
 
-/// Returns the numbers of the batches that are there, each with the number of its entries.
+/// Returns the numbers of the stored batches, each with the number of its entries.
 fn read(archive: &CassandraArchive) -> Result<Vec<(i64, usize)>, ArchiveError> {
     let mut into = Vec::new();
     let query =
@@ -36,7 +36,7 @@ fn read(archive: &CassandraArchive) -> Result<Vec<(i64, usize)>, ArchiveError> {
     Ok(batches.map(|batch| (batch[0].published_at.0, batch.len())).collect())
 }
 
-/// Repeats something until it succeeds. All errors before must be temporary.
+/// Repeats an attempt until it succeeds. All earlier errors must be temporary.
 fn eventually<T>(what: &str, attempt: impl Fn() -> Result<T, ArchiveError>) -> T {
     let began = Instant::now();
     loop {
@@ -51,8 +51,8 @@ fn eventually<T>(what: &str, attempt: impl Fn() -> Result<T, ArchiveError>) -> T
     }
 }
 
-/// Opens a new archive on nodes that have just started, and writes the first batch. A node that has not heard of the others may not know the
-/// tables yet.
+/// Opens a new archive on nodes that have just started, and writes the first batch. A node that does not know the others yet may not know
+/// the tables.
 fn written_on_new(nodes: &Nodes) -> CassandraArchive {
     let options = created(nodes);
     let known = |cause: ArchiveError| match schema::may_be_unknown(&cause) {
@@ -113,7 +113,7 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
     let began = Instant::now();
     temporary("a read of a node that hangs", read(&archive));
     assert!(began.elapsed() < archive.core.read_time_max + SLACK, "{:?}", began.elapsed());
-    // What was announced, and has not come, is not waited for again.
+    // Reads do not wait again for announced reads that did not complete.
     let ask = OutboxQuery { part: Part::Pushed, span: PositionRange::ALL, direction: Direction::Older, max: 20 };
     let names: Vec<_> = (0..50).map(|nth| source(&format!("user-{nth}"))).collect();
     let began = Instant::now();
@@ -181,7 +181,7 @@ fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
         assert!(!cause.is_temporary(), "{cause:?}");
         assert!(cause.with_sources().contains("posts"), "{}", cause.with_sources());
     }
-    // The other table is there.
+    // The other table still exists.
     assert_eq!(all(&archive, "ann", Part::Pushed).len(), 20);
     CassandraArchive::create(&options, &Replication::Everywhere(nodes.copies())).unwrap();
     archive.write(&batch(1)).unwrap();

@@ -1,25 +1,25 @@
-//! The layout of a route of an outbox: which buckets it has, and from where on each of them has its entries.
+//! The layout of a route of an outbox: its buckets, and the lowest position of each.
 //!
-//! A bucket is a partition of Cassandra. A quiet source has one; a loud one gets a new one after every [`BucketLimits::rows`] entries, so that no
-//! partition grows without bound, and none is read further than a page needs. The first bucket begins below all positions. Its id is
-//! [`FIRST`] until it is replaced, so a source with few entries needs no stored layout. Ids of other buckets are random and never used twice:
-//! a bucket that was replaced is not read again, whatever is left in it.
+//! A bucket is a partition of Cassandra. A source with few posts has one bucket. A busy one gets a new bucket after every
+//! [`BucketLimits::rows`] entries. So no partition grows without bound, and a page reads no more than it needs. The first bucket begins
+//! below all positions. Its id is [`FIRST`] until it is replaced, so a source with few entries needs no stored layout. Ids of other
+//! buckets are random and never reused: a replaced bucket is not read again, even if it still has rows.
 
 use tidewire::feed::position::{Direction, Position, PositionRange};
 
 /// Sizes of buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BucketLimits {
-    /// Number of entries after which the newest bucket is closed. When more than twice as many are in a bucket, since some came late, it is
+    /// Number of entries after which the newest bucket is closed. A bucket with more than twice as many, because of late entries, is
     /// split.
     pub(super) rows: usize,
-    /// Number of entries that are removed from a bucket before it is rewritten: each leaves a tombstone behind, and a read passes all of them.
+    /// Number of removed entries after which a bucket is rewritten. Each leaves a tombstone behind, and a read must pass all of them.
     pub(super) removed: u32,
 }
 
 impl Default for BucketLimits {
     fn default() -> Self {
-        // A read of so many rows or tombstones is some milliseconds.
+        // A read of this many rows or tombstones takes a few milliseconds.
         Self { rows: 4_096, removed: 1_024 }
     }
 }
@@ -36,13 +36,13 @@ pub(super) const EMPTY: BucketId = -1;
 /// The first byte of a stored layout.
 const VERSION: u8 = 1;
 
-/// Bytes of a stored bucket: time and id of where it begins, and its own id.
+/// Bytes of a stored bucket: time and id of its lowest position, and its own id.
 const BUCKET_BYTES: usize = 24;
 
 /// A part of an outbox that is stored together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bucket {
-    /// The lowest position that belongs into the bucket. It reaches up to where the next one begins.
+    /// The lowest position of the bucket. It extends to the start of the next bucket.
     pub(super) begins: Position,
     pub(super) id: BucketId,
 }
@@ -63,7 +63,7 @@ impl Layout {
         *self.0.last().expect("a layout has at least one bucket")
     }
 
-    /// Returns the bucket into which a position belongs.
+    /// Returns the bucket of a position.
     pub(super) fn of(&self, position: Position) -> Bucket {
         self.0[self.index_of(position)]
     }
@@ -101,7 +101,8 @@ impl Layout {
         self.0.push(Bucket { begins: position, id });
     }
 
-    /// Replaces the bucket of a position by others, each with where it begins. The first of them begins where the replaced bucket did.
+    /// Replaces the bucket of a position by others, each with its lowest position. The first of them begins where the replaced bucket
+    /// did.
     pub(super) fn replace(&mut self, at: Position, pieces: &[Bucket]) {
         let index = self.index_of(at);
         let begins = self.0[index].begins;
@@ -134,7 +135,7 @@ impl Layout {
     /// Returns the layout with these bytes.
     ///
     /// # Errors
-    /// Describes what is wrong with the bytes.
+    /// Fails with a description if the bytes are not a layout.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (version, rest) = bytes.split_first().ok_or("a layout has no bytes")?;
         if *version != VERSION {
@@ -220,7 +221,7 @@ mod tests {
         layout.replace(at(19, 0), &[Bucket { begins: at(11, 0), id: 7 }, Bucket { begins: at(15, 0), id: 8 }]);
         let begins: Vec<_> = layout.0.iter().map(|bucket| (bucket.begins, bucket.id)).collect();
         assert_eq!(begins, [(Position::MIN, FIRST), (at(10, 0), 7), (at(15, 0), 8), (at(20, 5), 2)]);
-        // A bucket of which nothing is left is not read.
+        // An empty bucket is not read.
         layout.replace(at(10, 0), &[]);
         assert_eq!(layout.ids().collect::<Vec<_>>(), [FIRST, 8, 2]);
         let read = layout.of_span(PositionRange { above: at(9, 0), below: at(15, 1) }, Direction::Newer);

@@ -1,7 +1,7 @@
 //! An archive in Apache Cassandra, or in a database that speaks its protocol.
 //!
 //! Responsible for:
-//! - the contract of [`Archive`] across a network: what is written late, or again, changes nothing, and every call ends in time.
+//! - the contract of [`Archive`] across a network: late or repeated writes replace nothing newer, and every call ends in time.
 
 mod cache;
 mod connect;
@@ -52,7 +52,7 @@ use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 use write::Writer;
 
-/// Time for everything that goes through all of the archive.
+/// Maximum time for an operation on the whole archive.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An archive in Cassandra.
@@ -62,15 +62,15 @@ pub struct CassandraArchive {
     writing: Arc<Mutex<Writing>>,
     held_back: Arc<Mutex<StoredSources>>,
     ids: Arc<LargestIds>,
-    /// The event with which it was persisted last.
+    /// The event with which the archive was persisted last.
     persisted: AtomicU64,
-    /// True if anything was ever written that expires.
+    /// True if the archive may contain data that expires.
     expires: bool,
-    /// True if another machine may have written since this one did. Then it is not known any more what outboxes have.
+    /// True if another machine may have written after this one. Then the cached states of outboxes are outdated.
     is_outdated: Arc<AtomicBool>,
 }
 
-/// What changes hands from write to write.
+/// The state that each write passes to the next one.
 struct Writing {
     writer: Writer,
     ids: StoredIds,
@@ -80,12 +80,12 @@ impl CassandraArchive {
     /// Opens the archive in a keyspace that [`CassandraArchive::create`] has prepared.
     ///
     /// # Errors
-    /// Fails if no node can be reached, the keyspace or a table is missing or is not what this version knows, or rows are damaged.
+    /// Fails if no node can be reached, the keyspace or a table is missing or unknown to this version, or rows are damaged.
     pub fn open(options: &CassandraOptions) -> Result<Self, ArchiveError> {
         Self::open_with(options, BucketLimits::default())
     }
 
-    /// The same with buckets so small that a few entries make, split and rewrite them. It is for tests.
+    /// As [`Self::open`], with buckets so small that a few entries create, split and rewrite them. For tests.
     ///
     /// # Errors
     /// Fails for the same reasons.
@@ -131,8 +131,8 @@ impl CassandraArchive {
         })
     }
 
-    /// Creates the keyspace and the tables, where they are missing. What is there is left as it is. Each step is tried again for 15 seconds if
-    /// nodes do not know yet what another one has created, or cannot answer.
+    /// Creates the missing keyspace and tables, and leaves existing ones unchanged. Retries each step for 15 seconds while a node does
+    /// not know yet what another node has created, or cannot answer.
     ///
     /// # Errors
     /// Fails if no node can be reached, or the user may not create them.
@@ -159,7 +159,7 @@ impl CassandraArchive {
         created
     }
 
-    /// Calls `each` with pages of posts and tombstones, in no order, until all were passed or it returns false.
+    /// Calls `each` with pages of posts and tombstones, in no order, until there are no more or `each` returns false.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
@@ -182,7 +182,7 @@ impl CassandraArchive {
         ArchiveError::Unavailable { place: self.place(), why }
     }
 
-    /// Runs a future, whose time includes that of waiting for other writes.
+    /// Runs a future. Its time limit includes the wait for other writes.
     fn run<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -192,8 +192,8 @@ impl CassandraArchive {
         self.calls.run(action, time_max, future)
     }
 
-    /// The same for a batch: it may take as long as statements succeed. Those of other calls count as well, but a statement that hangs fails by
-    /// itself, and ends the batch.
+    /// As [`Self::run`], for a batch: it may take as long as statements succeed. Statements of other calls count as well, but a statement
+    /// that hangs fails by itself, and ends the batch.
     fn run_batch<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -243,13 +243,13 @@ impl Archive for CassandraArchive {
         })
     }
 
-    /// Removes what is to go from the tables. The nodes keep superseded data in their files until they compact them.
+    /// Removes the erased data from the tables. The nodes retain superseded data in their files until they compact them.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
         let as_of = rewrite.as_of;
         self.run("rewrite", SCAN_TIME_MAX, async move {
-            // This takes long, and others write meanwhile, also the rest of a batch of which this has read a part. So its own writes count as
-            // older than all that is not complete. To the outboxes of these users nobody writes.
+            // This takes long, and others write meanwhile, including the rest of a batch that this has read in part. So its writes count
+            // as older than all incomplete batches. Nobody writes to the outboxes of the erased users.
             let buckets = scan::buckets_of(&core, &without).await?;
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.forget();
@@ -286,7 +286,7 @@ impl Archive for CassandraArchive {
     fn through(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
         let through = self.run("read", self.core.read_time_max, async move { core.through().await })?;
-        // Before it counts as known that another machine has come further.
+        // Set before `persisted`, which shows the progress of the other machine.
         if self.persisted.load(Ordering::Relaxed) < through.0 {
             self.is_outdated.store(true, Ordering::Release);
         }
@@ -372,10 +372,10 @@ impl Archive for CassandraArchive {
             Wanted::Post(id) => core.cached_post(id).is_none().then_some(Announced::Post(id)),
         });
         let missing: Vec<Announced> = missing.collect();
-        // One read is no faster if it is announced.
+        // An announcement does not speed up a single read.
         if missing.len() > 1 {
             let core = Arc::clone(core);
-            // A failure shows in the calls that follow.
+            // The following calls report a failure.
             let _ = self.run("read", 2 * self.core.read_time_max, async move {
                 core.prefetch(missing).await;
                 Ok(())

@@ -1,4 +1,4 @@
-//! What an archive in Cassandra knows of itself: its format, whose it is, up to which event it has everything, and its largest ids.
+//! The metadata of an archive in Cassandra: its format, its owner, the event up to which it has everything, and its largest ids.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,25 +22,25 @@ const DATACENTRE: &str = "datacentre";
 const EXPIRES: &str = "expires";
 const COPIES: &str = "copies";
 
-/// Attempts to store largest ids while another process does.
+/// Maximum number of attempts to store the largest ids while another process stores its own.
 const ATTEMPTS: u32 = 4;
 
 /// The largest ids, as they are stored.
 #[derive(Debug)]
 pub(super) struct StoredIds {
-    /// For readers: it has also the ids that are about to be stored.
+    /// For readers: also contains the ids that are about to be stored.
     pub(super) ids: Arc<LargestIds>,
     stored: LargestIds,
     /// None if nothing is stored.
     version: Option<i64>,
-    /// False after a failure: then it is not known what is stored.
+    /// False after a failure: then the stored value is unknown.
     is_known: bool,
 }
 
-/// What is known of the stored list of sources that are held back.
+/// The known version of the stored list of sources that are held back.
 #[derive(Debug, Default)]
 pub(super) struct StoredSources {
-    /// The version that was read or stored last, if it is known; in it none if there is no such list.
+    /// The version that was read or stored last. The outer option is none if it is unknown, the inner one if there is no list.
     version: Option<Option<i64>>,
 }
 
@@ -85,12 +85,13 @@ impl Core {
         self.write(&self.statements.put_meta, row).await.map(drop)
     }
 
-    /// Returns the largest event with which anything may have been written, or none if a version wrote it that stored no such event.
+    /// Returns the largest event with which anything may have been written. None if the archive is of a version that stored no such
+    /// event.
     pub(super) async fn written(&self) -> Result<Option<Sequence>, ArchiveError> {
         Ok(self.number(WRITTEN).await?.map(Sequence))
     }
 
-    /// Stores that something may have been written with this event, before it is.
+    /// Stores that data may have been written with this event. Call it before the data is written.
     pub(super) async fn put_written(&self, as_of: Sequence) -> Result<(), ArchiveError> {
         let row = (WRITTEN, as_of.0.to_be_bytes().to_vec(), write_time(as_of));
         self.write(&self.statements.put_meta, row).await.map(drop)
@@ -107,7 +108,7 @@ impl Core {
         self.create_meta(IDENTITY, identity.0.to_vec()).await.map(drop)
     }
 
-    /// Returns true if something in the archive may expire: what is written from here on, or what was written before.
+    /// Returns true if data in the archive may expire: data that is written from now on, or data that was written before.
     pub(super) async fn note_expiry(&self) -> Result<bool, ArchiveError> {
         if self.meta(EXPIRES).await?.is_some() {
             return Ok(true);
@@ -118,7 +119,7 @@ impl Core {
         Ok(self.ttl_seconds > 0)
     }
 
-    /// Stores the named datacentre, if one is named, for all that use the archive.
+    /// Stores the named datacentre, if one is named, for all users of the archive.
     pub(super) async fn put_datacentre(&self, options: &CassandraOptions) -> Result<(), ArchiveError> {
         let Some(name) = &options.datacentre else { return Ok(()) };
         let value = name.as_bytes().to_vec();
@@ -136,7 +137,7 @@ impl Core {
         Err(ArchiveError::Unavailable { place: self.place.clone(), why })
     }
 
-    /// Refuses a datacentre other than the one that others use.
+    /// Rejects a datacentre that differs from the stored one.
     pub(super) async fn check_datacentre(&self, options: &CassandraOptions) -> Result<(), ArchiveError> {
         let Some(name) = &options.datacentre else { return Ok(()) };
         match self.meta(DATACENTRE).await? {
@@ -172,7 +173,7 @@ impl Core {
             place: place.to_owned(),
             why: "another process has changed which sources are held back".to_owned(),
         };
-        // Until it is certain that it was stored, it is not known what is.
+        // The stored version is unknown until the write is confirmed.
         let before = stored.version.take().ok_or_else(|| changed(&self.place))?;
         let (value, version) = (encode_sources(sources), before.map_or(1, |before| before + 1));
         let done = match before {
@@ -242,7 +243,7 @@ impl StoredIds {
         Ok(())
     }
 
-    /// Learns which ids other machines have stored.
+    /// Reads the ids that other machines have stored.
     pub(super) async fn learn(&mut self, core: &Core) -> Result<(), ArchiveError> {
         self.is_known = false;
         self.read(core).await?;
@@ -251,7 +252,7 @@ impl StoredIds {
         Ok(())
     }
 
-    /// Stores that ids may be there, before their posts are. Nothing is stored if that is known of all of them.
+    /// Stores ids that may exist soon, before their posts are written. Stores nothing if all of them are stored already.
     pub(super) async fn note(&mut self, core: &Core, ids: &[PostId]) -> Result<(), ArchiveError> {
         self.ids.note(ids.iter().copied());
         for _ in 0..ATTEMPTS {
@@ -265,7 +266,7 @@ impl StoredIds {
             let (known, others) = self.stored.parts();
             let next = LargestIds::restored(known, others);
             next.note(new);
-            // Until it is certain that it was stored, it is not known what is.
+            // The stored value is unknown until the write is confirmed.
             self.is_known = false;
             let (value, version) = (encode(&next), self.version.map_or(1, |version| version + 1));
             let statements = &core.statements;

@@ -1,4 +1,4 @@
-//! Where an archive in Cassandra is, and how it is reached: the URL, and what does not belong into one.
+//! The connection options of an archive in Cassandra: the URL, and the options that do not belong in a URL.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -18,31 +18,31 @@ const SCHEME: &str = "cassandra://";
 /// The value of [`CassandraOptions::read_time_max`] for a server, whose readers wait.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The keyspace of an archive, and the nodes through which it is found.
+/// The keyspace of an archive, and its contact points.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CassandraUrl {
-    /// Nodes to ask first, as `HOST:PORT`. The others are learnt from them.
+    /// Contact points as `HOST:PORT`. The driver discovers the other nodes through them.
     pub contacts: Vec<String>,
     /// Name of the keyspace: letters, digits and underscores.
     pub keyspace: String,
 }
 
-/// How an archive in Cassandra is opened.
+/// The options for opening an archive in Cassandra.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CassandraOptions {
-    /// The keyspace, and where it is.
+    /// The keyspace and its contact points.
     pub url: CassandraUrl,
-    /// User and password, if the nodes want them.
+    /// User and password, if the nodes require them.
     pub login: Option<Login>,
-    /// TLS to the nodes. None means none.
+    /// TLS to the nodes. None for plain text.
     pub tls: Option<TlsOptions>,
-    /// The datacentre whose nodes are asked. It has to be named if the keyspace has replicas in several.
+    /// The datacentre to use. Required if the keyspace has replicas in several.
     pub datacentre: Option<String>,
-    /// Maximum bytes of posts and outboxes that are kept in memory after they were read.
+    /// Maximum bytes of cached posts and outboxes.
     pub cache_bytes: usize,
-    /// Time after which what was archived expires, in seconds. None keeps it for ever.
+    /// Time after which archived data expires, in seconds. None for never.
     pub ttl_seconds: Option<NonZeroU32>,
-    /// Time after which a read of a post or of an outbox has failed, and each of its statements.
+    /// Timeout of a read of a post or of an outbox, and of each of its statements.
     pub read_time_max: Duration,
 }
 
@@ -62,16 +62,16 @@ pub struct TlsOptions {
     pub authorities: PathBuf,
 }
 
-/// On how many nodes everything is stored.
+/// The numbers of replicas of all data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Replication {
-    /// On so many nodes of every datacentre.
+    /// This number of replicas in every datacentre.
     Everywhere(u8),
-    /// On so many nodes of each of these datacentres.
+    /// These numbers of replicas in the named datacentres.
     Datacentres(Vec<(String, u8)>),
 }
 
-/// A text that is no replication.
+/// The error for a text that is not a replication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("must be a number of replicas, from 1 to 99, or DATACENTRE=NUMBER, separated by commas")]
 pub struct ReplicationError;
@@ -109,16 +109,16 @@ impl Replication {
     }
 }
 
-/// Why a text is no URL of an archive.
+/// The reason why a text is not the URL of an archive.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
-    /// It begins otherwise.
+    /// It does not begin with the scheme.
     #[error("must begin with {SCHEME}")]
     Scheme,
-    /// It names no node, or one of them is no `HOST:PORT`.
+    /// It names no node, or one that is not `HOST:PORT`.
     #[error("needs nodes as HOST:PORT, separated by commas, after {SCHEME}: \"{0}\" is none")]
     Contact(String),
-    /// It has no keyspace, or one that no keyspace can be called.
+    /// It has no keyspace, or an invalid name of one.
     #[error(
         "needs a keyspace of at most {KEYSPACE_CHARACTERS_MAX} letters, digits and underscores after the nodes: /KEYSPACE"
     )]
@@ -143,14 +143,14 @@ impl FromStr for CassandraUrl {
             return Err(UrlError::Keyspace);
         }
         let contacts = contacts.split(',').map(contact).collect::<Result<_, _>>()?;
-        // Cassandra knows a name without quotes by its small letters.
+        // Cassandra converts a name without quotes to lower case.
         Ok(Self { contacts, keyspace: keyspace.to_ascii_lowercase() })
     }
 }
 
 fn contact(text: &str) -> Result<String, UrlError> {
     let wrong = || UrlError::Contact(text.to_owned());
-    // An address of IPv6 is in brackets.
+    // An IPv6 address is in brackets.
     let after_host = text.rfind(']').map_or(0, |end| end + 1);
     let (host, port) = match text[after_host..].rfind(':') {
         Some(colon) => {
@@ -175,7 +175,7 @@ impl fmt::Display for CassandraUrl {
 
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The password must not get into a log.
+        // The password must not appear in a log.
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }

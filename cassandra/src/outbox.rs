@@ -1,8 +1,9 @@
-//! The state of an outbox that is written to, and new buckets of it.
+//! The state of an outbox for writes, and the creation of its buckets.
 //!
-//! Layouts change by compare-and-set. Who begins to write a route stores its layout again with a new version, before it looks at anything else
-//! of the route: from then on no change of a layout succeeds that an earlier writer has sent or will send, so that it hides no rows. It finds
-//! out, fails, and reads the layout again. Counts of rows are estimates; they only decide under such a version, and when to count again.
+//! Layouts change by compare-and-set. A writer of a route first stores its layout again with a new version, and reads the rest of the
+//! route only then. From then on, all layout changes fail that earlier writers have sent or will send, so that they hide no rows. Such a
+//! writer gets an error, and reads the layout again. Counts of rows are estimates. They decide only under such a version, and when to
+//! count again.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -21,21 +22,21 @@ use tidewire::storage::archive::ArchiveError;
 /// Rows that are written to a partition together.
 const ROWS_TOGETHER: usize = 64;
 
-/// A row of a bucket: its position, the time of its writing, and the seconds that it has to live or 0.
+/// A row of a bucket: its position, its write time, and its time to live in seconds, or 0.
 type Row = (Position, i64, i32);
 
 /// Both routes of an outbox.
 pub(super) type OutboxState = [RouteState; 2];
 
-/// A bucket that no layout has any more.
+/// A bucket that no layout contains any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Replaced {
     pub(super) at: Instant,
     pub(super) source: SourceId,
     pub(super) route: Route,
     pub(super) bucket: BucketId,
-    /// The latest time of writing in the bucket when it was replaced. The deletion has this time: if the source is erased and its name used again
-    /// meanwhile, the bucket may be in use again, and what is written to it then is later.
+    /// The latest write time in the bucket when it was replaced. The deletion has this time. If the source is erased and its name used
+    /// again meanwhile, the bucket may be in use again, and its new rows have later times.
     pub(super) time: i64,
 }
 
@@ -43,13 +44,13 @@ pub(super) struct Replaced {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RouteState {
     layout: Layout,
-    /// None if the layout is not stored: it is the one that every outbox has first.
+    /// None if the layout is not stored. Then it is the initial layout of every outbox.
     version: Option<i64>,
     /// True once this process has given the layout a version of its own.
     is_own: bool,
     /// No entry is above this position. None if there is no entry.
     newest: Option<Position>,
-    /// Rows of those buckets that were looked at, as far as they are known.
+    /// The known numbers of rows, by bucket.
     rows: FxHashMap<BucketId, Rows>,
     /// The buckets that were changed since [`RouteState::begin`].
     changed: FxHashSet<BucketId>,
@@ -61,7 +62,7 @@ pub(super) struct RouteState {
 struct Rows {
     rows: usize,
     removed: u32,
-    /// True if rows may have been counted that were there already.
+    /// True if existing rows may have been counted twice.
     is_estimate: bool,
 }
 
@@ -71,10 +72,10 @@ impl Rows {
     }
 }
 
-/// Reads the state of an outbox, and keeps earlier writers from changing the layouts of those routes to which entries `are_added`. All of it
-/// counts as changed: it is read after a failure, too, which may have changed anything.
+/// Reads the state of an outbox, and fences earlier writers from the layouts of the routes whose entries `are_added`. Everything counts
+/// as changed, since a failure before this read may have changed anything.
 pub(super) async fn load(core: &Core, source: &SourceId, are_added: [bool; 2]) -> Result<OutboxState, ArchiveError> {
-    // What another process has begun is finished first, and no change of it comes later.
+    // This read first completes a change that another process has begun, so that none of its changes comes later.
     let found = core.read(&core.statements.settled_layouts, (source.as_str(),)).await?;
     let [pushed, pulled] = core.layouts_of(source, found)?;
     let pushed = load_route(core, source, Route::Push, pushed, are_added[index(Route::Push)]);
@@ -119,19 +120,19 @@ async fn rows(core: &Core, source: &SourceId, route: Route, bucket: BucketId) ->
     Ok(all)
 }
 
-/// Returns an id that no bucket has.
+/// Returns a random id for a new bucket.
 fn new_id() -> BucketId {
     fastrand::i64(1..)
 }
 
 impl RouteState {
-    /// Returns the bucket that has a position, if there can be one.
+    /// Returns the bucket that may contain a position, if there is one.
     pub(super) fn bucket_that_may_have(&self, position: Position) -> Option<BucketId> {
         let bucket = self.layout.of(position).id;
         (self.newest >= Some(position) && bucket != EMPTY).then_some(bucket)
     }
 
-    /// Keeps earlier writers from changing the layout, unless that is done. Then what is known of its rows is read again.
+    /// Fences earlier writers from the layout, unless that is done. Then reads the rows again.
     async fn own(&mut self, core: &Core, source: &SourceId, route: Route) -> Result<(), ArchiveError> {
         if !self.is_own {
             let stored = (std::mem::take(&mut self.layout), self.version);
@@ -156,7 +157,7 @@ impl RouteState {
         self.changed.iter().copied()
     }
 
-    /// Adds entries. They ascend.
+    /// Adds entries, which must ascend.
     pub(super) async fn place(
         &mut self,
         core: &Core,
@@ -194,7 +195,7 @@ impl RouteState {
         Ok(())
     }
 
-    /// Forgets the count of the newest bucket if it may be too large, and would close the bucket.
+    /// Drops the count of the newest bucket if it may be too large, and would close the bucket.
     fn doubt_newest(&mut self, positions: &[Position], rows_max: usize) {
         let newest = self.layout.newest().id;
         let would_close = |rows: &Rows| rows.is_estimate && rows.rows + positions.len() > rows_max;
@@ -231,7 +232,7 @@ impl RouteState {
         assigned
     }
 
-    /// Removes entries that are there.
+    /// Removes existing entries.
     pub(super) async fn remove(
         &mut self,
         core: &Core,
@@ -265,7 +266,7 @@ impl RouteState {
         Ok(())
     }
 
-    /// Counts the rows of buckets that were not looked at yet.
+    /// Counts the rows of buckets without a known count.
     async fn count(
         &mut self,
         core: &Core,
@@ -283,8 +284,8 @@ impl RouteState {
         Ok(())
     }
 
-    /// Writes the rows of a bucket into new ones, each with the time of its writing as before, so that what comes late changes nothing. Then
-    /// the new ones take the place of the bucket. Returns the bucket, or none if it has less than `rows_min` rows and stays. `time` is that of the
+    /// Writes the rows of a bucket into new ones, each with its previous write time, so that late writes change nothing. Then the new
+    /// buckets replace the old one. Returns the old bucket, or none if it has fewer than `rows_min` rows and stays. `time` is that of the
     /// batch.
     async fn rewrite(
         &mut self,
@@ -319,11 +320,11 @@ impl RouteState {
         Ok(Some(Replaced { at: Instant::now(), source: source.clone(), route, bucket: old, time }))
     }
 
-    /// Stores the layout, unless another process has changed it. Afterwards it is this one's.
+    /// Stores the layout, unless another process has changed it. Afterwards this process owns it.
     async fn store(&mut self, core: &Core, source: &SourceId, route: Route) -> Result<(), ArchiveError> {
         let layout = self.layout.encode();
         let (source_text, route) = (source.as_str(), route_to_row(route));
-        // A layout that is created again after an erasure must not get a version that it had before.
+        // A layout that is created again after an erasure must not reuse an earlier version.
         let version = self.version.map_or_else(|| fastrand::i64(1..i64::MAX / 2), |version| version.wrapping_add(1));
         let statements = &core.statements;
         let done = match self.version {
@@ -385,7 +386,7 @@ mod tests {
         let rows = ROWS as i64;
         let first = state.assign(&positions(0..rows), ROWS);
         assert!(!first.is_changed && first.positions.len() == 1);
-        // What comes late belongs where its neighbours are, also if that bucket is full.
+        // Late entries go into the bucket of their neighbours, even if it is full.
         let mut more = positions([5, 7].into_iter());
         more.extend(positions(rows..2 * rows + 1));
         let then = state.assign(&more, ROWS);

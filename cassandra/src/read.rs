@@ -1,4 +1,4 @@
-//! Reads posts and outboxes, from the cache where it has them.
+//! Reads posts and outboxes, from the cache if possible.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,10 +14,10 @@ use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{ArchiveError, ArchivedRecord};
 
-/// Positions that are read of a bucket at least, if it has them: a page that scrolls on finds the next ones in the cache.
+/// Minimum number of positions to read from a bucket: the next page then finds its positions in the cache.
 const READ_AHEAD: usize = 128;
 
-/// Maximum number of announced reads of which the rest is made when they are asked for.
+/// Maximum number of announced reads. The rest is read when it is requested.
 const ANNOUNCED_MAX: usize = 1_024;
 
 /// A read that was announced.
@@ -35,7 +35,7 @@ pub(super) fn route_to_row(route: Route) -> i8 {
     }
 }
 
-/// Returns the route that has a number in the tables, if one has.
+/// Returns the route with this number in the tables, if there is one.
 pub(super) fn route_of_row(row: i8) -> Option<Route> {
     Route::ALL.into_iter().find(|route| route_to_row(*route) == row)
 }
@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    /// Returns what is stored under an id.
+    /// Returns the post or tombstone with an id.
     pub(super) async fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         let key = Key::Post(id);
         let since = self.cache.epoch(&key);
@@ -222,7 +222,7 @@ impl Core {
         Ok(layouts)
     }
 
-    /// Makes announced reads side by side. What does not come in time is noted, so that the calls that follow do not wait again.
+    /// Runs announced reads concurrently. Notes the late ones, so that the calls that follow do not wait again.
     pub(super) async fn prefetch(self: Arc<Self>, wanted: Vec<Announced>) {
         let reads = wanted.into_iter().take(ANNOUNCED_MAX).map(|wanted| {
             let core = Arc::clone(&self);
@@ -235,7 +235,7 @@ impl Core {
                 };
                 let is_late = match tokio::time::timeout(core.read_time_max, read).await {
                     Ok(Ok(())) => false,
-                    // The call that follows reports what lasts.
+                    // The call that follows reports a permanent error.
                     Ok(Err(cause)) => cause.is_temporary(),
                     Err(_) => true,
                 };
@@ -248,7 +248,7 @@ impl Core {
     }
 }
 
-/// Returns what a late read is known by: of an outbox, all reads are late together.
+/// Returns the key of a late read. All reads of one outbox are late together.
 pub(super) fn late_key(wanted: &Announced) -> Key {
     match wanted {
         Announced::Outbox(source, _) => Key::Layouts(source.clone()),
@@ -256,7 +256,7 @@ pub(super) fn late_key(wanted: &Announced) -> Key {
     }
 }
 
-/// Returns what is known after positions of a bucket were read.
+/// Returns the run that is known after a read of positions of a bucket.
 fn run_of(found: &[Position], span: PositionRange, direction: Direction, max: usize) -> Run {
     let mut positions = found.to_vec();
     let end = found.last().filter(|_| found.len() >= max).copied();

@@ -1,4 +1,4 @@
-//! Reads through all of an archive in Cassandra: for erasure, and for a copy of it.
+//! Scans of a whole archive in Cassandra, for an erasure and for a copy of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{ArchiveError, ArchivedRecord, Fate};
 use tidewire::storage::sequence::Sequence;
 
-/// Outboxes that are read side by side.
+/// Number of outboxes that are read concurrently.
 const SIDE_BY_SIDE: usize = 16;
 
 /// A post or tombstone with its id.
 pub(super) type Kept = (PostId, ArchivedRecord);
 
-/// Returns a page of posts and tombstones, in no order, and where the next page begins if there is one.
+/// Returns a page of posts and tombstones, in no order, and the start of the next page if there is one.
 pub(super) async fn posts(core: &Core, from: PagingState) -> Result<(Vec<Kept>, Option<PagingState>), ArchiveError> {
     let (page, next) = core.read_page(&core.statements.all_posts, (), from).await?;
     let rows = core.rows::<(i64, Option<Vec<u8>>, Option<bool>)>(page)?;
@@ -47,8 +47,8 @@ async fn each_bucket(core: &Core, mut each: impl FnMut(SourceId, Route, BucketId
     core.each_page(&core.statements.all_buckets, (), pass_on).await
 }
 
-/// Returns all buckets of these sources that have rows, also those that no layout names. Of other sources nothing is kept, however large the
-/// archive is.
+/// Returns all buckets of these sources that have rows, including those that no layout names. Retains nothing of other sources, however
+/// large the archive is.
 pub(super) async fn buckets_of(
     core: &Core,
     sources: &[SourceId],
@@ -63,7 +63,7 @@ pub(super) async fn buckets_of(
     Ok(by_source)
 }
 
-/// Returns the sources with rows, also those in buckets that no layout names.
+/// Returns the sources with rows, including those in buckets that no layout names.
 pub(super) async fn sources(core: &Core) -> Result<BTreeSet<SourceId>, ArchiveError> {
     let mut sources = BTreeSet::new();
     each_bucket(core, |source, _, _| {
@@ -103,8 +103,8 @@ async fn counts_of(core: &Core, source: SourceId) -> Result<(SourceId, ArchivedC
     Ok((source, counts))
 }
 
-/// Removes sources with all their entries, given with their buckets. It fails, and can be tried again, if another process changes the outbox of
-/// one meanwhile: its new layout may name a bucket that is not removed here.
+/// Removes sources with all their entries, given with their buckets. Fails if another process changes the outbox of a source meanwhile,
+/// since its new layout may name a bucket that is not removed here. Then it can be retried.
 pub(super) async fn erase_outboxes(
     core: &Core,
     buckets: &BTreeMap<SourceId, Vec<(Route, BucketId)>>,
@@ -131,7 +131,7 @@ pub(super) async fn erase_outboxes(
     Ok(())
 }
 
-/// Gives posts of a page the contents of a rewrite.
+/// Applies a rewrite to the posts of a page.
 pub(super) async fn rewrite_posts(
     core: &Core,
     fates: Vec<(PostId, Fate)>,

@@ -1,7 +1,7 @@
 //! The tables of an archive in Cassandra, and the statements on them.
 //!
-//! `docs/archive.md` describes the tables. Entries and posts have the journal event as the time of their writing, so that what is written
-//! late or again replaces nothing newer. `buckets` and `meta` are changed by compare-and-set.
+//! `docs/archive.md` describes the tables. The write time of entries and posts is their journal event, so that late or repeated writes
+//! replace nothing newer. Compare-and-set changes `buckets` and `meta`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::options::{CassandraOptions, CassandraUrl, Replication};
 use super::rows;
 use tidewire::storage::archive::ArchiveError;
 
-/// Pause before what could not be created is tried again.
+/// Pause before a failed creation is retried.
 const CREATE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The format that this version writes and reads.
@@ -84,7 +84,7 @@ impl Table {
         )
     }
 
-    /// Returns what is wrong with the columns that a table has, given by name and type in the order of names.
+    /// Returns the difference between the columns of a table and the expected ones. `found` has names and types, in the order of names.
     pub(super) fn difference(&self, found: &[(String, String)]) -> Option<String> {
         let expected = self.columns.iter().map(|(name, of_type)| ((*name).to_owned(), (*of_type).to_owned()));
         let missing =
@@ -98,7 +98,7 @@ impl Table {
     }
 }
 
-/// A node through which all is created: another may not know the keyspace yet, and may create a table that exists once more.
+/// The node that creates everything. Another one may not know the keyspace yet, and may create an existing table again.
 pub(super) type Coordinator = Option<Arc<dyn LoadBalancingPolicy>>;
 
 /// Chooses one of the connected nodes. Returns none if there is none now.
@@ -125,7 +125,7 @@ pub(super) async fn create(
     for creation in std::iter::once(keyspace_creation).chain(creations) {
         let mut statement = Statement::new(creation);
         statement.set_load_balancing_policy(coordinator.clone());
-        // All nodes must have it before it is used.
+        // All nodes must have the result before it is used.
         statement.set_request_timeout(Some(CONNECT_TIME_MAX));
         let done = session.query_unpaged(statement, ()).await;
         done.map_err(|cause| error("create", &url.to_string(), &cause))?;
@@ -133,8 +133,8 @@ pub(super) async fn create(
     check(session, url).await
 }
 
-/// Makes an attempt, and more for [`CONNECT_TIME_MAX`] while nodes that have just started may not know what another one has created, or may
-/// not have heard of enough others to answer.
+/// Makes an attempt, and repeats it for up to [`CONNECT_TIME_MAX`] after temporary errors. A node that has just started may not know a
+/// new table yet, or may not know enough other nodes to answer.
 pub(super) async fn until_known<T, F: Future<Output = Result<T, ArchiveError>>>(
     attempt: impl Fn() -> F,
 ) -> Result<T, ArchiveError> {
@@ -142,7 +142,7 @@ pub(super) async fn until_known<T, F: Future<Output = Result<T, ArchiveError>>>(
     loop {
         match attempt().await {
             Err(cause) if may_be_unknown(&cause) && began.elapsed() < CONNECT_TIME_MAX => {
-                tracing::info!("creating the archive again: {}", cause.with_sources());
+                tracing::info!("could not create the archive; retrying: {}", cause.with_sources());
                 tokio::time::sleep(CREATE_AGAIN_AFTER).await;
             }
             done => return done,
@@ -150,7 +150,7 @@ pub(super) async fn until_known<T, F: Future<Output = Result<T, ArchiveError>>>(
     }
 }
 
-/// Returns true for the errors of a node that does not know yet what was created, or cannot answer now.
+/// Returns true for the errors of a node that does not know a new table yet, or cannot answer now.
 pub(super) fn may_be_unknown(error: &ArchiveError) -> bool {
     let is_invalid = |error: &RequestAttemptError| matches!(error, RequestAttemptError::DbError(DbError::Invalid, _));
     match error {
@@ -202,7 +202,7 @@ pub(super) struct Statements {
     pub(super) bucket: PreparedStatement,
     pub(super) drop_bucket: PreparedStatement,
     pub(super) layouts: PreparedStatement,
-    /// The same, and what another process is about to change is finished first.
+    /// As `layouts`, but first completes the changes that another process has begun.
     pub(super) settled_layouts: PreparedStatement,
     pub(super) create_layout: PreparedStatement,
     pub(super) change_layout: PreparedStatement,

@@ -23,7 +23,7 @@ use testkit::cassandra::Nodes;
 use testkit::contract::archive::model::{agrees_with_the_model, steps};
 use testkit::contract::archive::{self, Tested};
 
-/// Buckets so small that a few entries make, split and rewrite them.
+/// Buckets so small that a few entries create, split and rewrite them.
 const TINY: BucketLimits = BucketLimits { rows: 2, removed: 2 };
 
 pub(super) fn options(nodes: &Nodes, keyspace: &str) -> CassandraOptions {
@@ -53,7 +53,7 @@ pub(crate) fn archive() -> CassandraArchive {
     CassandraArchive::open(&created(Nodes::shared())).expect("the archive can be opened")
 }
 
-/// Runs a statement that is none of the archive's own.
+/// Runs a statement that is not one of the archive's own.
 pub(super) fn run(archive: &CassandraArchive, cql: &str) {
     let (core, cql) = (Arc::clone(&archive.core), cql.replace("{ks}", keyspace(archive)));
     let done = archive.calls.run("run a statement on", super::SCAN_TIME_MAX, async move {
@@ -125,12 +125,12 @@ mod contract {
     }
 }
 
-/// Returns the number of buckets of `ann` that have rows, also those that no layout has any more.
+/// Returns the number of buckets of `ann` that have rows, including those that no layout contains any more.
 pub(super) fn buckets(archive: &CassandraArchive) -> usize {
     buckets_of(archive, &["ann"]).values().map(Vec::len).sum()
 }
 
-/// Returns what a search for the buckets of sources keeps in memory.
+/// Returns the buckets of sources, as a search retains them in memory.
 fn buckets_of(archive: &CassandraArchive, sources: &[&str]) -> BTreeMap<SourceId, Vec<(Route, BucketId)>> {
     let (core, sources) = (Arc::clone(&archive.core), sources.iter().map(|id| source(id)).collect::<Vec<_>>());
     let search = async move { super::scan::buckets_of(&core, &sources).await };
@@ -165,7 +165,7 @@ fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
         archive.write(&entries(first..first + 250)).unwrap();
     }
     assert_eq!(buckets(&archive), 10);
-    // Each page is one or two buckets; another process sees the same.
+    // Each page spans one or two buckets. Another process reads the same.
     for reader in [&archive, &CassandraArchive::open(&options).unwrap()] {
         let (mut below, mut read) = (Position::MAX, Vec::new());
         loop {
@@ -186,7 +186,7 @@ fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
 fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
     let nodes = Nodes::shared();
     let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 100, removed: 40 }).unwrap();
-    // From the newest to the oldest, as an import may have them.
+    // From the newest to the oldest, as an import may write them.
     for first in (0..1_000).rev().step_by(50) {
         archive.write(&entries(first - 49..first + 1)).unwrap();
     }
@@ -195,7 +195,7 @@ fn late_entries_split_a_bucket_and_removed_ones_rewrite_it() {
     archive.write(&removal(100..900)).unwrap();
     let left: Vec<i64> = (0..100).chain(900..1_000).collect();
     assert_eq!(times(&all(&archive, "ann", Part::Pushed)), left);
-    // Where everything was removed, nothing is read; and new entries find a place there.
+    // Emptied buckets are not read, and new entries get a new bucket there.
     archive.write(&entries(500..505)).unwrap();
     let expected: Vec<i64> = (0..100).chain(500..505).chain(900..1_000).collect();
     assert_eq!(times(&all(&archive, "ann", Part::Pushed)), expected);
@@ -237,7 +237,7 @@ fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
     let [one, other] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
     one.write(&entries(0..2)).unwrap();
     other.write(&entries(2..4)).unwrap();
-    // Both know the layout now, and each begins buckets of its own.
+    // Both archives know the layout now, and each begins buckets of its own.
     let mut refused = 0;
     for (nth, archive) in [&one, &other, &one, &other].into_iter().enumerate() {
         let batch = entries((10 * nth as i64)..(10 * nth as i64 + 5));
@@ -260,7 +260,7 @@ fn the_largest_event_of_any_write_is_known_after_a_start() {
     let written = || CassandraArchive::open(&options).unwrap().written().unwrap();
     let archive = CassandraArchive::open(&options).unwrap();
     assert_eq!(written(), Sequence(0));
-    // A copy counts as older than everything, whatever it has.
+    // A copy counts as older than everything, whatever it contains.
     archive.write(&Batch { as_of: Sequence(0), ..posts([(1, post("copied"))]) }).unwrap();
     archive.persist(Sequence(90)).unwrap();
     assert_eq!(written(), Sequence(0));
@@ -277,7 +277,8 @@ fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let [earlier, later] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
-    // The earlier one counts two rows in the only bucket, and the later one finds one. So the bucket is full for the earlier one only.
+    // The earlier writer counts two rows in the only bucket, and the later one finds one. So the bucket is full for the earlier writer
+    // only.
     earlier.write(&entries(0..2)).unwrap();
     earlier.write(&removal(0..1)).unwrap();
     later.write(&entries(5..6)).unwrap();
@@ -288,7 +289,7 @@ fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
     assert_eq!(read(), [1, 5]);
     earlier.write(&closing).unwrap();
     assert_eq!(read(), [1, 3, 5]);
-    // It forgets what it knows when it becomes the writer again.
+    // It drops its cached state when it becomes the writer again.
     later.forget_all();
     later.write(&entries(7..10)).unwrap();
     assert_eq!(read(), [1, 3, 5, 7, 8, 9]);
@@ -321,7 +322,7 @@ fn ids_that_may_be_there_are_known_after_a_start() {
     let identity = Identity([7; 16]);
     assert_eq!(archive.identity().unwrap(), None);
     archive.set_identity(identity).unwrap();
-    // It is only given to an archive that has none.
+    // An archive that has an identity ignores another one.
     archive.set_identity(Identity([8; 16])).unwrap();
     let again = CassandraArchive::open(&options).unwrap();
     let known = [5, 6, 7, 8, u64::MAX].map(|id| again.may_have(PostId(id)));
@@ -340,11 +341,11 @@ fn what_is_archived_expires_and_a_tombstone_does_not() {
     assert_eq!(all(&archive, "ann", Part::Pushed).len(), 3);
     #[expect(clippy::disallowed_methods, reason = "the nodes have a clock of their own")]
     std::thread::sleep(Duration::from_secs(4));
-    // What was written with a time to live expires also if nothing is any more.
+    // Data that was written with a time to live expires even if new data does not.
     let later = CassandraArchive::open(&CassandraOptions { ttl_seconds: None, ..options }).unwrap();
     assert!(archive.expires() && later.expires());
     assert_eq!(all(&later, "ann", Part::Pushed), []);
-    // A post is there for an hour longer than the entries that name it.
+    // A post expires an hour later than the entries that name it.
     assert_eq!(later.post(PostId(1)).unwrap(), Some(post("text")));
     assert_eq!(later.post(PostId(2)).unwrap(), Some(ArchivedRecord::Deleted));
 }
@@ -370,7 +371,7 @@ fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
     assert_eq!(refusal(&options), "the table outboxes has no column kept boolean");
     run(&archive, "DROP TABLE {ks}.posts");
     assert_eq!(refusal(&options), "there is no table posts");
-    // What is missing is created, and what is there is left.
+    // `create` adds the missing tables, and leaves the existing ones unchanged.
     run(&archive, "ALTER TABLE {ks}.outboxes ADD kept boolean");
     for _ in 0..2 {
         CassandraArchive::create(&options, &Replication::Everywhere(nodes.copies())).unwrap();
@@ -386,7 +387,7 @@ fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
     archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(1, 1), Push)])).unwrap();
     let damage = |error: ArchiveError| match error {
         ArchiveError::Damaged { ref place, ref what } => {
-            // The data directory does not have the archive, so that a repair of it helps nothing.
+            // The archive is not in the data directory, so the message must not suggest its repair.
             assert_eq!(error.to_string(), format!("the archive {place} is damaged: {what}"));
             what.clone()
         }
@@ -404,7 +405,7 @@ fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
     assert_eq!(into, [at(9, 9)]);
     assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("good")));
     assert_eq!(all(&archive, "ann", Part::Whole), [at(1, 1)]);
-    // A batch with such a source writes what it can of the others, and says what it could not write.
+    // A batch with such a source writes the other sources, and reports the damaged one.
     let reopened = CassandraArchive::open(&CassandraOptions { cache_bytes: 0, ..options_of(&archive) }).unwrap();
     let batch = placed([("ann", at(2, 2), Push), ("bob", at(2, 2), Push)]);
     assert_eq!(damage(reopened.write(&batch).unwrap_err()), "the buckets of bob: a layout has version 7");

@@ -21,33 +21,33 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use tidewire::storage::sequence::Sequence;
 
-/// Sources and posts that are written side by side. Their statements wait for each other as well.
+/// Number of sources and posts that are written concurrently. Their statements have a limit of their own.
 const SIDE_BY_SIDE: usize = 64;
 
-/// Sources whose state is known without a read, in each of two generations.
+/// Maximum number of sources with a cached state, in each of two generations.
 const KNOWN_MAX: usize = 50_000;
 
 /// Time after which a bucket that was replaced is deleted. Readers that still had the old layout have finished by then.
 pub(super) const REPLACED_FOR: Duration = Duration::from_secs(120);
 
-/// Time by which a post lives longer than its entries, in seconds, if what is archived expires: an entry never names a missing post.
+/// Time by which a post outlives its entries, in seconds, if archived data expires: an entry never names a missing post.
 const TTL_MARGIN_SECONDS: i32 = 3_600;
 
-/// The time of writing before that of the first copy of another archive. Copies have ascending times, and all of them are before the first event.
+/// The write time before that of the first copy of another archive. Copies have ascending times, all of them before the first event.
 const BEFORE_COPIES: i64 = -(1 << 40);
 
-/// What the one thread that writes knows.
+/// The state of the one thread that writes.
 #[derive(Default)]
 pub(super) struct Writer {
     young: FxHashMap<SourceId, OutboxState>,
     old: FxHashMap<SourceId, OutboxState>,
     /// Buckets that were replaced, oldest first.
     replaced: Vec<Replaced>,
-    /// The largest event that is stored as one with which something may have been written.
+    /// The largest event that `note` has stored.
     noted: Option<Sequence>,
-    /// The time of writing of what no event caused, as it is copied from another archive.
+    /// The write time of data without an event, which is copied from another archive.
     copy_time: i64,
-    /// True after a batch that failed or was given up: then it is not certain what is stored.
+    /// True after a batch that failed or was cancelled: then the stored state is unknown.
     is_uncertain: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Changes {
     pub(super) removed: BTreeSet<Position>,
 }
 
-/// Returns the time of writing for what an event caused. Later events have later times, and between two of them there is room for a rewrite.
+/// Returns the write time of data that an event caused. Later events have later times, with room for a rewrite between two of them.
 pub(super) fn write_time(as_of: Sequence) -> i64 {
     let as_of = i64::try_from(as_of.0).unwrap_or(i64::MAX).min(i64::MAX / 2 - 1);
     2 * as_of
@@ -80,7 +80,7 @@ pub(super) fn by_source(batch: &Batch) -> BTreeMap<SourceId, Changes> {
 }
 
 impl Writer {
-    /// Stores that something may have been written with an event. After a start at an earlier event it would replace what comes then.
+    /// Stores that data may have been written with an event. After a start at an earlier event, that data would replace new writes.
     pub(super) async fn note(&mut self, core: &Core, as_of: Sequence) -> Result<(), ArchiveError> {
         if self.noted < Some(as_of) {
             core.put_written(as_of).await?;
@@ -89,7 +89,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins the copy with this number: what it writes replaces what copies with smaller numbers have written.
+    /// Begins the copy with this number. Its writes replace those of copies with smaller numbers.
     pub(super) fn begin_copy(&mut self, number: u64) {
         self.copy_time = BEFORE_COPIES.saturating_add_unsigned(number).min(0);
     }
@@ -105,7 +105,7 @@ impl Writer {
         self.young.insert(source, state);
     }
 
-    /// Forgets the states of all outboxes. They are read again when they are needed.
+    /// Drops the cached states of all outboxes. They are read again when they are needed.
     pub(super) fn forget(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -113,7 +113,7 @@ impl Writer {
 
     /// Writes a batch.
     pub(super) async fn write(&mut self, core: &Arc<Core>, batch: &Batch) -> Result<(), ArchiveError> {
-        // It remains set also if this future is dropped.
+        // The flag remains set if this future is dropped.
         if std::mem::replace(&mut self.is_uncertain, true) {
             self.forget();
         }
@@ -144,7 +144,7 @@ impl Writer {
                     self.put(source, state);
                     self.replaced.extend(replaced);
                 }
-                // The other sources would fail alike, after as much time.
+                // The other sources would fail in the same way, after the same time.
                 Err(cause) if cause.is_temporary() => return Err(cause),
                 Err(cause) => failure = Some(cause),
             }
@@ -192,7 +192,7 @@ pub(super) async fn put_post(core: &Core, id: PostId, kept: &ArchivedRecord, tim
         ArchivedRecord::Post(bytes) => (Some(bytes.as_slice()), false),
         ArchivedRecord::Deleted => (None, true),
     };
-    // A tombstone stays: its id must not be used again.
+    // A tombstone does not expire: its id must not be used again.
     let ttl = if is_deleted || core.ttl_seconds == 0 { 0 } else { core.ttl_seconds.saturating_add(TTL_MARGIN_SECONDS) };
     let row = (id_to_row(id.0), record, is_deleted, time, ttl);
     let done = core.write(&core.statements.put_post, row).await;
@@ -238,8 +238,8 @@ async fn write_outbox(
     Ok((state, replaced))
 }
 
-/// Returns the new entries without those that the outbox has already by the other route. Few sources change their route, so that nearly all
-/// are above everything of the other route.
+/// Returns the new entries without those that the outbox already has by the other route. Few sources change their route, so nearly all
+/// entries are above everything of the other route.
 async fn without_those_of_the_other_route(
     core: &Core,
     source: &SourceId,
@@ -256,7 +256,7 @@ async fn without_those_of_the_other_route(
     Ok(kept.into_iter().flatten().collect())
 }
 
-/// Returns those positions that a route has.
+/// Returns the positions that exist in a route.
 async fn there(
     core: &Core,
     source: &SourceId,
@@ -288,8 +288,8 @@ async fn has(
     Ok(core.first_row::<(i64,)>(found)?.is_some())
 }
 
-/// Forgets what the cache has of an outbox. If the changes failed, a part of them may have been made; but all of them are in memory until they
-/// succeed, so that no reader misses what the cache does not know yet.
+/// Invalidates the cached reads of an outbox. Failed changes may have been made in part. But all of them stay in memory until they
+/// succeed, so no reader misses entries that the cache does not know yet.
 fn forget_cached(core: &Core, source: &SourceId, done: Option<&(OutboxState, Vec<Replaced>)>) {
     let Some((state, replaced)) = done else { return core.cache.forget(&Key::Layouts(source.clone())) };
     let forget = |route, bucket| core.cache.forget(&Key::Run(source.clone(), route_to_row(route), bucket));

@@ -1,4 +1,4 @@
-//! Fuzzes bodies of requests.
+//! Fuzzes request bodies.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire_server::fuzzing::bodies(data));

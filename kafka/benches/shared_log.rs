@@ -45,7 +45,7 @@ fn append(writer: &mut dyn LogWriter) {
     }
 }
 
-/// Appends as fast as the writer takes records, while another thread reads them back.
+/// Appends as fast as the writer accepts records, while another thread reads them back.
 fn append_and_read_beside(log: &KafkaLog, records: usize) {
     let mut reader = log.reader(log.range().unwrap().last).unwrap();
     let mut writer = log.writer().unwrap();
@@ -75,7 +75,7 @@ fn read_again(log: &KafkaLog) {
     println!("read from the start: {rate:.0} records/s, the first after {:.0?}", first.unwrap());
 }
 
-/// Keeps a number of records under way, and measures each from its append until it is read back.
+/// Keeps a number of records in flight, and measures each from its append until it is read back.
 fn read_back(log: &KafkaLog, under_way: usize) {
     let (mut reader, mut writer) = (log.reader(Sequence(0)).unwrap(), log.writer().unwrap());
     let mut latencies = Histogram::<u64>::new(3).unwrap();
@@ -109,7 +109,7 @@ fn read_back(log: &KafkaLog, under_way: usize) {
     );
 }
 
-/// Measures what a node does at its start.
+/// Measures the operations on the log when a node starts.
 fn open(options: &KafkaOptions) {
     let start = Instant::now();
     let log = KafkaLog::open(options.clone()).unwrap();

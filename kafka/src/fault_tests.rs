@@ -1,4 +1,4 @@
-//! Faults of a real broker, under appends: it is killed and started again, or stops for some seconds.
+//! Faults of a real broker during appends: it is killed and started again, or stops for some seconds.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -20,10 +20,10 @@ use tidewire::storage::sequence::Sequence;
 /// Number of records that are read back before a fault.
 const UNDISTURBED: u64 = 200;
 
-/// Time after which a fault is taken to be permanent.
+/// Time after which a fault counts as permanent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Restores the broker, also if the test fails.
+/// Restores the broker, even if the test fails.
 struct Disturbed<'a>(&'a Brokers);
 
 impl Drop for Disturbed<'_> {
@@ -32,21 +32,21 @@ impl Drop for Disturbed<'_> {
     }
 }
 
-/// Options by which no record is given up.
+/// Returns options with which no record is given up during a test.
 fn patient(addresses: &str) -> KafkaOptions {
     KafkaOptions { delivery_timeout: PATIENCE, ..options(addresses) }
 }
 
-/// The appends of a test, and what was read back beside them.
+/// The appends of a test, and the records that were read back meanwhile.
 struct Outcome {
     /// The numbers of the records whose append was accepted.
     accepted: BTreeSet<u64>,
-    /// Numbers before which a writer failed: the order of the records holds between two of them.
+    /// Numbers before which a writer failed. The order of the records holds only between two failures.
     failures: Vec<u64>,
     records: Vec<LogRecord>,
 }
 
-/// Appends records steadily, reads them back, and calls `disturb` meanwhile. Ends when a record is read that was appended afterwards.
+/// Appends records steadily, reads them back, and calls `disturb` meanwhile. Ends when it reads a record that was appended afterwards.
 fn append_beside(log: &KafkaLog, disturb: impl FnOnce()) -> Outcome {
     let (appended, last_read, settled) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let (is_over, until) = (AtomicBool::new(false), Instant::now() + 2 * PATIENCE);
@@ -98,7 +98,7 @@ fn number(record: &LogRecord) -> u64 {
     std::str::from_utf8(&record.bytes).unwrap().parse().unwrap()
 }
 
-/// Checks the promises of a writer and a reader: no record twice, none that was refused, all in order, without gaps.
+/// Checks the guarantees of a writer and a reader: no record twice, no refused record, all in order, without gaps.
 fn check(outcome: &Outcome) {
     let Outcome { accepted, failures, records } = outcome;
     let sequences: Vec<_> = records.iter().map(|record| record.sequence.0).collect();
@@ -187,7 +187,7 @@ fn of_three_brokers_the_leader_may_be_killed_or_stop_and_nothing_is_lost() {
     }
 }
 
-/// Returns the number of the broker that has the partition.
+/// Returns the number of the broker that leads the partition.
 fn leader(options: &KafkaOptions) -> usize {
     let client: BaseConsumer = Connection::new(options.clone()).unwrap().config().create().unwrap();
     let metadata = client.fetch_metadata(Some(&format!("{}.log", options.name)), Duration::from_secs(10)).unwrap();
@@ -204,7 +204,7 @@ fn a_log_is_opened_while_one_of_three_brokers_hangs() {
     let options = KafkaOptions { request_timeout: Duration::from_secs(60), ..options };
     for broker in 1..=3 {
         brokers.pause(broker);
-        // Until the others have noticed it, and afterwards.
+        // Opened before the other brokers have noticed the pause, and afterwards.
         for _ in 0..3 {
             if let Err(cause) = KafkaLog::open(options.clone()) {
                 panic!("while broker {broker} hangs: {cause}");

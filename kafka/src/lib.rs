@@ -1,4 +1,4 @@
-//! A log in Apache Kafka: one topic with one partition, `NAME.log`. A record's sequence is its offset and one.
+//! A log in Apache Kafka: one topic with one partition, `NAME.log`. A record's sequence is its offset plus one.
 //!
 //! Responsible for:
 //! - connecting ([`KafkaOptions`]), creating the topic, and refusing a topic whose settings would lose records (`topic`);
@@ -29,7 +29,8 @@ use tidewire::storage::sequence::Sequence;
 /// The only partition of the topic.
 const PARTITION: i32 = 0;
 
-/// Writes a message of the Kafka client to the log of the process. A lost connection is an error to the client, and reported by the caller.
+/// Writes a message of the Kafka client to the log of the process. The client logs a lost connection as an error, but the caller reports
+/// it already.
 fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     if matches!(level, RDKafkaLogLevel::Debug | RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice) {
         tracing::trace!(facility, message, "Kafka client");
@@ -46,8 +47,8 @@ pub struct KafkaLog {
 }
 
 impl KafkaLog {
-    /// Opens the log `NAME.log`, whose settings it checks. A topic that deletes old records is accepted: a node without a snapshot cannot
-    /// follow it ([`TopicSettings::retention`]).
+    /// Opens the log `NAME.log`, and checks its settings. Accepts a topic that deletes old records, although a node without a snapshot
+    /// cannot follow it ([`TopicSettings::retention`]).
     ///
     /// # Errors
     /// Fails if the brokers cannot be reached, or the topic is missing or would lose records.
@@ -58,8 +59,8 @@ impl KafkaLog {
         Ok(Self { connection: Arc::new(connection), settings })
     }
 
-    /// Creates the topic of a new log with `replicas` copies, which keeps all records, and opens it. Does nothing if it exists with the same
-    /// settings.
+    /// Creates the topic of a new log with `replicas` copies and unlimited retention, and opens it. If the topic exists with the same
+    /// settings, only opens it.
     ///
     /// # Errors
     /// Fails if the topic exists with other settings, or cannot be created.
@@ -67,7 +68,7 @@ impl KafkaLog {
         Self::create_with(options, &TopicSettings::for_replicas(replicas))
     }
 
-    /// The same with these settings.
+    /// As [`KafkaLog::create`], with these settings.
     ///
     /// # Errors
     /// Fails for the same reasons as [`KafkaLog::create`].
@@ -77,10 +78,10 @@ impl KafkaLog {
         Self::open(connection.into_options())
     }
 
-    /// Deletes all records before `first`, which no node may need any more.
+    /// Deletes all records before `first`. No node may still need them.
     ///
     /// # Errors
-    /// Fails if the brokers do not do it.
+    /// Fails if the brokers do not delete them.
     pub fn delete_before(&self, first: Sequence) -> Result<(), LogError> {
         requests::delete_before(&self.connection, first)
     }

@@ -1,4 +1,4 @@
-//! The way to the brokers, and the settings of the Kafka client that Tidewire depends on.
+//! The connection options, and the settings of the Kafka client that Tidewire depends on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,14 +21,15 @@ const BYTES_AHEAD_MAX: usize = 16 << 20;
 /// Maximum time between two attempts to connect to a broker.
 const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// The access to a log in Kafka. It may have passwords among its properties, so it is not `Debug`.
+/// The options of a log in Kafka. They are not `Debug`, since the properties may contain passwords.
 #[derive(Clone)]
 pub struct KafkaOptions {
-    /// Addresses of some brokers, `HOST:PORT`, separated by commas. The others are found through them.
+    /// Addresses of some brokers, `HOST:PORT`, separated by commas. The client discovers the other brokers through them.
     pub brokers: String,
     /// The name of the cluster. Its log is the topic `NAME.log`.
     pub name: String,
-    /// Further properties of librdkafka, for TLS and SASL (feature `kafka-ssl`). Empty by default. Those that Tidewire depends on are refused.
+    /// Further properties of librdkafka, for TLS and SASL (feature `kafka-ssl`). Empty by default. Properties that Tidewire depends on
+    /// are rejected.
     pub properties: BTreeMap<String, String>,
     /// Maximum time for an answer of a broker. Default: 5 s.
     pub request_timeout: Duration,
@@ -53,7 +54,7 @@ impl KafkaOptions {
     }
 }
 
-/// Options that were checked.
+/// The checked options of a connection.
 pub(super) struct Connection {
     options: KafkaOptions,
     topic: String,
@@ -118,7 +119,7 @@ impl Connection {
         let request_timeout = millis(self.options.request_timeout);
         BTreeMap::from([
             ("bootstrap.servers", self.options.brokers.clone()),
-            // A broker that does not answer must not hold records until the delivery timeout, when another one could take them.
+            // A broker that does not answer must not hold records until the delivery timeout, since another broker could store them.
             ("socket.timeout.ms", request_timeout.clone()),
             ("socket.connection.setup.timeout.ms", request_timeout),
             ("socket.nagle.disable", "true".to_owned()),
@@ -167,7 +168,7 @@ pub(super) fn unavailable(error: &KafkaError) -> LogError {
     LogError::Unavailable(error.to_string())
 }
 
-/// The error for a client that could not be made, which is due to its properties.
+/// The error for a client that could not be created because of its properties.
 pub(super) fn refused(error: &KafkaError) -> LogError {
     LogError::Setup(format!("the Kafka client cannot be made: {error}"))
 }

@@ -1,5 +1,5 @@
-//! Reads records with a consumer that assigns the partition to itself. After an error, or a long silence, a new consumer reads the last
-//! record again: it must be the same, or the topic is another one.
+//! Reads records with a consumer that assigns the partition to itself. After an error or a long silence, a new consumer reads the last
+//! record again. If it differs, the topic was replaced by another one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,22 +34,22 @@ pub(super) struct KafkaReader {
     consumer: Option<BaseConsumer<Quiet>>,
     /// The last record that was returned, or the sequence after which the reader began.
     last: Sequence,
-    /// What the last record was, if this reader has read it.
+    /// The fingerprint of the last record, if this reader has read it.
     pub(super) seen: Option<Fingerprint>,
     /// True if the consumer returns the last record first.
     reads_last_again: bool,
-    /// When the last record, or the check that replaces it, was received.
+    /// The time when the last record, or the check that replaces it, was received.
     pub(super) heard: Instant,
 }
 
-/// Tells a record from another one in its place.
+/// Distinguishes a record from another one at the same offset.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) hash: u64,
     pub(super) created_ms: Option<i64>,
 }
 
-/// What a received record was.
+/// The kind of a received record.
 enum Taken {
     /// The last record, read again.
     Again,
@@ -66,7 +66,7 @@ impl ClientContext for Quiet {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(%error, reason, "the reader of the log");
+        tracing::debug!(%error, reason, "Kafka consumer error");
     }
 }
 
@@ -80,7 +80,7 @@ impl KafkaReader {
         Ok(reader)
     }
 
-    /// Makes a consumer that begins with the last record, if there is something to compare it with, or else with the next one.
+    /// Creates a consumer. It begins with the last record if its fingerprint is known, otherwise with the next record.
     fn connect(&mut self) -> Result<BaseConsumer<Quiet>, LogError> {
         let consumer: BaseConsumer<Quiet> =
             self.connection.reader_config().create_with_context(Quiet).map_err(|error| refused(&error))?;
@@ -121,7 +121,7 @@ impl KafkaReader {
         }
     }
 
-    /// Takes a received record.
+    /// Checks a received record.
     fn take(&mut self, message: &BorrowedMessage<'_>) -> Result<Taken, LogError> {
         let received = Sequence(u64::try_from(message.offset()).unwrap_or_default()).next();
         let bytes = message.payload().unwrap_or_default();
@@ -141,7 +141,7 @@ impl KafkaReader {
         Ok(Taken::Next(LogRecord { sequence: received, bytes: bytes.to_vec() }))
     }
 
-    /// Finds out why the brokers do not have the record that the consumer asked for.
+    /// Determines why the brokers do not have the requested record.
     fn misplaced(&mut self, error: &KafkaError) -> LogError {
         let LogRange { first, last } = match requests::range(&self.connection) {
             Ok(range) => range,
@@ -162,7 +162,7 @@ impl KafkaReader {
     }
 }
 
-/// Returns true if the error is about the place of the reader, or the topic. The consumer would not recover from it.
+/// Returns true if the error concerns the position of the reader, or the topic. The consumer would not recover from it.
 fn is_of_place(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{AutoOffsetReset, LogTruncation, OffsetOutOfRange, UnknownTopic, UnknownTopicOrPartition};
     let KafkaError::MessageConsumption(code) = error else { return false };
@@ -182,10 +182,10 @@ impl LogReader for KafkaReader {
                 Ok(Some(record)) => {
                     bytes += record.bytes.len();
                     records.push(record);
-                    // Those that have arrived already are returned with the first.
+                    // Records that have arrived already are returned with the first one.
                     until = Instant::now();
                 }
-                // The records before the error are returned. The next read meets the error again if it remains.
+                // The records before the error are returned. The next read returns the error if it persists.
                 Err(_) if !records.is_empty() => break,
                 Err(error) => return Err(error),
             }

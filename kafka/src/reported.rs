@@ -1,4 +1,4 @@
-//! What the Kafka client reports about its connections, so that a request without an answer can say why.
+//! Errors that the Kafka client logs about its connections, so that a request without an answer can report the cause.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use tidewire::storage::log::LogError;
 pub(super) struct Reported(Arc<Mutex<Option<String>>>);
 
 impl Reported {
-    /// Creates the error of a request that has failed. The request only knows that its time is up, and the log of the client that a
-    /// certificate is not trusted, for example.
+    /// Creates the error of a failed request. The request itself only reports a timeout. The client's log has the cause, such as an
+    /// untrusted certificate.
     pub(super) fn unavailable(&self, error: &KafkaError) -> LogError {
         LogError::Unavailable(match &*self.0.lock() {
             Some(reported) => format!("{error}; the Kafka client reported: {reported}"),
@@ -29,7 +29,7 @@ impl ClientContext for Reported {
     fn log(&self, level: RDKafkaLogLevel, _: &str, message: &str) {
         use RDKafkaLogLevel::{Alert, Critical, Emerg, Error};
         if matches!(level, Emerg | Alert | Critical | Error) {
-            // It begins with the name of the client's thread.
+            // The message begins with the name of the client's thread.
             let message = message
                 .strip_prefix("[thrd:")
                 .and_then(|rest| rest.split_once("]: "))

@@ -20,7 +20,7 @@ use crate::topic::TopicSettings;
 use tidewire::storage::log::{LogError, LogRange};
 use tidewire::storage::sequence::Sequence;
 
-/// Time between two looks for a new topic, which not all brokers know at once.
+/// Pause between two checks for a new topic, which not all brokers know at once.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Maximum number of brokers that are asked for the settings of the topic.
@@ -29,7 +29,7 @@ const DESCRIBE_ATTEMPTS_MAX: u32 = 3;
 /// Maximum number of messages of a client that are read after a failed request.
 const REPORTS_MAX: usize = 64;
 
-/// Returns the range of records that the brokers have. Waits for the partition's leader while another broker takes its place.
+/// Returns the range of records that the brokers have. Waits while another broker takes over the leadership of the partition.
 pub(super) fn range(connection: &Connection) -> Result<LogRange, LogError> {
     let client: BaseConsumer = connection.config().create().map_err(|error| refused(&error))?;
     let until = Instant::now() + connection.options().request_timeout;
@@ -43,7 +43,7 @@ pub(super) fn range(connection: &Connection) -> Result<LogRange, LogError> {
     }
 }
 
-/// Returns true if the error is over once the partition has a leader that knows which records count.
+/// Returns true if the error ends once the partition has a leader that knows the committed records.
 fn leader_changes(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{
         FencedLeaderEpoch, LeaderNotAvailable, NotLeaderForPartition, OffsetNotAvailable, UnknownLeaderEpoch,
@@ -52,7 +52,7 @@ fn leader_changes(error: &KafkaError) -> bool {
     error.rdkafka_error_code().is_some_and(|code| codes.contains(&code))
 }
 
-/// Deletes the records before one.
+/// Deletes the records before `first`.
 pub(super) fn delete_before(connection: &Connection, first: Sequence) -> Result<(), LogError> {
     let admin: AdminClient<DefaultClientContext> = connection.config().create().map_err(|error| refused(&error))?;
     let offset = Offset::Offset(i64::try_from(first.0.saturating_sub(1)).unwrap_or(i64::MAX));
@@ -68,7 +68,7 @@ pub(super) fn delete_before(connection: &Connection, first: Sequence) -> Result<
 pub(super) fn describe(connection: &Connection) -> Result<TopicSettings, LogError> {
     let (partitions, replicas) = copies(connection)?;
     let topic = [ResourceSpecifier::Topic(connection.topic())];
-    // Brokers answer, and the one that was asked may hang: another client asks another one.
+    // The brokers are reachable, but the asked one may hang. So each attempt has a new client, which asks another broker.
     let mut attempts = 0;
     let described = loop {
         let admin: AdminClient<DefaultClientContext> = connection.config().create().map_err(|error| refused(&error))?;
@@ -88,7 +88,7 @@ pub(super) fn describe(connection: &Connection) -> Result<TopicSettings, LogErro
 
 /// Creates the topic. If it exists, compares its settings.
 pub(super) fn create(connection: &Connection, wanted: &TopicSettings) -> Result<(), LogError> {
-    // First, because an administrator's client does not say why it cannot reach the brokers.
+    // Done first, because an admin client does not report why it cannot reach the brokers.
     topic(connection)?;
     let admin: AdminClient<DefaultClientContext> = connection.config().create().map_err(|error| refused(&error))?;
     let replication = TopicReplication::Fixed(i32::try_from(wanted.replicas).unwrap_or(i32::MAX));
@@ -125,7 +125,7 @@ fn topic(connection: &Connection) -> Result<Option<(usize, usize)>, LogError> {
         connection.config().create_with_context(reported.clone()).map_err(|error| refused(&error))?;
     let timeout = connection.options().request_timeout;
     let metadata = client.fetch_metadata(Some(connection.topic()), timeout).map_err(|error| {
-        // The client hands over what it has logged when it is polled.
+        // The client delivers its log messages when it is polled.
         for _ in 0..REPORTS_MAX {
             drop(client.poll(Duration::ZERO));
         }
@@ -151,7 +151,7 @@ fn admin_options(connection: &Connection) -> AdminOptions {
     AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
 }
 
-/// Waits on this thread for an answer, which a thread of the Kafka client brings.
+/// Blocks this thread until a thread of the Kafka client delivers the answer.
 pub(super) fn wait_for<T>(future: impl Future<Output = Result<T, KafkaError>>) -> Result<T, KafkaError> {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,4 +1,4 @@
-//! Tests of the log in Kafka: which topics it accepts, and what it notices. A broker runs them, or librdkafka's mock of one.
+//! Tests of the log in Kafka: the topics that it accepts, and the faults that it detects. They run on a broker, or on librdkafka's mock.
 #![cfg(test)]
 
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ fn broker() -> &'static RwLock<Brokers> {
     BROKER.get_or_init(|| RwLock::new(Brokers::start(1)))
 }
 
-/// Returns the broker for a test that leaves it as it is.
+/// Returns the broker for a test that does not disturb it.
 pub(super) fn shared() -> RwLockReadGuard<'static, Brokers> {
     broker().read()
 }
@@ -182,7 +182,7 @@ fn a_topic_is_described_by_its_broker() {
     let created = TopicSettings::for_replicas(1);
     assert_eq!(log.settings().check_same("x.log", &created), Ok(()));
     assert_eq!(log.place(), format!("kafka://{}/{}.log", broker.addresses, options.name));
-    // Once more is no error.
+    // A second creation does not fail.
     assert!(KafkaLog::create(options.clone(), 1).is_ok());
     assert!(KafkaLog::open(options).is_ok());
 }
@@ -224,7 +224,7 @@ fn records_that_were_deleted_are_missed() {
         read(&mut *log.reader(Sequence(last - 1)).unwrap(), 1);
     }
     let first = log.range().unwrap().first;
-    // A reader that is overtaken by the deletion learns the same as one that begins too late.
+    // A reader that the deletion overtakes gets the same error as one that begins too late.
     let mut overtaken = KafkaReader::new(log.connection.clone(), Sequence(0)).unwrap();
     assert!(matches!(first_error(&mut overtaken), LogError::Deleted { wanted: Sequence(1), .. }));
     let Some(LogError::Deleted { wanted: Sequence(1), first: named }) = log.reader(Sequence(0)).err() else {
@@ -234,7 +234,7 @@ fn records_that_were_deleted_are_missed() {
     assert!(log.reader(Sequence(first.0 - 1)).is_ok());
 }
 
-/// Returns the first error of a reader that has no more records. That the topic is missing may be one for a moment.
+/// Returns the first permanent error of a reader without further records. For a moment, the topic may be unavailable.
 fn first_error(reader: &mut dyn LogReader) -> LogError {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
@@ -318,7 +318,7 @@ fn records_are_under_way_until_they_are_stored_or_given_up() {
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
 fn a_topic_that_was_created_again_is_noticed() {
     let broker = shared();
-    // The new topic is shorter, as long, or longer than what was read.
+    // The new topic is shorter, as long, or longer than the records that were read.
     for records in [0, 3, 10] {
         let options = options(&broker.addresses);
         let log = KafkaLog::create(options.clone(), 1).unwrap();
@@ -329,7 +329,7 @@ fn a_topic_that_was_created_again_is_noticed() {
         drop(writer);
         delete_topic(&options);
         let again = loop {
-            // The broker may still be at the deletion.
+            // The broker may still be deleting the old topic.
             match KafkaLog::create(options.clone(), 1) {
                 Ok(log) => break log,
                 Err(_) => thread::park_timeout(Duration::from_millis(50)),

@@ -1,4 +1,4 @@
-//! The settings of the topic: which ones a new topic gets, and which ones would lose records.
+//! The settings of the topic: those of a new topic, and the check for settings that would lose records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tidewire::storage::log::{LogError, RECORD_BYTES_MAX};
 /// Bytes that Kafka adds to a record, with a margin: the headers of a batch (61 bytes) and of a record (at most some 40).
 pub(super) const OVERHEAD_BYTES: usize = 1_024;
 
-/// Minimum `max.message.bytes` of a topic: the largest event must fit, or its caller would be asked to try again for ever.
+/// Minimum `max.message.bytes` of a topic: the largest event must fit, or its caller would retry forever.
 const MESSAGE_BYTES_MIN: usize = RECORD_BYTES_MAX + OVERHEAD_BYTES;
 
-/// The number of replicas of which two should have a record before it is acknowledged: one may then fail without stopping the log.
+/// With this number of replicas, two should store a record before it is acknowledged. Then one may fail without stopping the log.
 const REPLICAS_THAT_MAY_FAIL: usize = 3;
 
 /// The settings of a topic.
@@ -26,7 +26,7 @@ pub struct TopicSettings {
 }
 
 impl TopicSettings {
-    /// Returns the settings of a new topic: records are never deleted, and survive the loss of a broker if there are three.
+    /// Returns the settings of a new topic: records are never deleted, and survive the loss of a broker if there are three brokers.
     #[must_use]
     pub fn for_replicas(replicas: u16) -> Self {
         let replicas = usize::from(replicas);
@@ -107,7 +107,7 @@ impl TopicSettings {
     /// Returns the time after which records are deleted, if they are.
     #[must_use]
     pub fn retention_time(&self) -> Option<Duration> {
-        // It is -1 without a limit.
+        // The value is -1 without a limit.
         self.named.get("retention.ms")?.parse().ok().map(Duration::from_millis)
     }
 

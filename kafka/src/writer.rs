@@ -15,18 +15,18 @@ use crate::PARTITION;
 use crate::options::{Connection, refused};
 use tidewire::storage::log::{LogError, LogWriter, RECORD_BYTES_MAX};
 
-/// Appends records. To drop it takes up to 600 ms if records are under way.
+/// Appends records. Dropping it takes up to 600 ms if records are in flight.
 pub(super) struct KafkaWriter {
     connection: Arc<Connection>,
     producer: ThreadedProducer<Deliveries>,
 }
 
-/// What became of the records of a producer.
+/// The outcomes of a producer's records.
 #[derive(Default)]
 struct Deliveries {
     /// The first failure.
     failure: OnceLock<String>,
-    /// Records that were sent and have no outcome yet. The client's own count includes its errors that nobody has looked at.
+    /// Records that were sent and have no outcome yet. The client's own count also includes errors that were not polled yet.
     under_way: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl ClientContext for Deliveries {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(%error, reason, "the writer of the log");
+        tracing::debug!(%error, reason, "Kafka producer error");
     }
 }
 
@@ -62,9 +62,9 @@ impl KafkaWriter {
         Ok(Self { connection, producer })
     }
 
-    /// Makes a new producer, and returns the error for an append that the old one cannot do.
+    /// Creates a new producer, and returns the error for the append that failed on the old one.
     fn replace(&mut self, reason: String) -> LogError {
-        tracing::warn!(reason, log = self.connection.place(), "a new writer of the log replaces one that failed");
+        tracing::warn!(reason, log = self.connection.place(), "the Kafka producer failed; replacing it");
         match producer(&self.connection) {
             Ok(new) => {
                 end(std::mem::replace(&mut self.producer, new));
@@ -81,7 +81,7 @@ impl KafkaWriter {
     }
 }
 
-/// Drops the records that were not sent. The rest of the end may wait for a broker, so it has a thread.
+/// Drops the records that were not sent. The rest of the shutdown may wait for a broker, so it runs in a thread.
 fn end(producer: ThreadedProducer<Deliveries>) {
     producer.purge(PurgeConfig::default().queue().inflight());
     thread::spawn(move || drop(producer));
@@ -99,7 +99,7 @@ impl LogWriter for KafkaWriter {
         let topic = self.connection.topic();
         let message = BaseRecord::<(), [u8]>::to(topic).partition(PARTITION).payload(&record);
         let under_way = &self.producer.context().under_way;
-        // Before it is sent, since its outcome may come at once.
+        // Counted before the record is sent, since its outcome may arrive at once.
         let records = under_way.fetch_add(1, Ordering::Relaxed);
         let Err((error, _)) = self.producer.send(message) else { return Ok(()) };
         under_way.fetch_sub(1, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl LogWriter for KafkaWriter {
 
     fn flush(&mut self, at_most: Duration) {
         if let Err(error) = self.producer.flush(at_most) {
-            tracing::warn!(%error, log = self.connection.place(), "the last records may not be stored");
+            tracing::warn!(%error, log = self.connection.place(), "flush failed; the last records may not be stored");
         }
     }
 }

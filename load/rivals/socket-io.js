@@ -1,4 +1,4 @@
-// A Socket.IO server as an application has it: a room for each author, an event for each post.
+// A Socket.IO server like that of an application: a room for each author, an event for each post.
 // Followers join with `follow`, publishers emit `publish`. Argument: the port.
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';

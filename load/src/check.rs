@@ -91,7 +91,7 @@ impl History {
         let (mut model, mut pages) = (Model::default(), 0);
         let dates = Dates::new(self);
         let users: Vec<User> = (self.first_user..self.first_user + USERS).collect();
-        // Some users become active only at the end, and must find what was published before.
+        // Some users become active only at the end, and must find the earlier posts.
         let (late, early) = users.split_at(LATE);
         target.activate(early).await?;
         let mut client = target.open().await?;

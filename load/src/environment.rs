@@ -72,7 +72,7 @@ struct Processors {
 
 impl Processors {
     fn now() -> Self {
-        // Without this file the use by others is not known: all shares are 0.
+        // Without this file the load of other programs is unknown, and all shares are 0.
         fs::read_to_string("/proc/stat").ok().and_then(|stat| Self::parse(&stat)).unwrap_or_default()
     }
 

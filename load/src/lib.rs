@@ -5,8 +5,8 @@
 //! - running these operations on each design (`target`), in a closed loop or at intended times (`drive`), after checking that each design
 //!   answers correctly (`check`), and checking again afterwards (`verifier`);
 //! - the same under overload (`overload`, `recovery`), for hours (`soak`), and for live connections (`live`);
-//! - the nodes of a cluster (`cluster`), and what larger ones need (`scale`), by `simulation`;
-//! - computing the results (`measure`), whether they are reliable (`warning`), and reporting them (`report`).
+//! - measurements of the nodes of a cluster (`cluster`), and the needs of larger clusters (`scale`), by `simulation`;
+//! - computing the results (`measure`), checking that they are reliable (`warning`), and reporting them (`report`).
 
 pub mod check;
 pub mod cli;

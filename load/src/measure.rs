@@ -11,7 +11,7 @@ pub enum Figure {
     Deliveries,
     /// Operations per second, with the name of the unit.
     Operations(&'static str),
-    /// Pages per second, of which each operation reads this many.
+    /// Pages per second, if each operation reads this number of pages.
     Pages(usize),
     /// The p99 latency in microseconds.
     P99,

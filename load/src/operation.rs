@@ -6,7 +6,7 @@ pub type User = u32;
 /// A post, the same in every design. Feeds are ordered by time, then by id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Post {
-    /// The unique id. Whether ids are ordered by time depends on the kind of ids.
+    /// The unique id. Some kinds of ids are ordered by time.
     pub id: u64,
     /// The user who publishes it.
     pub author: User,

@@ -49,7 +49,7 @@ mod tests {
 
     const LASTS: [Duration; 3] = [Duration::from_secs(4), Duration::from_secs(2), Duration::from_secs(5)];
 
-    /// Takes a p99 in milliseconds for each second.
+    /// Computes the recovery time from a p99 in milliseconds for each second.
     fn of(p99_ms: [f64; 11]) -> Option<f64> {
         let interval = |(nth, ms): (usize, f64)| Interval { at_s: nth as f64 + 1.0, value: 0.0, p99_us: ms * 1_000.0 };
         recovery_s(&p99_ms.into_iter().enumerate().map(interval).collect::<Vec<_>>(), LASTS)

@@ -1,4 +1,4 @@
-//! What larger clusters need: of each resource the part of the busiest node, and what ends first.
+//! Calculates the resources that a cluster needs: the use of each resource on its busiest node, and the first bottleneck.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use crate::simulation::costs::Costs;
 use crate::simulation::scenario::owned_shares;
 use crate::simulation::{Clients, Machines, NodeUse, Outcome, Scenario, Work, simulate};
 
-/// What users do, at the time of most load.
+/// The load of all users at peak time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Demand {
     /// The number of users.
     pub users: f64,
-    /// The number of sources that each follows: what edges cost in memory.
+    /// The number of sources that each user follows. It determines the memory of edges.
     pub follows: f64,
-    /// The number of followers of a post's author, on average over posts.
+    /// The average number of followers of a post's author, over all posts.
     pub followers: f64,
-    /// The share of the users who have read their feed in the last week: posts are delivered to them.
+    /// The share of the users who have read their feed in the last week. Posts are delivered to them.
     pub active_share: f64,
     /// The share of the users with a live connection.
     pub online_share: f64,
     /// The spread of the number of followers between authors, as [`Work::spread`].
     pub spread: f64,
-    /// Posts in a second, of all users.
+    /// Posts of all users per second.
     pub posts: f64,
-    /// Pages in a second, of all users.
+    /// Pages of all users per second.
     pub pages: f64,
-    /// Posts that are kept in memory.
+    /// Number of posts in memory.
     pub posts_kept: f64,
-    /// True if clients ask the owner of a user. Otherwise any node takes any request.
+    /// True if clients send requests to the user's owner. Otherwise they send them to any node.
     pub asks_owner: bool,
 }
 
-/// What users do in a day, from which [`Demand`] follows.
+/// The daily activity of users, from which [`Demand`] is computed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Habits {
-    /// The number of sources that each user follows. All users post alike, so a post has as many followers.
+    /// The number of sources that each user follows. All users publish equally often, so this is also the number of followers of a post.
     pub follows: f64,
-    /// Posts of a user in a day.
+    /// Posts of a user per day.
     pub posts_per_day: f64,
-    /// Pages that a user reads in a day.
+    /// Pages that a user reads per day.
     pub pages_per_day: f64,
-    /// The most in a second as a multiple of the average.
+    /// Peak rate as a multiple of the average.
     pub peak: f64,
     /// The share of the users who have read their feed in the last week.
     pub active_share: f64,
@@ -50,11 +50,11 @@ pub struct Habits {
     pub spread: f64,
     /// Days for which posts stay in memory.
     pub kept_days: f64,
-    /// True if clients ask the owner of a user.
+    /// True if clients send requests to the user's owner.
     pub asks_owner: bool,
 }
 
-/// What a node can do.
+/// The capacity of a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
     /// The number of cores.
@@ -63,35 +63,35 @@ pub struct Machine {
     pub memory_bytes: f64,
     /// The bytes of disk.
     pub disk_bytes: f64,
-    /// The bytes that its network sends in a second.
+    /// The bytes that its network sends per second.
     pub network_bytes: f64,
 }
 
-/// What the nodes of a cluster need, of each resource that of the busiest node.
+/// The needs of the nodes of a cluster. Each value is that of the busiest node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Need {
     /// Cores in use.
     pub cores: f64,
     /// The share of the time in which the command processor, one thread, is busy.
     pub processor: f64,
-    /// Bytes sent in a second, to clients and to other nodes.
+    /// Bytes per second that a node sends to clients and to other nodes.
     pub network_bytes: f64,
     /// Bytes of memory.
     pub memory_bytes: f64,
-    /// Bytes of disk: two snapshots.
+    /// Bytes of disk, for two snapshots.
     pub disk_bytes: f64,
-    /// Bytes that the log grows by in a second, in one copy.
+    /// Bytes per second that one copy of the log grows by.
     pub log_bytes: f64,
-    /// Bytes that the log sends to its readers in a second.
+    /// Bytes per second that the log sends to its readers.
     pub log_sent_bytes: f64,
 }
 
-/// Something that can end.
+/// A resource that can limit a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// The cores of a node.
     Cores,
-    /// The one thread that applies all events.
+    /// The command processor's thread, which applies all events.
     CommandProcessor,
     /// The memory of a node.
     Memory,
@@ -119,7 +119,7 @@ impl Resource {
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// The share of the command processor's thread, of cores and of the network that can be used while requests are still answered in time.
+/// Maximum load of the command processor's thread, of the cores and of the network at which nodes still answer requests in time.
 const BUSY_MAX: f64 = 0.7;
 
 impl Habits {
@@ -129,7 +129,7 @@ impl Habits {
         Demand {
             users,
             follows: self.follows,
-            // As many as all follow, if all publish alike.
+            // Equal to the average number of followed sources, because all users publish equally often.
             followers: self.follows,
             active_share: self.active_share,
             online_share: self.online_share,
@@ -142,13 +142,13 @@ impl Habits {
     }
 }
 
-/// The most requests that are simulated for one size, and the longest time.
+/// Maximum number of requests of one simulation, and its maximum duration.
 const REQUESTS_MAX: f64 = 400_000.0;
 const LASTS_MAX: Duration = Duration::from_secs(5);
 
 impl Demand {
-    /// Returns this demand as work for a simulation. A source with more followers than a celebrity has is counted as if it pushed its posts,
-    /// so deliveries are an upper bound.
+    /// Returns this demand as the work of a simulation. It counts sources above the celebrity threshold as if they pushed their posts, so
+    /// deliveries are an upper bound.
     pub fn work(&self) -> Work {
         Work {
             clients: Clients::Open { posts: self.posts, pages: self.pages },
@@ -159,7 +159,7 @@ impl Demand {
         }
     }
 
-    /// Simulates this demand on a cluster whose nodes have a machine each.
+    /// Simulates this demand on a cluster in which each node has its own machine.
     pub fn simulate(&self, nodes: usize, machine: &Machine, costs: &Costs) -> Outcome {
         let lasts = Duration::from_secs_f64(REQUESTS_MAX / (self.posts + self.pages).max(1.0)).min(LASTS_MAX);
         simulate(&Scenario {
@@ -182,7 +182,7 @@ impl Demand {
 }
 
 impl Need {
-    /// Returns what a demand needs that was simulated with this outcome.
+    /// Returns the needs of a demand whose simulation had this outcome.
     pub fn new(demand: &Demand, outcome: &Outcome, costs: &Costs) -> Self {
         let most = |of: fn(&NodeUse) -> f64| outcome.nodes.iter().map(of).fold(0.0, f64::max);
         let share = owned_shares(outcome.nodes.len()).into_iter().fold(0.0, f64::max);
@@ -198,7 +198,7 @@ impl Need {
         }
     }
 
-    /// Returns the shares of a machine that are in use, the greatest first. The broker has the same network.
+    /// Returns the used shares of a machine, the greatest first. The broker has the same network.
     pub fn shares(&self, machine: &Machine) -> [(Resource, f64); 6] {
         let mut shares = [
             (Resource::Cores, self.cores / machine.cores as f64 / BUSY_MAX),

@@ -1,13 +1,13 @@
 //! Searches the maximum throughput of a design: doubles the clients until the rate stops growing.
 //!
-//! It has no side effects except those of the `rate` function.
+//! It has no side effects except those of `rate`.
 
 use std::num::NonZeroUsize;
 
 /// Maximum number of clients.
 const CLIENTS_MAX: usize = 1_024;
 
-/// The factor by which the rate must grow, when the clients double, for the search to continue.
+/// Minimum growth of the rate, when the clients double, for the search to continue.
 const WORTH: f64 = 1.05;
 
 /// Tries 1, 2, 4 … clients until doubling them gains less than 5 % two times in a row. `rate` measures the operations per second of that

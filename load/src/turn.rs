@@ -1,4 +1,4 @@
-//! One turn of a design: it runs alone while the others are idle. The turn also records the load of the machine, and whether the server
+//! One turn of a design: it runs alone while the others are idle. The turn also records the load of the machine, and checks that the server
 //! is still alive.
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use crate::workload::Workload;
 /// The result of a turn.
 #[derive(Debug)]
 pub struct Turn {
-    /// The results of the run, unless its clients could not be opened.
+    /// The results of the run, or the failure if its clients could not be opened.
     pub ran: Result<Run, Failure>,
     /// True if the server ended. The results are then invalid.
     pub died: bool,

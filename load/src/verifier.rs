@@ -1,7 +1,7 @@
 //! Verifies the answers of a design after it was under load.
 //!
 //! Responsible for:
-//! - remembering what is published and deleted, in addition to the posts of the initial load;
+//! - recording published and deleted posts, in addition to the posts of the initial load;
 //! - comparing the pages of some readers with a naive computation, and the counts under load with the expected counts.
 
 use std::cmp::Reverse;
@@ -23,11 +23,11 @@ use crate::world::World;
 /// Number of readers whose pages are compared.
 const READERS: usize = 20;
 
-/// Maximum number of posts of one run that are remembered. Each takes three words.
+/// Maximum number of recorded posts of one run. Each uses three words.
 const POSTS_MAX: usize = 10_000_000;
 
-/// Number of newest posts of an author that are remembered from one run to the next: those of a page, plus those that can be swapped with
-/// them.
+/// Number of newest posts of an author that the verifier retains from one run to the next: those of a page, plus those that may be swapped
+/// with them.
 const KEPT: usize = 300;
 
 /// Number of consecutive readings without a new delivery after which all deliveries count as done.
@@ -61,7 +61,7 @@ struct Seen {
     new: usize,
     /// Posts deleted since the last comparison.
     deleted: HashSet<u64>,
-    /// Posts that may exist or not, because publishing or deleting them failed.
+    /// Posts that may or may not exist, because publishing or deleting them failed.
     unclear: HashSet<u64>,
     /// Longest time from the creation of a post until it was in all feeds, in microseconds.
     slowest_us: i64,
@@ -312,7 +312,7 @@ impl Seen {
         }
     }
 
-    /// Forgets the posts that no page can show any more.
+    /// Removes the posts that no page can show any more.
     fn tidy(&mut self) {
         let (deleted, unclear) = (std::mem::take(&mut self.deleted), &self.unclear);
         for posts in &mut self.posts {

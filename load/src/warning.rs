@@ -1,4 +1,4 @@
-//! Decides whether the results of a run are reliable.
+//! Detects problems that make the results of a run unreliable.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ fn few_samples(case: &Case) -> Option<String> {
     (!few.is_empty()).then(|| few.join(" and "))
 }
 
-/// Formats with one decimal place, because some limits are a few percent: 2.1 % must not read as the limit itself.
+/// Formats with one decimal place, because some limits are a few percent: 2.1 % must differ from a limit of 2 %.
 fn percent(share: f64) -> String {
     let text = format!("{:.1} %", share * 100.0);
     text.replace(".0 %", " %")

@@ -1,4 +1,4 @@
-//! The operations of users: which operation is next.
+//! The operations of users, and the choice of the next one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,7 +135,7 @@ impl Workload {
         Self { verifier, ..self }
     }
 
-    /// Passes the result of an operation to the verifier, and remembers a failed unfollow for the cleanup.
+    /// Passes the result of an operation to the verifier, and records a failed unfollow for the cleanup.
     pub fn record_outcome(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
         if let (Operation::Unfollow { follower, source }, Err(_)) = (operation, answer) {
             self.leave([(*follower, *source)]);

@@ -1,8 +1,8 @@
-//! Acknowledged publishes over HTTP: with and without a consumer of the changes, one by one and in bulk; posts read one by one and in bulk.
+//! Measures acknowledged publishes over HTTP, with and without a consumer of the change stream, and single and bulk requests for posts.
 //!
-//! `cargo bench -p tidewire-server --bench over_http -- [PART] [DIRECTORY] [SECONDS] [ROUNDS]`: only `changes` or `bulk`, by default both; on the
-//! disk of that directory, by default that of temporary files; so many seconds for each case of a round, by default 3; so many rounds, by
-//! default 7. The cases of a round take turns, and the median of the rounds is printed.
+//! `cargo bench -p tidewire-server --bench over_http -- [PART] [DIRECTORY] [SECONDS] [ROUNDS]`: PART is `changes` or `bulk` [default:
+//! both]; DIRECTORY selects the disk [default: the directory of temporary files]; SECONDS is the duration of each case in a round [default:
+//! 3]; ROUNDS is the number of rounds [default: 7]. The cases of a round take turns, and the output is the median of the rounds.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::io::{Read, Write};
@@ -35,10 +35,10 @@ const CLIENTS: usize = 64;
 
 const POLICIES: [(&str, Durability); 2] = [("always", Durability::Always), ("everysec", Durability::EverySecond)];
 
-/// Clients that publish in bulk at the same time.
+/// Number of clients that publish in bulk at the same time.
 const BULK_CLIENTS: usize = 8;
 
-/// Posts of one request in bulk.
+/// Numbers of posts in one bulk request.
 const SIZES: [usize; 4] = [1, 10, 100, 1_000];
 
 struct Options {
@@ -69,7 +69,7 @@ fn main() {
     });
 }
 
-/// A server on a port of its own.
+/// A server on its own port.
 struct Server {
     engine: Engine,
     address: SocketAddr,
@@ -149,7 +149,7 @@ fn post(author: usize, nth: u64) -> String {
     )
 }
 
-/// This many clients publish one post after the other for a time. Returns the posts per second.
+/// Publishes with this many clients, each in a closed loop, for a time. Returns the posts per second.
 async fn publish(server: &Server, count: usize, lasts: Duration) -> f64 {
     let (mut clients, until) = (JoinSet::new(), Instant::now() + lasts);
     for author in 0..count {
@@ -171,7 +171,7 @@ async fn publish(server: &Server, count: usize, lasts: Duration) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A consumer of the changes, on a thread of its own: its processor time is not counted as that of the server and its clients.
+/// A consumer of the change stream on its own thread. Its processor time is counted separately from that of the server and its clients.
 struct Consumer {
     is_over: Arc<AtomicBool>,
     /// Returns the number of events, and the processor time in seconds.
@@ -220,10 +220,10 @@ fn processor_seconds(of: &str) -> f64 {
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / TICKS
 }
 
-/// Without a consumer, with one of all events, with one that gets none of them, and with one of what sleeping readers have missed.
+/// No consumer, a consumer of all events, one whose filter matches none of them, and one of missed posts of sleeping readers.
 const CONSUMERS: [Option<&str>; 4] = [None, Some(""), Some("?types=erased"), Some("?types=missed")];
 
-/// For each client, a reader who follows it, sleeps, and wishes to know what is missed.
+/// Creates a sleeping reader for each client, who follows its author and has the rule `notify` for missed posts.
 async fn add_sleepers(engine: &Engine) {
     for author in 0..CLIENTS {
         let id = |text: &str| SourceId::new(&format!("{text}-{author}")).unwrap();
@@ -233,11 +233,12 @@ async fn add_sleepers(engine: &Engine) {
     }
 }
 
-/// What was measured of one case in each round.
+/// The measurements of one case in each round.
 #[derive(Default)]
 struct Case {
     rates: Vec<f64>,
-    /// Processor time of the server and its clients for each post, in microseconds. Other work on the machine disturbs it less than the rate.
+    /// Processor time of the server and its clients for each post, in microseconds. It depends less on other load of the machine than the
+    /// rate.
     us_per_post: Vec<f64>,
     received: Vec<f64>,
     /// Processor time of the consumer for each post, in microseconds.
@@ -282,7 +283,7 @@ async fn changes(options: &Options) {
     }
 }
 
-/// Publishes posts in requests of this size, by as many clients, and returns posts per second.
+/// Publishes posts in requests of this size, with `clients` clients, and returns posts per second.
 async fn publish_many(server: &Server, clients: usize, size: usize, lasts: Duration) -> f64 {
     let (mut tasks, until) = (JoinSet::new(), Instant::now() + lasts);
     for author in 0..clients {
@@ -294,7 +295,7 @@ async fn publish_many(server: &Server, clients: usize, size: usize, lasts: Durat
                 let body = format!(r#"{{"posts":[{}]}}"#, posts.join(","));
                 let (status, answer) = client.ask("POST", "/v1/posts/batch", &body).await;
                 assert_eq!(status, 200, "a batch was refused");
-                // More than the journal can store is refused post by post: the rate is that of the others.
+                // The server refuses posts that the journal cannot store in time. The rate counts only the other posts.
                 count += String::from_utf8_lossy(answer).matches(r#""created":true"#).count() as u64;
             }
             count

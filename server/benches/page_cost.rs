@@ -1,7 +1,7 @@
-//! The work of one page, to be counted: `scripts/page_cost.sh` runs this under valgrind.
+//! Measures the work of one page: `scripts/page_cost.sh` runs this under valgrind, which counts instructions.
 //!
-//! `page_cost embedded PAGES` reads pages of awake readers from an engine in this process. `page_cost http PAGES` serves them to a client in
-//! another process, which is not counted. Without arguments it does both with few pages.
+//! `page_cost embedded PAGES` reads pages of awake readers from an engine in this process. `page_cost http PAGES` serves them to a client
+//! in another process, which valgrind does not count. Without arguments it does both with few pages.
 //!
 //! The allocator is the system's, because valgrind counts its blocks.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a benchmark")]

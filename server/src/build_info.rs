@@ -1,14 +1,14 @@
-//! What this program was made from.
+//! Describes the build of this program.
 
 use std::sync::LazyLock;
 
 /// The version of the package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit, or `unknown` if it was made outside of a repository.
+/// The commit, or `unknown` if the program was built outside of a repository.
 pub(crate) const COMMIT: &str = env!("TIDEWIRE_COMMIT");
 
-/// The features that it has, separated by spaces, or `none`.
+/// The enabled features, separated by spaces, or `none`.
 pub(crate) static FEATURES: LazyLock<String> = LazyLock::new(|| {
     let all = [
         ("backup", cfg!(feature = "backup")),
@@ -22,6 +22,6 @@ pub(crate) static FEATURES: LazyLock<String> = LazyLock::new(|| {
     if named.is_empty() { "none".to_owned() } else { named.join(" ") }
 });
 
-/// The version with all of it, for people.
+/// The version with commit and features, for people.
 pub(crate) static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{VERSION}\ncommit {COMMIT}\nfeatures {}", *FEATURES));

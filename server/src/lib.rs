@@ -2,7 +2,7 @@
 //!
 //! [`http`] answers requests, [`console`] is the operator's page, [`cli`] is the command line with its tools for data directories.
 
-// Documents are for those who work on the server: it is a program, not a library for others.
+// Documentation is for developers of the server: it is a program, not a library for others.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod backup;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Measured: two to four times as many actor messages per second as with the system's allocator.
+/// Measured: two to four times as many actor messages per second as with the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

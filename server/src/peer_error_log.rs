@@ -1,4 +1,4 @@
-//! Filters log lines that remote peers cause in libraries: invalid HTTP, broken connections, and failed accepts.
+//! Filters log lines of libraries that remote peers cause: invalid HTTP, broken connections, and failed accepts.
 
 use std::fmt::{self, Write as _};
 

@@ -1,15 +1,15 @@
-//! The memory that this process may use.
+//! The memory limit of this process.
 
 use std::fs;
 use std::path::Path;
 
-/// The part of the memory that posts may take by default.
+/// The divisor of the memory for posts by default.
 pub(crate) const STORE_PART: u64 = 4;
 
-/// Limits are rounded down to whole ones of these, for people.
+/// Limits are rounded down to multiples of this, for people.
 const MIB: u64 = 1 << 20;
 
-/// Returns one of `parts` equal parts of this memory, as a limit.
+/// Returns one of `parts` equal parts of this memory as a limit.
 pub(crate) fn part_of(memory: u64, parts: u64) -> u64 {
     memory / parts / MIB * MIB
 }
@@ -28,8 +28,8 @@ fn of_machine() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
-/// Returns the lowest limit of the control groups of a process and those above them. `groups` is what `/proc/self/cgroup` has: of version 2 a
-/// line `0::PATH`, of version 1 a line `N:memory:PATH`.
+/// Returns the lowest limit of the control groups of a process and their ancestors. `groups` is the content of `/proc/self/cgroup`: a line
+/// `0::PATH` in version 2, or a line `N:memory:PATH` in version 1.
 fn limit_of_groups(groups: &str, root: &Path) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -39,7 +39,7 @@ fn limit_of_groups(groups: &str, root: &Path) -> Option<u64> {
             _ if controllers.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
             _ => return None,
         };
-        // In a container the path may be that of the host, which is not there; its own group is the root then.
+        // In a container, the path may be that of the host and not exist. The root is then its own group.
         let above = Path::new(path.trim_start_matches('/')).ancestors();
         above.filter_map(|group| fs::read_to_string(root.join(group).join(file)).ok()?.trim().parse().ok()).min()
     });

@@ -1,6 +1,7 @@
-//! Tells the service manager that started the server how far it is: systemd, or another that speaks the protocol of `sd_notify(3)`.
+//! Reports the state of the server to the service manager that started it: systemd, or another with the protocol of `sd_notify(3)`.
 //!
-//! Does nothing if the environment names no socket of one (`NOTIFY_SOCKET`). Calls block for at most a second, so none is for an actor's thread.
+//! Does nothing if the environment has no socket (`NOTIFY_SOCKET`). Calls block for at most a second, so they must not run on an actor's
+//! thread.
 
 /// The state is recovered, and the server answers requests.
 pub(crate) fn ready() {
@@ -12,7 +13,7 @@ pub(crate) fn stopping(reason: &str) {
     tell(&format!("STOPPING=1\nSTATUS=stopping: {reason}"));
 }
 
-/// What the server does meanwhile, for `systemctl status`. `message` has no line breaks.
+/// Reports the current work of the server, for `systemctl status`. `message` has no line breaks.
 pub(crate) fn status(message: &str) {
     tell(&format!("STATUS={message}"));
 }
@@ -22,14 +23,14 @@ fn tell(states: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(cause) = send(states, path.as_ref())
     {
-        tracing::debug!("the service manager cannot be told: {cause}");
+        tracing::debug!("could not notify the service manager: {cause}");
     }
 }
 
 #[cfg(not(unix))]
 fn tell(_: &str) {}
 
-/// Sends states, one per line. Gives up after a second: a manager that reads nothing must delay neither a recovery nor a stop.
+/// Sends states, one per line. Gives up after a second, because a manager that does not read must not delay a recovery or a stop.
 #[cfg(unix)]
 fn send(states: &str, path: &std::path::Path) -> std::io::Result<()> {
     let socket = std::os::unix::net::UnixDatagram::unbound()?;

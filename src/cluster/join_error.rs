@@ -21,12 +21,13 @@ pub enum JoinError {
     OtherArchive {
         /// The address of the archive.
         place: String,
-        /// What it belongs to.
+        /// The owner of the archive.
         found: String,
         /// The cluster that this node takes part in.
         cluster: ClusterId,
     },
-    /// The cluster was founded without an archive: what its log says of posts is not enough for nodes that have some in an archive only.
+    /// The cluster was bootstrapped without an archive: its log does not have enough data for nodes that have some
+    /// posts only in an archive.
     #[error(
         "cluster {cluster} was founded without an archive, and cannot get {place} later: start its nodes without --archive, or found another \
          cluster with `tidewire cluster init --archive`, from a snapshot of this one (--from-snapshot)"
@@ -37,7 +38,7 @@ pub enum JoinError {
         /// The cluster that this node takes part in.
         cluster: ClusterId,
     },
-    /// The cluster has an archive, and this node was started without.
+    /// The cluster has an archive, and this node was started without one.
     #[error(
         "cluster {cluster} was founded with an archive for old posts, which all nodes share: start this node with the --archive of the others"
     )]
@@ -45,7 +46,8 @@ pub enum JoinError {
         /// The cluster that this node takes part in.
         cluster: ClusterId,
     },
-    /// The log ends before the last record that the archive has. What is written next would count as old there, and be lost.
+    /// The log ends before the last record that the archive has. The archive would ignore the next writes as old, and
+    /// they would be lost.
     #[error(
         "{log} ends at record {last}, and the archive {archive} has writes of records up to {written}: the log has lost records, and the archive \
          would ignore new posts and edits; restore the archive from its backup of the same time as the log"
@@ -63,7 +65,7 @@ pub enum JoinError {
     /// The log is empty.
     #[error("{0} is empty: create the cluster with `tidewire cluster init`")]
     Empty(String),
-    /// A record cannot be read, or the first one is not that of a cluster.
+    /// A record cannot be read, or the first record is not that of a cluster.
     #[error("record {sequence} of {place}: {cause}")]
     Record {
         /// The address of the log.
@@ -85,10 +87,10 @@ pub enum JoinError {
         last: Sequence,
         /// Path of the snapshot.
         snapshot: String,
-        /// The last record that the snapshot may contain an effect of.
+        /// The last record of which the snapshot may contain an effect.
         through: Sequence,
     },
-    /// The log begins with a state that this node does not have, and could not get.
+    /// The log begins with a state that this node does not have and could not fetch.
     #[error(
         "{log} begins with the state of cluster {cluster} after record {sequence}, and {has}; start the node with the data directory that \
          `tidewire cluster init --from-snapshot` has made first; {no_newer}"
@@ -116,19 +118,19 @@ pub enum JoinError {
         found: String,
         /// The address of the log.
         log: String,
-        /// The digest that the first record has.
+        /// The digest in the first record.
         expected: String,
     },
-    /// The log does not have the record that follows the state of this node, and no newer state could be had.
+    /// The log does not have the record after the state of this node, and the node could not fetch a newer state.
     #[error("{log} begins at record {first}, and {has}; {no_newer}")]
     Deleted {
         /// The address of the log.
         log: String,
         /// The first record of the log.
         first: Sequence,
-        /// How far the state of this node goes, as text.
+        /// A description of the state of this node, as text.
         has: String,
-        /// The reason why there is no newer one, as text.
+        /// The reason why there is no newer state, as text.
         no_newer: String,
     },
 }

@@ -35,10 +35,10 @@ const BATCHES_AHEAD: usize = 4;
 /// Time for which the reading thread waits for a record.
 const READ_WAIT: Duration = Duration::from_millis(100);
 
-/// Time after which a log that could not be read is tried again.
+/// Delay before a log that could not be read is tried again.
 const READ_RETRY: Duration = Duration::from_millis(200);
 
-/// Maximum time that a node which leaves waits until the log has stored that.
+/// Maximum time that a leaving node waits until the log has stored its last record.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
 
 /// The default time after which a silent node counts as dead.
@@ -47,7 +47,7 @@ pub const SESSION: Duration = Duration::from_secs(6);
 /// The options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// The name of the node, which no other node of the cluster has.
+    /// The name of the node, unique in the cluster.
     pub name: NodeName,
     /// The address at which other nodes reach it: scheme, host and port.
     pub address: String,
@@ -72,12 +72,14 @@ pub struct ClusterJournal {
     /// The epoch for which this process was promoted, and the number of its next record in it.
     epoch: Epoch,
     next_nth: u64,
-    /// The number of events that were sent in this epoch and not read back yet, and the time since which the first of them is.
+    /// The number of events that were sent in this epoch and not read back yet, and the time since which the node waits
+    /// for the first.
     unread: usize,
     unread_since: Duration,
-    /// The number of the last event of each group that is on its way, and when the group was sent.
+    /// For each group that was sent and not read back yet: the number of its last event, and the time at which it was
+    /// sent.
     groups: VecDeque<(u64, Duration)>,
-    /// True if a record was lost on its way, so that those after it do not count: a new epoch must begin.
+    /// True if a record was lost on its way, so that later records have no effect: a new epoch must begin.
     must_reclaim: bool,
     reclaimed_at: Option<Duration>,
     applied: Sequence,
@@ -106,10 +108,10 @@ pub fn bootstrap_log(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -
     append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: false }))
 }
 
-/// The same for a cluster whose nodes share an archive.
+/// Writes the same for a cluster whose nodes share an archive.
 ///
 /// # Errors
-/// Fails for the same reasons.
+/// Fails for the same reasons as [`bootstrap_log`].
 pub fn bootstrap_log_with_archive(log: &dyn SharedLog, partitions: u32, cluster: ClusterId) -> Result<(), LogError> {
     append_first(log, &first_record(cluster, &Content::Founded { partitions, archive: true }))
 }
@@ -148,11 +150,11 @@ pub fn append_first(log: &dyn SharedLog, record: &LogRecord) -> Result<(), LogEr
     }
 }
 
-/// Time for which the first record of a log may take.
+/// Maximum time until the log has its first record.
 const FOUND_WAIT: Duration = Duration::from_secs(30);
 
 impl ClusterJournal {
-    /// Opens the log of a cluster behind the record up to which it was `followed`, and starts the thread that reads it.
+    /// Opens the log of a cluster after the record up to which it was `followed`, and starts the thread that reads it.
     ///
     /// # Errors
     /// Fails if the log cannot be used, or does not have the records after that one.
@@ -200,7 +202,7 @@ impl ClusterJournal {
         Ok(journal)
     }
 
-    /// Returns the figures of what was read from the log.
+    /// Returns the figures of the records that were read from the log.
     pub fn figures(&self) -> Arc<JournalFigures> {
         Arc::clone(&self.figures)
     }
@@ -255,7 +257,7 @@ impl ClusterJournal {
         if matches!(counted, RecordOutcome::Event(_)) {
             self.view.begin(record.sequence);
         }
-        // A record before this one was lost on its way, so no more of this epoch count.
+        // A record before this one was lost on its way, so no more records of this epoch take effect.
         self.must_reclaim |= counted == RecordOutcome::Nothing
             && is_mine
             && self.is_sequencer()
@@ -280,7 +282,7 @@ impl ClusterJournal {
             RecordOutcome::Event(event) => each(record.sequence, LogOutcome::Remote(event)),
             RecordOutcome::Claimed => {
                 info!("epoch {}: {} is the sequencer", header.epoch.0, header.by.node);
-                // Events of an earlier epoch that stand behind this record do not count.
+                // Events of an earlier epoch after this record have no effect.
                 self.unread = 0;
                 self.groups.clear();
                 self.pending.clear();
@@ -324,7 +326,7 @@ fn read(mut reader: Box<dyn LogReader>, batches: &Sender<Records>) {
     loop {
         let records = reader.read(READ_WAIT);
         let has_failed = records.is_err();
-        // An empty batch is sent as well: so this notices that nobody receives any more.
+        // An empty batch is sent as well, so that this thread notices a dropped receiver.
         if batches.send(records).is_err() {
             return;
         }
@@ -469,7 +471,7 @@ impl SharedJournal for ClusterJournal {
         }
         self.writer.append(encode(&self.header(self.membership.epoch(), 0), &Content::Leave))?;
         self.failure_detector.leave();
-        // Otherwise the others would wait for a session until they take over.
+        // Otherwise other nodes would take over only after a session.
         self.writer.flush(LEAVE_WAIT);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How far a node has read the log: where it continues after a start from a snapshot.
+//! The checkpoint up to which a node has read the log: it continues there after a start from a snapshot.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub struct LogCheckpoint {
     pub membership: Membership,
     /// The sequence of the record.
     pub sequence: Sequence,
-    /// The sequence of the last record that was an event and counted, or 1. It names the state of the world.
+    /// The sequence of the last event that took effect, or 1. It identifies the state of the world.
     #[serde(default = "founding")]
     pub last_event: Sequence,
     /// The XXH3 hash of the record, which differs in another log.
@@ -42,7 +42,7 @@ impl LogCheckpoint {
         Ok(Self { membership, sequence, last_event: founding(), fingerprint })
     }
 
-    /// Returns the state with which the log of this first record begins, if not with an empty one.
+    /// Returns the state with which the log of this first record begins, or None if it begins with an empty state.
     ///
     /// # Errors
     /// Fails if the record cannot be read.
@@ -57,7 +57,7 @@ impl LogCheckpoint {
     /// Reads the next record.
     ///
     /// # Errors
-    /// Fails if the log cannot be followed any further. Nothing has changed then.
+    /// Fails if the log cannot be followed any further. The checkpoint is then unchanged.
     pub fn read(&mut self, record: &LogRecord) -> Result<(Header, RecordOutcome), ReadError> {
         let (header, content) = decode_header(&record.bytes)?;
         let counted = self.membership.read(record.sequence, &header, content)?;
@@ -68,10 +68,10 @@ impl LogCheckpoint {
         Ok((header, counted))
     }
 
-    /// Checks that a log has the last record that was read in its place, if it was not deleted.
+    /// Checks that a log has the last record that was read at its place, unless the record was deleted.
     ///
     /// # Errors
-    /// Fails if it has another one there, or cannot be read.
+    /// Fails if the log has another record there, or cannot be read.
     pub fn check_in(&self, log: &dyn SharedLog) -> Result<(), LogError> {
         if self.sequence < log.range()?.first {
             return Ok(());
@@ -87,10 +87,11 @@ impl LogCheckpoint {
 /// Time for which one read waits for a record.
 const READ_WAIT: Duration = Duration::from_millis(200);
 
-/// Maximum time until the log has returned a record that it has: a broker that hangs is replaced by another one after some seconds.
+/// Maximum time until the log has returned a record that it has: another broker replaces a hanging one after some
+/// seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the first record after a sequence, or none if the log ends there. Blocks until it is read.
+/// Returns the first record after a sequence, or None if the log ends there. Blocks until it is read.
 ///
 /// # Errors
 /// Fails if the log cannot be read.
@@ -104,7 +105,8 @@ pub fn first_after(log: &dyn SharedLog, after: Sequence) -> Result<Option<LogRec
         .ok_or_else(|| LogError::Unavailable(format!("{} has not returned a record in time", log.place())))
 }
 
-/// Returns the next record of a reader, which asks again while the log does not answer. Returns none if there is no record after `patience`.
+/// Returns the next record of a reader. Retries while the log does not answer. Returns None if no record arrives within
+/// `patience`.
 pub(super) fn first_read(reader: &mut dyn LogReader, patience: Duration) -> Result<Option<LogRecord>, LogError> {
     let began = Instant::now();
     loop {

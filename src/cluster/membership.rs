@@ -1,4 +1,5 @@
-//! What the records of a log mean in their order: which events count, which node is the sequencer, which node owns which readers.
+//! The interpretation of a log's records in their order: the events that take effect, the sequencer, and the owners of
+//! readers.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::feed::event::Event;
 use crate::id::SourceId;
 use crate::storage::sequence::Sequence;
 
-/// Number of partitions of the readers, unless the cluster was founded with another one.
+/// Number of partitions of the readers, unless the cluster was bootstrapped with another number.
 pub const PARTITIONS: u32 = 256;
 
-/// The state of a cluster after a prefix of its log. Two nodes that have read the same prefix have equal ones.
+/// The state of a cluster after a prefix of its log. Two nodes that have read the same prefix have equal states.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
@@ -30,12 +31,12 @@ pub struct Membership {
     seats: BTreeMap<NodeName, MemberState>,
 }
 
-/// A member, and what the log shows of its life.
+/// A member, and the state of its process according to the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberState {
     member: Member,
-    /// Its last heartbeat that said that it is ready. Another one gives no lease, so it does not keep the member.
+    /// Its last heartbeat that reported it as ready. Other heartbeats give no lease, so they do not keep it a member.
     last_beat: Sequence,
     has_left: bool,
 }
@@ -46,32 +47,32 @@ struct MemberState {
 pub enum RecordOutcome {
     /// It is an event, to be applied.
     Event(Event),
-    /// Its writer is the sequencer from here on. Records of earlier epochs that follow do not count.
+    /// Its writer is the sequencer from here on. Later records of earlier epochs have no effect.
     Claimed,
     /// The members changed.
     Members,
-    /// Its writer lives, at this address.
+    /// Its writer is alive, at this address.
     Heartbeat {
         /// The address at which other nodes reach it.
         address: String,
         /// True if the node has read the log.
         is_ready: bool,
-        /// Milliseconds by which the node is behind at most.
+        /// Maximum number of milliseconds by which the node is behind.
         behind_ms: u64,
     },
     /// Its writer is about to end.
     Left,
-    /// It does not count: it was written in another epoch than it stands in, or after a record that is missing.
+    /// It has no effect: it was written for another epoch, or after a record that is missing.
     Nothing,
 }
 
 /// The reason why a log cannot be followed any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The record counts, or may count, and this program cannot read it.
+    /// This program cannot read a record that takes effect, or may take effect.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The first record does not say which cluster the log belongs to.
+    /// The first record does not name the cluster to which the log belongs.
     #[error("it is not the first record of a cluster: create the log with `tidewire cluster init`")]
     NotFounded,
 }
@@ -103,7 +104,7 @@ impl Membership {
         Ok(Self { cluster: header.cluster, partitions: partitions.max(1), has_archive: archive, ..Self::unknown() })
     }
 
-    /// Returns true if the cluster was founded with an archive, which all nodes share.
+    /// Returns true if the cluster was bootstrapped with an archive, which all nodes share.
     pub fn has_archive(&self) -> bool {
         self.has_archive
     }
@@ -111,16 +112,16 @@ impl Membership {
     /// Reads the record at `sequence`.
     ///
     /// # Errors
-    /// Fails if the log cannot be followed any further. Nothing has changed then.
+    /// Fails if the log cannot be followed any further. The state is then unchanged.
     pub fn read(&mut self, sequence: Sequence, header: &Header, content: &[u8]) -> Result<RecordOutcome, ReadError> {
         if header.cluster != self.cluster {
-            // A node of a cluster that had a topic of this name before, for example. It must not harm this one.
+            // For example, a node of a cluster that used this topic before wrote it. It must not affect this cluster.
             return Ok(RecordOutcome::Nothing);
         }
         let is_sequencers = self.sequencer.as_ref() == Some(&header.by) && header.epoch == self.epoch;
         let is_next = is_sequencers && header.nth == self.next_nth;
         let decoded = match decode_content(content) {
-            // What an old sequencer writes has no effect, so it need not be understood.
+            // Records of an old sequencer have no effect, so this program need not be able to read them.
             Err(_) if !is_next && header.epoch < self.epoch => return Ok(RecordOutcome::Nothing),
             decoded => decoded?,
         };
@@ -159,8 +160,8 @@ impl Membership {
         self.seats.get_mut(&run.node).filter(|seat| seat.member.run == *run)
     }
 
-    /// Replaces the members, unless one of those to be removed has written a heartbeat after `as_of` with which it is ready. Otherwise a sequencer that was paused
-    /// would remove members because of its own silence.
+    /// Replaces the members, unless a member to be removed has written a heartbeat after `as_of` that reports it as
+    /// ready. Otherwise a sequencer that was paused would remove members because of its own silence.
     fn seat(&mut self, members: Vec<Member>, as_of: Sequence, now: Sequence) -> bool {
         let lives = |seat: &&MemberState| seat.last_beat > as_of && !seat.has_left;
         let stays = |seat: &MemberState| members.iter().any(|member| member.run == seat.member.run);
@@ -207,7 +208,7 @@ impl Membership {
         self.seats.values().map(|seat| &seat.member)
     }
 
-    /// Returns true if another state has the same sequencer and the same members: heartbeats and events change neither.
+    /// Returns true if another state has the same sequencer and the same members. Heartbeats and events change neither.
     pub fn places_like(&self, other: &Self) -> bool {
         let same_seat = |(seat, of_other): (&MemberState, &MemberState)| {
             seat.member == of_other.member && seat.has_left == of_other.has_left
@@ -219,7 +220,7 @@ impl Membership {
             && self.seats.values().zip(other.seats.values()).all(same_seat)
     }
 
-    /// Returns the number of partitions that have another owner than in an earlier state.
+    /// Returns the number of partitions whose owner was another one in an earlier state.
     pub fn moved_since(&self, before: &Self) -> u64 {
         let moved = |partition: &u32| self.owner(*partition) != before.owner(*partition);
         (0..self.partitions).filter(moved).count() as u64
@@ -257,7 +258,7 @@ impl Membership {
     }
 }
 
-/// Returns the rank of a node for something that one of several nodes has to do: the greatest is the first.
+/// Returns the rank of a node for a task of one of several nodes: the node with the greatest rank comes first.
 pub fn rank(node: &NodeName, what: u64) -> u64 {
     xxh3_64_with_seed(node.as_str().as_bytes(), what)
 }
@@ -395,7 +396,7 @@ mod tests {
             (8, &a, 1, 5, members(&[&a], 6), RecordOutcome::Nothing),
             (9, &b, 0, 0, Content::Leave, RecordOutcome::Left),
             (10, &a, 1, 6, members(&[&a], 6), RecordOutcome::Members),
-            // One that has given up says so with each heartbeat.
+            // A node that has given up its lease reports that in each heartbeat.
             (11, &a, 1, 7, members(&[&a, &b], 10), RecordOutcome::Members),
             (12, &b, 0, 8, heartbeat(false), counted_beat(false)),
             (13, &a, 1, 8, members(&[&a], 11), RecordOutcome::Members),

@@ -1,4 +1,4 @@
-//! The nodes that live: how a node that starts finds others, before it takes part.
+//! The living nodes of a cluster, which a starting node finds by their heartbeats before it joins.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -8,15 +8,16 @@ use crate::clock::Clock;
 use crate::cluster::record::{ClusterId, Content, Heartbeat, NodeName, decode_content, decode_header};
 use crate::storage::log::{LogError, LogReader, LogRecord, SharedLog};
 
-/// The shortest time for which a node listens for the first heartbeat of another one. It includes connecting to the log.
+/// Minimum time for which a node waits for the first heartbeat of another node. It includes connecting to the log.
 const LISTEN_MIN: Duration = Duration::from_secs(3);
 
 /// Pause after the log did not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns the addresses of the other nodes of a cluster that have read the log, in a random order; those of all clusters that write to it
-/// if the cluster is not known. Listens for a session at most, and only for a quarter of one after the first heartbeat: in that time each node
-/// that lives writes several. A log that does not answer counts as one without heartbeats.
+/// Returns the addresses of the other nodes of a cluster that have read the log, in a random order. If the cluster is
+/// not known, returns those of all clusters that write to the log. Listens for at most a session, and for only a
+/// quarter of a session after the first heartbeat: each living node writes several in that time. A log that does not
+/// answer counts as one without heartbeats.
 ///
 /// # Errors
 /// Fails if the log cannot be read.
@@ -40,7 +41,7 @@ pub fn listen(
             records => records?,
         };
         for record in records {
-            // Other records, and damaged ones, say nothing about addresses.
+            // Other records, and damaged ones, contain no address.
             let Ok((header, content)) = decode_header(&record.bytes) else { continue };
             if cluster.is_none_or(|cluster| header.cluster == cluster)
                 && header.by.node != *me
@@ -54,12 +55,12 @@ pub fn listen(
         }
     }
     let mut addresses: Vec<String> = heard.into_values().flatten().collect();
-    // Otherwise all nodes that start would ask the same one.
+    // Otherwise all starting nodes would ask the same node.
     fastrand::shuffle(&mut addresses);
     Ok(addresses)
 }
 
-/// Reads what comes after the end that the log had at the first call.
+/// Reads the records after the end that the log had at the first call.
 fn read(
     log: &dyn SharedLog,
     reader: &mut Option<Box<dyn LogReader>>,
@@ -82,7 +83,7 @@ mod tests {
     use crate::storage::log::{LogRange, LogWriter, ReadLog};
     use crate::storage::sequence::Sequence;
 
-    /// A log whose brokers do not answer at first, and whose next records are these, one in each read.
+    /// A log whose brokers do not answer at first, and which then returns one of these records in each read.
     #[derive(Clone)]
     struct Late {
         clock: Arc<ManualClock>,

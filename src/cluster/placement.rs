@@ -1,4 +1,4 @@
-//! Where a request must be handled: what an engine in a cluster offers to its server.
+//! The placement of requests on nodes: the interface of an engine in a cluster for its server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use crate::storage::sequence::Sequence;
 /// The node that handles a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// This node does.
+    /// This node handles it.
     Here,
-    /// Another node does.
+    /// Another node handles it.
     At {
         /// The name of that node.
         node: NodeName,
         /// The address of that node: scheme, host and port.
         address: Arc<str>,
     },
-    /// Another node becomes the sequencer at this moment, since the one that was it leaves in order. It takes some milliseconds.
+    /// Another node is becoming the sequencer, since the previous one leaves in order. This takes some milliseconds.
     Changing,
-    /// No node now: the one that did it is gone, and no other has taken over yet. Or this node does not know it, since it has not heard
-    /// from the log for too long.
+    /// No node handles it now: the previous node is gone, and no other has taken over yet. Or this node does not know
+    /// the node, since it has read nothing from the log for too long.
     Nowhere,
 }
 
-/// Whether a node has a part in its cluster.
+/// The role of a node in its cluster, as load balancers see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// It owns readers.
     Ready,
-    /// It has read the log, and gets readers next.
+    /// It has read the log, and will own readers next.
     Joining,
-    /// It owned readers when it last heard from the log, which is too long ago to answer for them.
+    /// It owned readers when it last read from the log, which is too long ago to answer for them.
     CutOff,
     /// It hands over to the others.
     Leaving,
@@ -51,9 +51,9 @@ pub struct ClusterInfo {
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
     pub nodes: Vec<NodeInfo>,
-    /// The nodes that have left in the last hour, as far as this process has seen it, the last first.
+    /// The nodes that this process has seen leave in the last hour, the last first.
     pub gone: Vec<GoneNode>,
-    /// Time after which a silent node counts as dead, so that others take over what it does.
+    /// Time after which a silent node counts as dead, so that other nodes take over its roles.
     pub session: Duration,
     /// The time between two heartbeats of a node.
     pub heartbeat: Duration,
@@ -68,27 +68,27 @@ pub struct NodeInfo {
     pub address: String,
     /// The partitions that it owns, in ascending order.
     pub partitions: Vec<u32>,
-    /// How long ago its last heartbeat was read. None if none was since this process started, or for two sessions.
+    /// Time since its last heartbeat was read. None if none was read since this process started, or for two sessions.
     pub heard_ago: Option<Duration>,
 }
 
-/// A node that was a member and is not now.
+/// A node that was a member and is not one now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GoneNode {
     /// The name of the node.
     pub name: NodeName,
     /// Its address: scheme, host and port.
     pub address: String,
-    /// How long ago it was seen to go.
+    /// Time since this process read its removal.
     pub gone_ago: Duration,
 }
 
-/// The places of readers and of the sequencer, as this node knows them now. Cheap to ask for each request.
+/// The places of readers and of the sequencer, as this node knows them now. Cheap enough for each request.
 pub trait Placement: Send + Sync + 'static {
     /// Returns the name of this node.
     fn me(&self) -> &NodeName;
 
-    /// Returns the node that answers the reads of a user, and through which the user's writes go.
+    /// Returns the node that answers the reads of a user and forwards the user's writes.
     fn owner(&self, user: &SourceId) -> Place;
 
     /// Returns the node that judges commands.
@@ -100,43 +100,46 @@ pub trait Placement: Send + Sync + 'static {
     /// Records that this node is about to end.
     fn end(&self) {}
 
-    /// Returns whether load balancers should send requests to this node.
+    /// Returns the readiness of this node, for load balancers.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }
 
-    /// Returns true if other nodes do all that this node did, or there is no other one.
+    /// Returns true if other nodes have taken over all roles of this node, or there is no other node.
     fn has_handed_over(&self) -> bool {
         true
     }
 
-    /// Returns what this node measures, if it does.
+    /// Returns the figures of this node, if it has any.
     fn figures(&self) -> Option<&ClusterFigures> {
         None
     }
 
-    /// Returns how long ago this node sent the newest of its heartbeats that it has read back: by so much at most it is behind.
+    /// Returns the time since this node sent the newest of its heartbeats that it has read back. It is behind by at
+    /// most this time.
     fn heard_ago(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns the time between two heartbeats of this node: even in a healthy cluster, [`Placement::heard_ago`] becomes so long.
+    /// Returns the time between two heartbeats of this node. [`Placement::heard_ago`] reaches this time even in a
+    /// healthy cluster.
     fn heartbeat_period(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns the last event that this node has read: no write that it has answered is after it.
+    /// Returns the last event that this node has read. No write that it has answered is after it.
     fn last_event(&self) -> Sequence {
         self.applied()
     }
 
-    /// Returns a sequence that is at least that of every event, and of every change of the members, that this node shows. It may have applied the
-    /// last of them only in part.
+    /// Returns a sequence at or after every event and every change of the members that this node shows. It may have
+    /// applied the last of them only in part.
     fn shown(&self) -> Sequence {
         self.applied().max(self.last_event())
     }
 
-    /// Returns the last event that this node has applied, or none while it applies some. Nodes for which it is the same have the same world.
+    /// Returns the last event that this node has applied, or None while it applies one. Nodes with the same last event
+    /// have the same world.
     fn settled(&self) -> Option<Sequence> {
         None
     }
@@ -146,7 +149,7 @@ pub trait Placement: Send + Sync + 'static {
         self.view().nodes.into_iter().map(|node| (node.name, node.address)).collect()
     }
 
-    /// Returns all nodes. Not cheap: it is for people and balancers.
+    /// Returns all nodes. Not cheap: it is for people and load balancers.
     fn view(&self) -> ClusterInfo {
         ClusterInfo::default()
     }

@@ -11,8 +11,8 @@
 //! | … | name of the node |
 //! | … | content: MessagePack, maps with named fields |
 //!
-//! The header can be read without the content. So a record that does not count needs no valid content, and a node learns from the content of
-//! one that counts that it is too old to go on.
+//! The header can be read without the content. So a record without effect needs no valid content. If a node cannot read
+//! the content of a record that takes effect, it knows that it is too old to continue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -80,7 +80,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// The id of a cluster: a random number, chosen when its log is made.
+/// The id of a cluster: a random number, chosen when its log is bootstrapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(pub u64);
@@ -104,16 +104,16 @@ impl Epoch {
     }
 }
 
-/// One life of a node: a process, from its start to its end.
+/// One incarnation of a node: a process, from its start to its end.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// The name of the node, which it keeps.
+    /// The name of the node, which is the same for all its processes.
     pub node: NodeName,
     /// A random number that differs for each start.
     pub run: u64,
 }
 
-/// The part of a record that decides whether it counts.
+/// The part of a record that decides if it takes effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The cluster that the log belongs to.
@@ -134,12 +134,12 @@ pub enum Content {
     Founded {
         /// The number of partitions of the readers.
         partitions: u32,
-        /// True if all nodes share an archive. A program that does not know this refuses the record.
+        /// True if all nodes share an archive. A program that does not know this field refuses the record.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         archive: bool,
     },
-    /// The first record of a log whose state begins with a snapshot: that of an earlier cluster, of which the log is gone. A program that does
-    /// not know this record refuses it, and so does not begin from nothing.
+    /// The first record of a log that begins with a snapshot of an earlier cluster whose log is gone. A program that
+    /// does not know this record refuses it, so it does not begin with an empty state.
     FoundedFrom {
         /// The number of partitions of the readers.
         partitions: u32,
@@ -155,12 +155,13 @@ pub enum Content {
     Event(Event),
     /// The sequencer changes the members.
     Members {
-        /// All of them.
+        /// All members after the change.
         members: Vec<Member>,
-        /// The last record that the sequencer had read. A member that has written a heartbeat since then is not removed: the record has no effect.
+        /// The last record that the sequencer had read. A member that has written a heartbeat since then is not
+        /// removed: the record then has no effect.
         as_of: Sequence,
     },
-    /// The node lives. Counts in any epoch.
+    /// The node is alive. Takes effect in any epoch.
     #[serde(rename = "beat")]
     Heartbeat(Heartbeat),
     /// The node is about to end, and has stopped judging commands.
@@ -188,7 +189,8 @@ pub struct Heartbeat {
     pub address: String,
     /// True if it has read all records that were in the log when it started, and follows the log.
     pub is_ready: bool,
-    /// Milliseconds since it sent the newest of its heartbeats that it has read back, or since its start: by so much at most it is behind.
+    /// Milliseconds since it sent the newest of its heartbeats that it has read back, or since its start. It is behind
+    /// by at most this time.
     #[serde(default)]
     pub behind_ms: u64,
 }
@@ -212,7 +214,7 @@ pub enum RecordError {
     /// The header is not complete or has an invalid name.
     #[error("its header is damaged: {0}")]
     Header(String),
-    /// The content is not known. The text names what is unknown.
+    /// The content is not known to this program. The text names the unknown part.
     #[error("its content cannot be read ({0}): it is damaged, or a newer program wrote it; then upgrade this node")]
     Content(String),
 }
@@ -307,7 +309,8 @@ mod tests {
         }
     }
 
-    /// One record of each kind, as the first version with this format has written them: a name and the bytes in hexadecimal digits.
+    /// One record of each kind, as the first version with this format wrote it: a name and the bytes in hexadecimal
+    /// digits.
     const STORED: &str = include_str!("../../tests/fixtures/log-v1/records.txt");
 
     #[test]
@@ -366,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_log_that_begins_with_a_state_has_a_first_record_of_its_own_kind() {
-        // So a program that does not know it names it, and does not begin from nothing.
+        // So a program that does not know the record reports its kind, and does not begin with an empty state.
         let state = FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".to_owned() };
         let mut encoded = Vec::new();
         pack(&Content::FoundedFrom { partitions: 3, state, archive: false }, &mut encoded);

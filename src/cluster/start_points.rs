@@ -1,15 +1,16 @@
-//! The records of a log from which a node can read it: those after which the state of the cluster is known.
+//! The points from which a node can read a log: the records after which it knows the state of the cluster.
 
 use parking_lot::Mutex;
 
 use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::storage::sequence::Sequence;
 
-/// Maximum number of known states. Beyond it the one is dropped that is closest to its neighbours, so that the rest covers the whole log.
+/// Maximum number of known states. Above it, the state that is closest to its neighbours is dropped, so that the rest
+/// covers the whole log.
 const STATES_MAX: usize = 64;
 
-/// States of the cluster, by the record after which each is: at the first record, at the snapshots of this node, and where readers of changes
-/// have ended.
+/// States of the cluster, each after a record: after the first record, at the snapshots of this node, and where readers
+/// of changes have ended.
 pub struct StartPoints(Mutex<Vec<LogCheckpoint>>);
 
 impl StartPoints {
@@ -35,11 +36,12 @@ impl StartPoints {
     /// Returns the last state from which the log, which begins at `first`, can be read to get all events after `after`.
     ///
     /// # Errors
-    /// If there is none, returns the first event that can be read, or none if the log cannot be read from any known state.
+    /// If there is none, returns the first event that can be read, or None if the log cannot be read from any known
+    /// state.
     pub fn before(&self, after: Sequence, first: Sequence) -> Result<LogCheckpoint, Option<Sequence>> {
         let mut states = self.0.lock();
         states.retain(|state| state.sequence.next() >= first);
-        // The first record of a log is no event.
+        // The first record of a log is not an event.
         let is_early = |state: &&LogCheckpoint| state.sequence <= after.max(Sequence(1));
         let found = states.iter().rev().find(is_early).cloned();
         found.ok_or_else(|| states.first().map(|state| state.sequence.next()))

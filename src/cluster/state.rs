@@ -1,4 +1,4 @@
-//! What other threads see of a cluster: where requests must be handled, and how far this node has applied the log.
+//! The cluster state that other threads see: the nodes that handle requests, and the progress of this node in the log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cluster::record::{Incarnation, Member, NodeName};
 use crate::id::SourceId;
 use crate::storage::sequence::Sequence;
 
-/// Time for which a node that has gone is shown.
+/// Time for which a node is shown after it has gone.
 const GONE_SHOWN: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of nodes that are shown after they have gone.
@@ -28,14 +28,17 @@ pub struct ClusterState {
     clock: Arc<dyn Clock>,
     session: Duration,
     membership: RwLock<Arc<Membership>>,
-    /// When the last heartbeat of each process was read, since the start of this one. Times and no ages, since they are shown while nothing is read, too.
+    /// The time at which the last heartbeat of each process was read, since the start of this process. These are times
+    /// rather than ages, since they are also shown while nothing is read.
     heard: Mutex<Vec<(Incarnation, Duration)>>,
     /// The members that have gone, with the time at which this was read, the last first.
     gone: Mutex<VecDeque<(Member, Duration)>>,
     applied: AtomicU64,
-    /// Microseconds since the start of the process at which the newest heartbeat was sent that was read back; 0 before the first.
+    /// Microseconds since the start of the process at which this node sent the newest heartbeat that it has read back;
+    /// 0 before the first.
     heard_at_us: AtomicU64,
-    /// The last record that changes what is shown here. Stored before that, as `applied` is after it.
+    /// The last record that changes the state shown here. It is stored before the state changes; `applied` is stored
+    /// after it.
     shown: AtomicU64,
     /// The last event that this node began to apply, and the last one that is applied.
     begun: AtomicU64,
@@ -44,14 +47,14 @@ pub struct ClusterState {
     lease_until_us: AtomicU64,
     is_ready: AtomicBool,
     has_failed: AtomicBool,
-    /// True if another node lives that could take over.
+    /// True if another living node could take over.
     has_company: AtomicBool,
     is_ending: AtomicBool,
     pub(super) figures: ClusterFigures,
 }
 
 impl ClusterState {
-    /// Creates the view of a node that has read nothing yet.
+    /// Creates the cluster state of a node that has read nothing yet.
     pub fn new(name: NodeName, clock: Arc<dyn Clock>, session: Duration) -> Self {
         Self {
             me: Incarnation { node: name, run: fastrand::u64(..) },
@@ -79,7 +82,7 @@ impl ClusterState {
         &self.me
     }
 
-    /// Shows a later state. Only the command processor calls it.
+    /// Replaces the state by a later one. Only the command processor calls it.
     pub(super) fn show(
         &self,
         membership: &Membership,
@@ -97,7 +100,7 @@ impl ClusterState {
             if shown.cluster() == membership.cluster() {
                 self.figures.note_moved(membership.moved_since(&shown));
             }
-            // What is read of the time before this process began is not shown.
+            // Nodes that had gone before this process was ready are not shown.
             if self.is_ready.load(Ordering::Relaxed) {
                 self.note_gone(&shown, membership);
             }
@@ -107,7 +110,7 @@ impl ClusterState {
         self.is_ready.fetch_or(is_ready, Ordering::Relaxed);
         self.has_company.store(has_company, Ordering::Relaxed);
         self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
-        // Last, so that who sees this sequence sees the members of that time, too.
+        // Last, so that a thread that sees this sequence also sees the members of that time.
         self.applied.store(applied.0, Ordering::Release);
     }
 
@@ -144,7 +147,7 @@ impl ClusterState {
         Arc::clone(&self.membership.read())
     }
 
-    /// Returns true if this node has read all that was in the log when it started, and still follows the log.
+    /// Returns true if this node has read all records that were in the log when it started, and still follows the log.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Relaxed) && !self.has_failed.load(Ordering::Relaxed)
     }
@@ -154,12 +157,12 @@ impl ClusterState {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if this process is the one that the view belongs to.
+    /// Returns true if the state belongs to this process.
     pub fn is_me(&self, run: &Incarnation) -> bool {
         *run == self.me
     }
 
-    /// Returns true while this node has heard from the log recently enough to answer for its readers.
+    /// Returns true while this node has read from the log recently enough to answer for its readers.
     pub fn is_leased(&self) -> bool {
         let now = self.clock.monotonic().as_micros();
         let until = u128::from(self.lease_until_us.load(Ordering::Relaxed));
@@ -168,7 +171,7 @@ impl ClusterState {
 
     fn place(&self, member: Option<&Member>) -> Place {
         match member {
-            // A node that does not hear from the log cannot know who took over from whom.
+            // A node that reads nothing from the log cannot know the owners.
             _ if !self.is_leased() => Place::Nowhere,
             None => Place::Nowhere,
             Some(member) if member.run == self.me => Place::Here,
@@ -189,7 +192,7 @@ impl Placement for ClusterState {
     fn sequencer(&self) -> Place {
         let membership = self.membership();
         let Some(sequencer) = membership.sequencer() else { return Place::Nowhere };
-        // One that has just claimed is about to become a member.
+        // A process that has just claimed is about to become a member.
         let is_seated = membership.is_member(sequencer) && !membership.is_leaving(sequencer);
         if !is_seated && self.is_leased() {
             return Place::Changing;
@@ -230,7 +233,7 @@ impl Placement for ClusterState {
     fn has_handed_over(&self) -> bool {
         let membership = self.membership();
         let has_role = membership.sequencer() == Some(&self.me) || membership.is_member(&self.me);
-        // Only a node that is alone keeps its roles. Its `Leave` is read back, too.
+        // Only a node that is alone keeps its roles. It waits until its `Leave` record is read back, too.
         let is_alone = !self.has_company.load(Ordering::Relaxed) && membership.is_leaving(&self.me);
         !has_role || is_alone || self.has_failed()
     }

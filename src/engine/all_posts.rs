@@ -1,4 +1,4 @@
-//! All posts in pages, for those who build an index anew: this part of the engine's interface.
+//! The engine's interface for reading all posts in pages, for clients that rebuild an index.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::runtime::message::Command;
 use crate::state::all_posts::{PostsBounds, PostsPage};
 use crate::storage::sequence::Sequence;
 
-/// The ids of the posts that were in memory at one moment, 8 bytes for each, with which pages of all posts are read.
+/// The ids of the posts that were in memory at one moment, 8 bytes each, from which pages of all posts are read.
 #[derive(Clone, Debug)]
 pub struct PostIds {
     ids: Box<[PostId]>,
@@ -23,31 +23,32 @@ pub struct PostIds {
 }
 
 impl PostIds {
-    /// The event as of which pages are true: they have all posts that were accepted up to it, and that are not deleted when a page is read.
-    /// [`Engine::changes`] continues after it.
+    /// Returns the event as of which pages are complete: they have all posts that were accepted up to it and are not
+    /// deleted when a page is read. [`Engine::changes`] continues after it.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// Returns false if there are posts that only a store across a network has. Pages lack those.
+    /// Returns false if some posts are only in a store across a network. Pages lack those posts.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 }
 
 impl Engine {
-    /// Collects the ids of all posts in memory, for [`Engine::posts_after`]. It looks at each of them, so callers use the result for
-    /// many pages.
+    /// Collects the ids of all posts in memory, for [`Engine::posts_after`]. It visits every post, so callers use the
+    /// result for many pages.
     ///
     /// # Errors
     /// Fails if a queue is full, or the journal cannot be read.
     pub async fn post_ids(&self) -> Result<PostIds, Error> {
-        // Who reads pages continues with the changes: erasures keep the journal for it as for other readers.
+        // A client that reads pages continues with the changes, so erasures keep the journal for it as for other
+        // readers.
         let _open = ChangeReaders::begin(&self.inner.shared.change_readers);
         let applied = self.applied().await?;
         let (engine, (reply, answer)) = (self.clone(), oneshot::channel());
         self.ask_archive(move |world| {
-            // What is not synced yet may not be read as a change yet. Beginning earlier repeats events, which does no harm.
+            // Unsynced events may not be readable as changes yet. An earlier start repeats events, which does no harm.
             let readable = match &engine.inner.changes {
                 Some(ChangeLog::Own(log)) => log.range().map(|range| range.last.min(applied)),
                 Some(ChangeLog::Shared(..)) | None => Ok(applied),
@@ -62,7 +63,7 @@ impl Engine {
         answer.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// Returns the last event whose effect every read shows from now on.
+    /// Returns the last event whose effect all later reads show.
     ///
     /// # Errors
     /// Fails if a queue is full.
@@ -103,7 +104,7 @@ mod tests {
         assert!(!has_readers());
         let ids = Arc::new(engine.post_ids().await.unwrap());
         assert!(has_readers());
-        // A page of ids that were collected long before, such as after a while without pages.
+        // A page with ids that were collected long before, for example after a pause between pages.
         clock.advance(Duration::from_secs(2));
         assert!(!has_readers());
         engine.posts_after(ids, PostsBounds { after: None, limit: 1, bytes: 1 }).await.unwrap();

@@ -1,16 +1,16 @@
-//! All users in pages, by ascending id: this part of the engine's interface.
+//! The engine's interface for reading all users in pages, by ascending id.
 
 use crate::engine::Engine;
 use crate::engine::sources::SourceInfo;
 use crate::id::SourceSlot;
 
-/// The users who existed at one moment, 4 bytes for each, with which pages of all users are read.
+/// The users who existed at one moment, 4 bytes each, from which pages of all users are read.
 #[derive(Clone, Debug)]
 pub struct AllUsers(Box<[SourceSlot]>);
 
 impl Engine {
-    /// Collects all users, for [`Engine::users_after`]. Sorts their ids, about a second for a million, so it is called on a thread that may
-    /// block, and callers use the result for many pages.
+    /// Collects all users, for [`Engine::users_after`]. Sorting their ids takes about a second for a million users, so
+    /// callers use a thread that may block, and use the result for many pages.
     pub fn all_users(&self) -> AllUsers {
         let sources = &self.inner.shared.world.sources;
         let users = sources.iter().filter(|source| source.id.is_user() && !source.is_erased());
@@ -19,8 +19,8 @@ impl Engine {
         AllUsers(slots.into())
     }
 
-    /// Returns the next users, at most `limit`, whose ids begin with `prefix` and are behind `after`, by ascending id. Those who were erased
-    /// since they were collected are left out.
+    /// Returns the next users, at most `limit`, by ascending id: their ids begin with `prefix` and are greater than
+    /// `after`. Users who were erased since they were collected are left out.
     pub fn users_after(&self, users: &AllUsers, prefix: &str, after: Option<&str>, limit: usize) -> Vec<SourceInfo> {
         let sources = &self.inner.shared.world.sources;
         let is_before = |slot: &SourceSlot| {

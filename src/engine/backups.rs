@@ -1,4 +1,4 @@
-//! What a backup of a running engine needs: this part of the engine's interface.
+//! The engine's interface for backups of a running engine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use crate::storage::archive::ArchiveSnapshot;
 use crate::storage::files::Files;
 use crate::storage::sequence::Sequence;
 
-/// A snapshot, with the archive as it was at the end of the snapshot. A start from both, and from the journal after the snapshot at least up to
-/// `through`, has the state after the last event of that journal.
+/// A snapshot, with the archive as it was at the end of the snapshot. A start from both, and from the journal after the
+/// snapshot at least up to `through`, has the state after the last event of that journal.
 #[derive(Debug)]
 pub struct BackupBase {
     /// The snapshot file.

@@ -1,4 +1,4 @@
-//! Many writes in one request: this part of the engine's interface.
+//! The engine's interface for many writes in one request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,12 +17,13 @@ use crate::runtime::processor::queue::NotTaken;
 use crate::state::resolved::Resolved;
 
 impl Engine {
-    /// Publishes posts in this order, with one commit to the journal unless one of them depends on another: on its id, or as the post that it
-    /// reposts or answers. Each is accepted or refused by itself, except that all after one that is refused as `Overloaded` are refused with it, and
-    /// all if records that they need cannot be read from the archive. With `wait`, answers only after all are in the inboxes of active followers.
+    /// Publishes posts in this order, with one commit to the journal, unless one of them reposts or answers another or
+    /// depends on its id. Each post is accepted or refused by itself, with two exceptions: all posts after one that is
+    /// refused as `Overloaded` are refused as well, and all posts are refused if records that they need cannot be read
+    /// from the archive. With `wait`, answers only after all are in the inboxes of active followers.
     pub async fn publish_many(&self, drafts: Vec<Draft>, wait: bool) -> Vec<Result<Published, Error>> {
         let (shared, began) = (&self.inner.shared, Instant::now());
-        // As for one post, the command processor checks again.
+        // As for a single post, the command processor checks again.
         if let Err(full) = shared.check_fanout_backlog(Backlog::default(), None) {
             return drafts.iter().map(|_| Err(full.clone())).collect();
         }
@@ -44,10 +45,11 @@ impl Engine {
         published
     }
 
-    /// Queues a command after the look-up of all that it needs from the archive. No thread waits here.
+    /// Queues a command after looking up the records that it needs from the archive. No thread waits here.
     ///
     /// # Errors
-    /// Fails at once if there is no room for it now. Whether there is after a look-up, the command's answer says.
+    /// Fails at once if the queue has no capacity now. If it has none after a lookup, the command's answer reports
+    /// that.
     pub(super) fn queue(&self, command: Command) -> Result<(), Error> {
         let (shared, resolved) = (&self.inner.shared, Resolved::default());
         let needs = needs(&command, &shared.world, &resolved);
@@ -61,11 +63,11 @@ impl Engine {
         })
     }
 
-    /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created or existed, and how
-    /// many were removed. All of it is done or nothing.
+    /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created
+    /// or existed, and how many were removed. Either all changes are made or none.
     ///
     /// # Errors
-    /// The error lists every edge that cannot be created. Doing the same again is safe.
+    /// The error lists every edge that cannot be created. Repeating the request is safe.
     pub async fn change_edges(
         &self,
         edges: Vec<NewEdge>,
@@ -74,7 +76,8 @@ impl Engine {
         self.command(|reply| Command::Follow { edges, unfollows, reply }).await
     }
 
-    /// Removes edges, each given as its follower and its source, and returns how many there were. All are removed or none.
+    /// Removes edges, each given as its follower and its source, and returns how many existed. Either all are removed
+    /// or none.
     ///
     /// # Errors
     /// Fails for the same reasons as every write. Removing the same edges again is safe.

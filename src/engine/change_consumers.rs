@@ -1,4 +1,4 @@
-//! Registered consumers of changes: this part of the engine's interface.
+//! The engine's interface for registered consumers of changes.
 
 use crate::engine::Engine;
 use crate::engine::changes::{ChangeLog, ChangesError};
@@ -14,7 +14,7 @@ pub struct ChangeConsumer {
     pub name: ConsumerName,
     /// The last event that it has processed.
     pub sequence: Sequence,
-    /// The records that were committed after that.
+    /// The number of records that were committed after that.
     pub behind: u64,
 }
 
@@ -24,12 +24,12 @@ pub enum ChangeConsumerError {
     /// The journal does not have its position.
     #[error(transparent)]
     Changes(#[from] ChangesError),
-    /// The log of a cluster keeps its records whether anybody has read them or not.
+    /// The engine is a node of a cluster, whose log keeps records by rules of its own.
     #[error(
         "consumers of changes are registered on one machine only: the log of a cluster keeps records by rules of its own"
     )]
     InCluster,
-    /// There are as many as there may be.
+    /// The maximum number of consumers is registered.
     #[error("there are {CHANGE_CONSUMERS_MAX} consumers of changes, the maximum")]
     TooMany,
     /// The positions could not be stored.
@@ -50,12 +50,12 @@ impl Engine {
         self.inner.shared.change_consumers.position(name)
     }
 
-    /// Registers a consumer that has processed all events up to `sequence`, or moves it there. From then on the journal after it is kept, up to
-    /// `changes_retention_bytes`. Blocks until this is stored.
+    /// Registers a consumer that has processed all events up to `sequence`, or moves it there. From then on the journal
+    /// after this event is kept, up to `changes_retention_bytes`. Blocks until this is stored.
     ///
     /// # Errors
-    /// Fails if the journal does not have the event after `sequence` any more or ends before it, there are too many consumers, or the position
-    /// cannot be stored. Nothing is changed then.
+    /// Fails if the journal no longer has the event after `sequence` or ends before `sequence`, if there are too many
+    /// consumers, or if the position cannot be stored. The positions are then unchanged.
     pub fn set_change_consumer(
         &self,
         name: ConsumerName,
@@ -72,10 +72,10 @@ impl Engine {
         Ok(self.change_consumer(name, sequence))
     }
 
-    /// Removes a consumer. Blocks until this is stored. Returns false if there is none of this name.
+    /// Removes a consumer. Blocks until this is stored. Returns false if no consumer has this name.
     ///
     /// # Errors
-    /// Fails if this cannot be stored. The consumer is still registered then.
+    /// Fails if this cannot be stored. The consumer then stays registered.
     pub fn remove_change_consumer(&self, name: &ConsumerName) -> Result<bool, ChangeConsumerError> {
         self.own_log()?;
         Ok(self.inner.shared.change_consumers.remove(name)?)

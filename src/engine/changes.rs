@@ -1,4 +1,4 @@
-//! The tail of accepted events: this part of the engine's interface.
+//! The engine's interface for the change stream.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::storage::sequence::Sequence;
 pub(super) enum ChangeLog {
     /// The journal of one machine. All its records are events.
     Own(Box<dyn ReadLog>),
-    /// The log of a cluster, and the states from which a reader can decide which records count.
+    /// The log of a cluster, and the states from which a reader can determine the records that take effect.
     Shared(Arc<dyn ReadLog>, Arc<StartPoints>),
 }
 
@@ -44,10 +44,10 @@ pub enum ChangesError {
     /// The engine stores its state in memory only.
     #[error("this engine has no journal, so it has no changes to read")]
     NoJournal,
-    /// The log cannot be read, or does not have the records any more.
+    /// The log cannot be read, or no longer has the records.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A record counts, and this program cannot read it.
+    /// This program cannot read a record that takes effect.
     #[error("record {sequence} cannot be read: {cause}")]
     Record {
         /// The sequence of the record.
@@ -60,11 +60,11 @@ pub enum ChangesError {
 /// Reads accepted events in their order. Its methods block the calling thread.
 pub struct Changes {
     reader: Box<dyn LogReader>,
-    /// The state of the cluster at the last record that was read, on a node.
+    /// On a node: the state of the cluster after the last record that was read.
     followed: Option<LogCheckpoint>,
-    /// The state before the last records that were read together, some of which the caller may not have used.
+    /// On a node: the state before the last batch of records, some of which the caller may not have used.
     before: Option<LogCheckpoint>,
-    /// Where the states are left for the next reader, on a node.
+    /// On a node: the store of these states for the next reader.
     points: Option<Arc<StartPoints>>,
     /// Events up to this one are not delivered.
     after: Sequence,
@@ -74,13 +74,13 @@ pub struct Changes {
     end: Sequence,
     /// The error at which reading ended. The events before it were delivered.
     failed: Option<ChangesError>,
-    /// Lets erasures know that somebody reads.
+    /// Counts as an open reader, for erasures.
     _open: OpenReader,
 }
 
 impl Engine {
-    /// Returns the sequence of the last event that [`Engine::changes`] can deliver now: `changes` with it delivers what is accepted from now
-    /// on. Blocks for a moment, as that does.
+    /// Returns the sequence of the last event that [`Engine::changes`] can deliver now. A reader after this event gets
+    /// the events that are accepted from now on. Blocks for a moment.
     ///
     /// # Errors
     /// Fails if the engine has no journal, or the log does not answer.
@@ -88,26 +88,30 @@ impl Engine {
         Ok(self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?.range()?.last)
     }
 
-    /// Returns the post that was accepted at this instant, if it is in memory and as it was published.
+    /// Returns the post that was accepted at this instant, if it is in memory and has not changed since it was
+    /// published.
     pub fn unchanged_post(&self, id: PostId, accepted_at: UnixMicros) -> Option<Arc<Post>> {
         let post = self.inner.shared.world.posts.stored(id).and_then(Stored::live)?;
-        // The repost, or one that names it, may be redirected: then it does not have the text, or its event has more.
+        // The repost, or one that names it, may be redirected. Then it lacks the text, or its event contains more.
         let is_redirected = post.repost_of.is_some() && self.inner.shared.world.reposts.has_redirected();
         let is_unchanged =
             post.accepted_at == accepted_at && post.edited_at.is_none() && !post.hidden && !is_redirected;
         is_unchanged.then_some(post)
     }
 
-    /// Returns a reader of all accepted events after the sequence `after`, 0 for all. An event is delivered once it is committed, which may be
-    /// just before reads show it; with [`Durability::EverySecond`](crate::storage::journal::Durability) once it is synced. With
-    /// [`Durability::Never`](crate::storage::journal::Durability) a power loss may destroy events that were delivered. Blocks for a moment: the
-    /// start of the segment is searched, or in a cluster the log is asked.
+    /// Returns a reader of all accepted events after the sequence `after`, 0 for all. An event is delivered once it is
+    /// committed, possibly just before reads show it; with
+    /// [`Durability::EverySecond`](crate::storage::journal::Durability) once it is synced. With
+    /// [`Durability::Never`](crate::storage::journal::Durability) a power loss may destroy events that were delivered.
+    /// Blocks for a moment: it searches the start of the segment, or queries the log of a cluster.
     ///
-    /// A node of a cluster delivers only what counts. To know that, it reads from the place of an earlier reader or a snapshot of its own before
-    /// `after`, or from the first record of the log. It refuses what is older than these, even if the log still has it.
+    /// A node of a cluster delivers only events that take effect. To determine these, it reads the log from the place
+    /// of an earlier reader or of a snapshot of its own before `after`, or from the first record. It refuses older
+    /// positions, even if the log still has them.
     ///
     /// # Errors
-    /// Fails if the engine has no journal, the log does not have the event after `after` any more, or it ends before `after`.
+    /// Fails if the engine has no journal, if the log no longer has the event after `after`, or if it ends before
+    /// `after`.
     pub fn changes(&self, after: Sequence) -> Result<Changes, ChangesError> {
         let changes = self.inner.changes.as_ref().ok_or(ChangesError::NoJournal)?;
         let LogRange { first, last } = changes.range()?;
@@ -131,13 +135,13 @@ impl Engine {
 }
 
 impl Changes {
-    /// Returns the sequence up to which everything was delivered: [`Engine::changes`] with it continues there. It also counts records that
-    /// are no events, so it may be after the last delivered event.
+    /// Returns the sequence up to which everything was delivered: [`Engine::changes`] with it continues there. It
+    /// includes records that are not events, so it may be after the last delivered event.
     pub fn sequence(&self) -> Sequence {
         self.read.max(self.after)
     }
 
-    /// Returns the last record that was read, which may be before the first that is delivered.
+    /// Returns the last record that was read, which may be before the first delivered event.
     pub fn read_through(&self) -> Sequence {
         self.read
     }
@@ -147,12 +151,12 @@ impl Changes {
         self.end
     }
 
-    /// Returns the next events with their sequences, at most some thousand. Waits for the first of them up to `wait`; returns an empty list if there is none
-    /// by then.
+    /// Returns the next events with their sequences, at most some thousand. Waits up to `wait` for the first of them;
+    /// returns an empty list if none arrives.
     ///
     /// # Errors
-    /// Fails if the log cannot be read, or no longer has the next record. After [`LogError::Unavailable`] the next call continues at the same
-    /// record. After any other error the reader is of no more use.
+    /// Fails if the log cannot be read, or no longer has the next record. After [`LogError::Unavailable`] the next call
+    /// continues at the same record. After any other error the reader cannot be used any more.
     pub fn next(&mut self, wait: Duration) -> Result<Vec<(Sequence, Event)>, ChangesError> {
         let stored = self.next_stored(wait)?;
         let mut events = Vec::with_capacity(stored.len());
@@ -163,7 +167,7 @@ impl Changes {
                     let failed = ChangesError::Record { sequence, cause };
                     self.read = Sequence(sequence.0.saturating_sub(1));
                     self.failed = Some(failed.clone());
-                    // The events before it come first.
+                    // The events before the error come first.
                     return if events.is_empty() { Err(failed) } else { Ok(events) };
                 }
             }
@@ -174,7 +178,7 @@ impl Changes {
     /// Returns the same events as they are stored, for callers that do not need all of them.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Changes::next`]. Whether an event of one machine can be read is known only once it is decoded.
+    /// Fails for the same reasons as [`Changes::next`]. An event of one machine is checked only when it is decoded.
     pub fn next_stored(&mut self, wait: Duration) -> Result<Vec<(Sequence, StoredEvent)>, ChangesError> {
         let until = Instant::now() + wait;
         loop {
@@ -213,7 +217,7 @@ impl Changes {
 }
 
 impl Drop for Changes {
-    /// Leaves the places to which this reader came: who comes back for the next events does not read from a snapshot again.
+    /// Stores the places that this reader reached, so that the next reader need not start from a snapshot.
     fn drop(&mut self) {
         let Some(points) = &self.points else { return };
         [self.before.take(), self.followed.take()].into_iter().flatten().for_each(|state| points.add(state));
@@ -251,7 +255,8 @@ impl StoredEvent {
         }
     }
 
-    /// Returns the position of a published post, and the instant at which it was accepted. Returns none for other events.
+    /// Returns the position of a published post, and the instant at which it was accepted. Returns None for other
+    /// events.
     pub fn published(&self) -> Option<(Position, UnixMicros)> {
         match &self.0 {
             Form::Bytes(bytes) => {
@@ -266,7 +271,7 @@ impl StoredEvent {
     /// Decodes the event.
     ///
     /// # Errors
-    /// Returns a description of what is wrong with the stored event.
+    /// Returns the reason why the stored event cannot be decoded.
     pub fn decode(self) -> Result<Event, String> {
         match self.0 {
             Form::Bytes(bytes) => event(&bytes),

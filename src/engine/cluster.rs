@@ -35,7 +35,7 @@ use crate::storage::sequence::Sequence;
 /// Number of times that a digest is computed again because events were applied meanwhile.
 const DIGEST_TRIES: usize = 3;
 
-/// Maximum time for which a log may not answer while a node starts.
+/// Maximum time that a starting node waits for a log that does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// The place of a node's snapshots.
@@ -44,7 +44,8 @@ pub struct NodeStorage {
     pub files: Arc<dyn Files>,
     /// The lock of this directory.
     pub lock: Option<Arc<DirectoryLock>>,
-    /// The options for taking snapshots. Those of a node never contain inboxes: its readers may be others at the next start.
+    /// The options for taking snapshots. Snapshots of a node never contain inboxes, since it may own other readers at
+    /// the next start.
     pub snapshots: SnapshotOptions,
 }
 
@@ -56,23 +57,24 @@ pub struct Joining<'a> {
     pub log: &'a dyn SharedLog,
     /// The options of the node.
     pub options: NodeOptions,
-    /// What other threads see of the cluster. It shows the cluster once the node has caught up.
+    /// The cluster state that other threads see. It shows the cluster once the node has caught up.
     pub view: Arc<ClusterState>,
-    /// The place of its snapshots. Without one the node reads the whole log at each start.
+    /// The place of its snapshots. Without it, the node reads the whole log at each start.
     pub storage: Option<NodeStorage>,
-    /// The archive that all nodes share, if the cluster was founded with one. Otherwise all posts stay in memory.
+    /// The archive that all nodes share, if the cluster was bootstrapped with one. Otherwise all posts stay in memory.
     pub archive: Option<Arc<dyn Archive>>,
-    /// The way to the snapshots of other nodes.
+    /// Access to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
     /// The clock of the engine.
     pub clock: Arc<dyn Clock>,
-    /// Receives the progress.
+    /// Receives the progress of the recovery.
     pub progress: &'a RecoveryProgress,
 }
 
 impl Engine {
-    /// Returns the digest of the state and the last event that is in it, or none if events were applied all the time. Nodes of a cluster
-    /// with the same last event have the same digest. It visits the whole state, so it blocks the calling thread.
+    /// Returns the digest of the state and the last event in it, or None if events were applied during all attempts.
+    /// Nodes of a cluster with the same last event have the same digest. Visits the whole state, so it blocks the
+    /// calling thread.
     pub fn digest(&self, placement: &dyn Placement) -> Option<(Sequence, Digest)> {
         (0..DIGEST_TRIES).find_map(|_| {
             let before = placement.settled()?;
@@ -82,11 +84,11 @@ impl Engine {
         })
     }
 
-    /// Starts an engine that takes part in the cluster of `log`, with all state in memory.
-    /// Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterState::is_ready`).
+    /// Starts an engine that joins the cluster of `log`, with all state in memory. Blocks until it has applied the
+    /// records that were in the log; it is ready once it has applied the rest (`ClusterState::is_ready`).
     ///
     /// # Errors
-    /// Fails if the log cannot be used, or is not the log of a cluster, or has lost its beginning.
+    /// Fails if the log cannot be used, is not the log of a cluster, or has lost its beginning.
     pub fn join(
         config: EngineConfig,
         log: &dyn SharedLog,
@@ -101,8 +103,8 @@ impl Engine {
         joining.run().map(|(engine, _)| (engine, joined))
     }
 
-    /// Ends the live connections of readers that other nodes own, or all of them if this node does not know who owns whom. The clients
-    /// come back and read again, so they miss nothing.
+    /// Ends the live connections of readers that other nodes own, or all of them if this node does not know the owners.
+    /// The clients reconnect and read again, so they miss nothing.
     pub fn end_live_elsewhere(&self, view: &ClusterState) {
         let shared = self.shared();
         let (membership, is_leased) = (view.membership(), view.is_leased());
@@ -113,8 +115,8 @@ impl Engine {
         shared.watchers.close_where(|reader| !is_here(reader));
     }
 
-    /// Leaves the cluster: this engine judges nothing that comes after, and other nodes take over. It goes on to follow the log.
-    /// Blocks while the queue of commands is full.
+    /// Leaves the cluster: this engine judges no more commands, and other nodes take over. It continues to follow the
+    /// log. Blocks while the queue of commands is full.
     pub fn leave(&self) {
         // This fails only if the command processor has ended, which writes the same record.
         let _ = self.inner.commands.send(Command::Leave);
@@ -122,13 +124,15 @@ impl Engine {
 }
 
 impl Joining<'_> {
-    /// Starts the engine on the newest snapshot of its directory, or of another node, or on nothing, and on the records of the log after
-    /// that. Blocks until it has applied what was in the log; it is ready once it has applied the rest (`ClusterState::is_ready`). Commands
-    /// are refused while another node is the sequencer.
+    /// Starts the engine from the newest snapshot of its directory or of another node, or from an empty state, and
+    /// applies the records of the log after that. Blocks until it has applied the records that were in the log; it is
+    /// ready once it has applied the rest (`ClusterState::is_ready`). Commands are refused while another node is the
+    /// sequencer.
     ///
     /// # Errors
-    /// Fails if the log cannot be used or is not the log of a cluster; if the directory is of another cluster, or of a server on one machine;
-    /// if the archive is not that of the cluster; or if the log no longer has the records after the newest snapshot.
+    /// Fails if the log cannot be used or is not the log of a cluster; if the directory belongs to another cluster or
+    /// to a server on one machine; if the archive belongs to another cluster; or if the log no longer has the records
+    /// after the newest snapshot.
     pub fn run(self) -> Result<(Engine, RecoveryReport), JoinError> {
         let Self { config, log, options, view, storage, archive, peers, clock, progress } = self;
         let began = Instant::now();
@@ -172,7 +176,7 @@ impl Joining<'_> {
         }
         engine.start_eraser(engine.snapshot_requests(), true);
         let from =
-            report.snapshot.map_or("nothing".to_owned(), |sequence| format!("the snapshot at record {sequence}"));
+            report.snapshot.map_or("no snapshot".to_owned(), |sequence| format!("the snapshot at record {sequence}"));
         info!("caught up with the log from {from} and {} events after it in {:.1?}", report.events, began.elapsed());
         progress.finish();
         Ok((engine, report))
@@ -180,7 +184,7 @@ impl Joining<'_> {
 }
 
 impl Inner {
-    /// Makes the copier end, and returns its thread.
+    /// Stops the archive copier, and returns its thread.
     pub(super) fn stop_copier(&self) -> Option<JoinHandle<()>> {
         let (stopping, thread) = self.archive_copier.lock().take()?;
         stopping.store(true, Ordering::Relaxed);

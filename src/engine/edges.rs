@@ -1,4 +1,4 @@
-//! Follow edges and their lists: this part of the engine's interface.
+//! The engine's interface for follow edges and their lists.
 
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
@@ -13,7 +13,7 @@ use crate::runtime::message::{Command, FollowResult};
 pub struct Listed {
     /// The id of the source.
     pub id: SourceId,
-    /// The logical instant at which it was added. No two edges have the same.
+    /// The logical instant at which it was added, unique for each edge.
     pub since: UnixMicros,
     /// The time at which it was added, as shown to people.
     pub shown: UnixMicros,

@@ -1,4 +1,4 @@
-//! Erasing users: this part of the engine's interface, for administrators of the server.
+//! The engine's interface for erasing users, for administrators of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,8 @@ pub struct ErasuresUnderWay {
 }
 
 impl Engine {
-    /// Erases a user permanently. After the answer no reader sees anything of the user. The data on disk is removed
-    /// in the background, and until then the id cannot be used.
+    /// Erases a user permanently. After the answer no reader sees any data of the user. The data on disk is removed in
+    /// the background, and until then the id cannot be used.
     ///
     /// # Errors
     /// Fails if the id is not a user's, too many users are being erased, or for the same reasons as every write.

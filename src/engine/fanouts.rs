@@ -1,4 +1,4 @@
-//! How one post reached its readers, and who reposted it: this part of the engine's interface.
+//! The engine's interface for the fan-out and the reposts of one post.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::id::{PostId, SourceId};
 use crate::limits::{REPOSTS_EXAMINED_MAX, REPOSTS_LISTED_MAX};
 use crate::runtime::fanout::records::{Deliveries, FanoutRecord, SourceReach};
 
-/// How one post reached its readers.
+/// The fan-out and the reposts of one post.
 #[derive(Clone, Debug)]
 pub struct PostFanout {
     /// The post itself.
     pub post: Arc<Post>,
-    /// The progress of its fan-out. `None` if the record is forgotten, or the post is older than the process.
+    /// The progress of its fan-out. `None` if the record was dropped, or the post is older than the process.
     pub progress: Option<FanoutProgress>,
-    /// On what the routes of sources depend.
+    /// The basis on which the routes of sources are chosen.
     pub decided_by: RouteBasis,
     /// The reposts of the post.
     pub reposts: Reposters,
@@ -35,7 +35,7 @@ pub struct FanoutProgress {
     pub deliveries: Deliveries,
 }
 
-/// How far the fan-out of a post is.
+/// The state of the fan-out of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FanoutState {
     /// No source pushes the post: nothing is delivered.
@@ -48,21 +48,22 @@ pub enum FanoutState {
     Delivered,
 }
 
-/// How many followers of the sources that push a post it reached. A follower of several sources counts once for each.
+/// The numbers of followers that a post reached, over the sources that push it. A follower of several sources counts
+/// once for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reached {
-    /// The number of them that had an inbox.
+    /// The number of these followers that had an inbox.
     pub awake: u64,
     /// The number of inboxes to which the post was added.
     pub added: u64,
     /// The number of inboxes that had the post already.
     pub already_there: u64,
-    /// The number of them that slept.
+    /// The number of these followers that were asleep.
     pub asleep: u64,
 }
 
 impl FanoutProgress {
-    /// Returns how far the fan-out is.
+    /// Returns the state of the fan-out.
     pub fn state(&self) -> FanoutState {
         match self.deliveries {
             _ if self.sources.iter().all(|source| source.route == Route::Pull) => FanoutState::Pulled,
@@ -77,7 +78,8 @@ impl FanoutProgress {
         self.sources.iter().filter(|source| source.route == route).map(|source| source.followers).sum()
     }
 
-    /// Returns how many followers the post reached. `None` until all deliveries are confirmed: the figures would be wrong in a moment.
+    /// Returns the numbers of followers that the post reached. `None` until all deliveries are confirmed, since they
+    /// still change.
     pub fn reached(&self) -> Option<Reached> {
         let is_final = matches!(self.state(), FanoutState::Pulled | FanoutState::Delivered);
         let Deliveries { awake, added, .. } = self.deliveries;
@@ -124,7 +126,7 @@ pub struct Reposter {
 }
 
 impl Engine {
-    /// Returns how a post reached its readers, and who reposted it. Numbers of readers are about this process.
+    /// Returns the fan-out and the reposts of a post. Numbers of readers cover this process only.
     ///
     /// # Errors
     /// Fails if there is no such post, or the archive cannot be read.

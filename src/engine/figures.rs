@@ -1,4 +1,4 @@
-//! Figures of the engine for operators: this part of the engine's interface.
+//! The engine's interface for its figures, for operators.
 
 use crate::engine::Engine;
 use crate::limits::{
@@ -17,7 +17,8 @@ pub struct QueueDepth {
     pub limit: usize,
 }
 
-/// What the engine has at one instant. Bytes are estimates from samples: of at most 512 sources, 256 posts, and some inboxes.
+/// The contents of the engine at one instant. Bytes are estimates from samples: of at most 512 sources, 256 posts, and
+/// some inboxes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineFigures {
     /// The number of known sources.
@@ -38,12 +39,13 @@ pub struct EngineFigures {
     pub sources_bytes: u64,
     /// The bytes of inboxes.
     pub inboxes_bytes: u64,
-    /// The bytes of what is known of reposts.
+    /// The bytes of the data about reposts.
     pub reposts_bytes: u64,
 }
 
 impl Engine {
-    /// Returns what the engine has now. Looks at samples, not at all that it estimates, and takes no lock for longer than a copy.
+    /// Returns the current figures of the engine. Estimates bytes from samples, and holds no lock for longer than a
+    /// copy takes.
     pub fn figures(&self) -> EngineFigures {
         let shared = self.shared();
         let world = &shared.world;

@@ -1,4 +1,4 @@
-//! Live connections: this part of the engine's interface.
+//! The engine's interface for live connections.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub struct Watcher {
     key: usize,
 }
 
-/// A connection that does not watch any reader yet and does not count toward the limit of those that do. Dropping it
-/// removes it.
+/// A connection that does not watch a reader yet, and does not count toward the limit of watching connections. Dropping
+/// it removes it.
 pub struct Unauthenticated {
     shared: Arc<Shared>,
     subscriber: Arc<SubscriberQueue>,
@@ -79,7 +79,7 @@ impl Engine {
         Ok(watcher)
     }
 
-    /// Admits a connection to those that watch readers.
+    /// Admits a connection that watches a reader, within the limit.
     fn admit(&self) -> Result<Watcher, Error> {
         let shared = &self.inner.shared;
         let subscriber = Arc::new(SubscriberQueue::default());

@@ -1,4 +1,4 @@
-//! Posts that sleeping readers have missed: this part of the engine's interface.
+//! The engine's interface for posts that sleeping readers have missed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::state::viewer::Viewer;
 /// Maximum time until an event that was read from the journal is applied.
 const APPLIED_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Interval between two looks whether it is.
+/// Interval between two checks whether the event is applied.
 const APPLIED_LOOK: Duration = Duration::from_millis(1);
 
-/// A published post, as [`Event::Published`](crate::feed::event::Event) has it.
+/// A published post, with the data of [`Event::Published`](crate::feed::event::Event).
 #[derive(Clone, Copy, Debug)]
 pub struct PublishedPost<'a> {
     /// Its position in feeds, with its id.
@@ -40,14 +40,16 @@ pub struct Candidate(SourceSlot);
 pub struct Missed {
     /// The id of the reader.
     pub reader: SourceId,
-    /// The sources that bring the post: followed ones, without those that are followed virtually, kept ones, and those of reposts.
+    /// The sources that bring the post: followed sources except virtually followed ones, kept sources, and sources of
+    /// reposts.
     pub via: Vec<SourceId>,
 }
 
 impl Engine {
-    /// Returns the readers with the rule `notify` to whom a post may be shown and whose id is after `after`, in ascending order of ids: they
-    /// follow a source of the post or of an earlier repost of it, or keep earlier posts of a source. [`Engine::missed`] decides which of them have missed it. Returns none if the post is not applied yet: then nobody can know. Blocks
-    /// for a moment, or longer if there are very many.
+    /// Returns the readers with the rule `notify` who may see a post and whose id is after `after`, in ascending order
+    /// of ids: they follow a source of the post or of an earlier repost of it, or keep earlier posts of a source.
+    /// [`Engine::missed`] decides which of them have missed it. Returns None if the post is not applied yet. Blocks for
+    /// a moment, or longer with very many readers.
     pub fn may_have_missed(&self, post: PublishedPost<'_>, after: Option<&SourceId>) -> Option<Vec<Candidate>> {
         let world = &self.inner.shared.world;
         let began = Instant::now();
@@ -65,7 +67,7 @@ impl Engine {
             world.notified.followers_of(&source, &mut found);
             found.extend(world.sources.keepers_of(source.slot).filter(|reader| world.notified.contains(*reader)));
         }
-        // Reposts may name an id before there is a post with it.
+        // Reposts may name an id before a post with this id exists.
         match world.reposts.sources_of(post.position.id, LIVE_REPOSTERS_MAX) {
             Some(reposters) => {
                 for source in reposters {
@@ -76,7 +78,7 @@ impl Engine {
         }
         found.sort_unstable();
         found.dedup();
-        // What is left of an erased user names nobody.
+        // The result must not name erased users, who may still have edges.
         found.retain(|reader| !world.sources.at(*reader).is_erased());
         let found = sorted_by_id(&world.sources, found, after);
         Some(found.into_iter().map(Candidate).collect())
@@ -87,11 +89,12 @@ impl Engine {
         &self.inner.shared.world.sources.at(reader).id
     }
 
-    /// Decides by the present state if a reader has missed a post: the reader sleeps, has not been seen since the post was accepted, and would
-    /// find it in the feed. With `reads_archive` it may block for a moment to read the archive.
+    /// Decides by the current state if a reader has missed a post: the reader is asleep, has not read since the post
+    /// was accepted, and would find it in the feed. With `reads_archive` it may block for a moment to read the archive.
     ///
     /// # Errors
-    /// Fails if this needs the archive, and it was not to be read, does not answer now (`Late`), or is damaged there (`Unreadable`).
+    /// Fails if this needs the archive, and `reads_archive` is false, the archive does not answer now (`Late`), or is
+    /// damaged (`Unreadable`).
     pub fn missed(
         &self,
         Candidate(reader): Candidate,
@@ -135,15 +138,17 @@ impl Engine {
 /// The number of characters of an id that are compared first.
 const HEAD_BYTES: usize = 16;
 
-/// Returns the readers whose id is after `after`, in ascending order of ids. Slots would be cheaper to compare, but a restart assigns others.
+/// Returns the readers whose id is after `after`, in ascending order of ids. Slots would be cheaper to compare, but a
+/// restart changes them.
 ///
-/// No lock is held meanwhile. The characters in which the ids begin to differ are copied, so that comparing them does not wait for memory: a
-/// million readers cost half a second and 24 MB, for each post and stream. Whoever resumes within a post sorts only those who are left.
+/// No lock is held meanwhile. The characters from the first difference on are copied, so that comparisons do not wait
+/// for memory: a million readers cost half a second and 24 MB, for each post and stream. A client that resumes within a
+/// post sorts only the remaining readers.
 fn sorted_by_id(sources: &Sources, mut readers: Vec<SourceSlot>, after: Option<&SourceId>) -> Vec<SourceSlot> {
     let id = |slot: SourceSlot| &sources.at(slot).id;
     readers.retain(|reader| after.is_none_or(|after| id(*reader) > after));
     let Some(first) = readers.first().map(|first| id(*first).as_str().as_bytes()) else { return readers };
-    // Ids often begin alike, such as with the kind of an account.
+    // Ids often have a common prefix, such as the kind of an account.
     let shared = readers.iter().fold(first.len(), |shared, reader| {
         let text = id(*reader).as_str().as_bytes();
         first.iter().zip(text).take(shared).take_while(|(one, other)| one == other).count()
@@ -159,7 +164,7 @@ fn sorted_by_id(sources: &Sources, mut readers: Vec<SourceSlot>, after: Option<&
         head.cmp(other_head).then_with(|| id(*reader).cmp(id(*other)))
     });
     let mut sorted: Vec<SourceSlot> = keyed.into_iter().map(|(_, reader)| reader).collect();
-    // It has the memory of the longer pairs otherwise, for as long as a client takes to read the messages.
+    // Otherwise it would hold the memory of the longer pairs while a client reads the messages.
     sorted.shrink_to_fit();
     sorted
 }
@@ -193,10 +198,10 @@ mod tests {
         for (nth, after) in expected.iter().enumerate() {
             assert_eq!(sorted(Some(after)), expected[nth + 1..], "after {after}");
         }
-        // A reader who is not among them, such as one who has unfollowed meanwhile.
+        // An id that is not among them, such as that of a reader who has unfollowed meanwhile.
         assert_eq!(sorted(Some("y")), ["zz"]);
         assert!(sorted(Some("~")).is_empty());
-        // All that are left begin alike.
+        // All remaining ids have a common prefix.
         let of_long: Vec<&String> = expected.iter().filter(|id| id.starts_with(long)).collect();
         assert_eq!(sorted(Some("reader")).iter().take(of_long.len()).collect::<Vec<_>>(), of_long);
     }

@@ -90,8 +90,8 @@ use crate::storage::files::Files;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
 
-/// The part of a task's cooperative budget, which is 128, that a page takes which is built without waiting: so a task yields after eight
-/// such pages, some 30 us.
+/// The part of a task's cooperative budget of 128 that a page built without waiting uses. So a task yields after eight
+/// such pages, about 30 us.
 const DIRECT_PAGE_BUDGET: usize = 16;
 
 /// A running engine. Clones are handles to the same engine.
@@ -107,7 +107,7 @@ struct Inner {
     threads: Mutex<Option<Threads>>,
     snapshotter: Mutex<Option<SnapshotterHandle>>,
     eraser: Mutex<Option<erase::EraserHandle>>,
-    /// The thread that copies changes to the archive of a cluster, and what makes it end.
+    /// The thread that copies changes to the archive of a cluster, and the flag that ends it.
     archive_copier: Mutex<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
     /// True if the journal is the log of a cluster.
     follows_shared_log: bool,
@@ -217,8 +217,9 @@ impl Engine {
         self.feed_admitted(reader, request, || Ok::<_, Error>(())).await
     }
 
-    /// Returns the same page as [`Engine::feed`]. If the reader is asleep, `admit` decides whether it may be woken, which costs far more
-    /// than a page of an awake reader; what it returns is held until the page is built.
+    /// Returns the same page as [`Engine::feed`]. If the reader is asleep, `admit` decides whether it may be woken,
+    /// which costs far more than a page of an awake reader. The value that `admit` returns is held until the page is
+    /// built.
     ///
     /// # Errors
     /// Fails for the same reasons as [`Engine::feed`], or as `admit` does.
@@ -250,7 +251,7 @@ impl Engine {
             return Ok(self.empty_page(request));
         }
         let page = direct::read(&self.inner.shared, &source, request).ok_or(source)?;
-        // A task that reads page after page lets other tasks run now and then, as it would if it waited for an actor.
+        // A task that reads page after page must let other tasks run now and then, as if it waited for an actor.
         for _ in 0..DIRECT_PAGE_BUDGET {
             tokio::task::coop::consume_budget().await;
         }
@@ -265,8 +266,8 @@ impl Engine {
         self.ask_actor(source, send).await.map(|page| self.with_names(page))
     }
 
-    /// Returns the answer of a reader's actor. `send` sends the request, again if the actor ended before it handled the request: it fell
-    /// asleep at that moment, which is no failure, or it crashed, possibly because of this request.
+    /// Returns the answer of a reader's actor. Calls `send` again if the actor ended before it handled the request: it
+    /// fell asleep at that moment, which is not a failure, or it crashed, possibly because of this request.
     async fn ask_actor<T>(
         &self,
         source: &Arc<Source>,
@@ -288,7 +289,7 @@ impl Engine {
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
-    /// Returns the page of a feed that cannot have entries. The token of the request is kept.
+    /// Returns the page of a feed that cannot have entries. The page has the token of the request.
     fn empty_page(&self, request: PageRequest) -> FeedPage {
         let resume = match request.range {
             Range::Resume(token) => Some(token),
@@ -301,7 +302,7 @@ impl Engine {
     /// it is asleep.
     ///
     /// # Errors
-    /// Fails if the reader is unknown or is no user, a queue is full, or the reader's actor crashes.
+    /// Fails if the reader is unknown or is not a user, a queue is full, or the reader's actor crashes.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
         // Only users have a feed, so other sources are never woken.
         let source = self.inner.shared.world.sources.get(reader).filter(|source| source.id.is_user());

@@ -1,4 +1,4 @@
-//! Preferences, lists and unread counts of readers: this part of the engine's interface.
+//! The engine's interface for preferences, lists and unread counts of readers.
 
 use std::ops::Bound;
 
@@ -41,7 +41,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Returns what is known of a reader whose marker is at a position before anything is counted.
+    /// Returns the result for a reader with this marker, before anything is counted.
     pub fn not_counted(marker: Position) -> Self {
         Self { marker: Some(marker), entries: 0, capped: true, complete: false, work: Work::default() }
     }
@@ -95,8 +95,8 @@ impl Engine {
         let Resume { position, below, ahead_us, .. } = up_to.into();
         let given = below.map(|through| DeliveryWatermark { through, ahead_us });
         let delivery = &self.inner.shared.world.delivery;
-        // A token that is ahead of this state was issued before a recovery that lost events. One of another node may be ahead of what this one
-        // has delivered.
+        // A token that is ahead of this state was issued before a recovery that lost events, or by another node that
+        // has delivered more.
         let seen = given.filter(|given| given.through <= delivery.applied().through).unwrap_or(delivery.settled());
         self.choose(reader, PreferenceChange::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }

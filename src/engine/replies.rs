@@ -1,4 +1,4 @@
-//! The replies to a post: this part of the engine's interface.
+//! The engine's interface for the replies to a post.
 
 use crate::engine::{Engine, FeedPage};
 use crate::error::Error;
@@ -7,8 +7,9 @@ use crate::state::reader::PageRequest;
 use crate::state::viewer::Viewer;
 
 impl Engine {
-    /// Returns a page of the replies to a post, newest first. With a reader, the page leaves out replies by authors whom the reader mutes or
-    /// blocks, or who block the reader; the rules of the reader's home feed do not apply. Without a reader, it has what everybody sees.
+    /// Returns a page of the replies to a post, newest first. With a reader, the page leaves out replies by authors
+    /// whom the reader mutes or blocks, or who block the reader; the rules of the reader's home feed do not apply.
+    /// Without a reader, it has the replies that everybody sees.
     ///
     /// # Errors
     /// Fails if there is no such post, if the reader may not see it, or if the page needs the archive and the archive's queue is full.

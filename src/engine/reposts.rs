@@ -1,4 +1,4 @@
-//! The reposts of a post, and how many replies and reposts it has: this part of the engine's interface.
+//! The engine's interface for the reposts of a post, and for its counts of replies and reposts.
 
 use tokio::sync::oneshot;
 
@@ -16,14 +16,14 @@ use crate::state::viewer::Viewer;
 pub struct RepostPage {
     /// The reposts, newest first.
     pub items: Vec<Reposted>,
-    /// The position below which the next page begins; none if there are no older reposts.
+    /// The position below which the next page begins; None if there are no older reposts.
     pub next: Option<Position>,
 }
 
 impl Engine {
-    /// Returns at most `limit` reposts of a post, newest first, below `before` if that is given. A user who has reposted the post twice is in it
-    /// twice. With a reader, the page leaves out reposts by authors whom the reader mutes or blocks, or who block the reader. Without a
-    /// reader, it has what everybody sees.
+    /// Returns at most `limit` reposts of a post, newest first, below `before` if that is given. A user who has
+    /// reposted the post twice appears twice. With a reader, the page leaves out reposts by authors whom the reader
+    /// mutes or blocks, or who block the reader. Without a reader, it has the reposts that everybody sees.
     ///
     /// # Errors
     /// Fails if there is no such post, if the reader may not see it, or if the page takes long and the queue for such pages is full.
@@ -58,9 +58,9 @@ impl Engine {
         Ok(RepostPage { items: found.into_iter().map(named).collect(), next })
     }
 
-    /// Returns how many replies and reposts a post has, as everybody sees them: what all pages of [`Engine::replies`] and [`Engine::reposts`]
-    /// without a reader have together. Zero for a post that does not exist. The replies and reposts of a user who is being erased count until
-    /// they are deleted.
+    /// Returns the numbers of replies and reposts of a post, as everybody sees them: the totals of all pages of
+    /// [`Engine::replies`] and [`Engine::reposts`] without a reader. Zero for a post that does not exist. The replies
+    /// and reposts of a user who is being erased count until they are deleted.
     pub fn counts(&self, post: PostId) -> PostCounts {
         self.shared().world.counts(post)
     }

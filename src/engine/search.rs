@@ -1,7 +1,7 @@
-//! The search for sources by the beginning of their ids: this part of the engine's interface.
+//! The engine's interface for searching sources by a prefix of their ids.
 //!
-//! Ids have no order in memory: an ordered index would take some 16 bytes for each of millions of sources, for a question that only
-//! operators ask. So a search examines all ids, within a limit of time, and holds no lock meanwhile.
+//! Ids have no order in memory: an ordered index would take about 16 bytes for each of millions of sources, for a
+//! request that only operators send. So a search examines all ids within a time limit, and holds no lock meanwhile.
 
 use std::cmp::Reverse;
 use std::str::FromStr;
@@ -15,10 +15,10 @@ use crate::id::{SourceId, SourceSlot};
 use crate::limits::{SEARCH_TIME_MAX, SOURCES_FOUND_MAX};
 use crate::state::sources::Source;
 
-/// Number of ids after which a search looks at the clock.
+/// Number of ids after which a search checks the clock.
 const EXAMINED_PER_LOOK: usize = 4_096;
 
-/// Number of awake readers of each shard of which those to suggest are chosen.
+/// Maximum number of awake readers of each shard among which suggestions are chosen.
 const AWAKE_PER_SHARD_MAX: usize = 4 * SOURCES_FOUND_MAX;
 
 /// The kind of a source.
@@ -65,12 +65,12 @@ impl FromStr for SourceKind {
     }
 }
 
-/// What to search for.
+/// The parameters of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceSearch {
-    /// The beginning of the id. The case of letters does not matter. If it is empty, some of the readers who are awake are suggested.
+    /// The prefix of the id. The case of letters does not matter. If it is empty, some awake readers are suggested.
     pub prefix: String,
-    /// The kind of the sources; all if it is missing.
+    /// The kind of the sources; all kinds if it is missing.
     pub kind: Option<SourceKind>,
     /// The maximum number of sources, at most [`SOURCES_FOUND_MAX`].
     pub limit: usize,
@@ -81,7 +81,7 @@ pub struct SourceSearch {
 pub struct FoundSources {
     /// The source with exactly this id first, then those that are awake, then those with the most followers.
     pub sources: Vec<SourceInfo>,
-    /// False if the time was over before all ids were examined.
+    /// False if the time limit was reached before all ids were examined.
     pub complete: bool,
     /// The number of ids that were examined.
     pub examined: usize,
@@ -90,7 +90,7 @@ pub struct FoundSources {
 impl Engine {
     /// Searches for sources. Takes up to a tenth of a second, so it is called on a thread that may block.
     pub fn find_sources(&self, search: &SourceSearch) -> FoundSources {
-        // The beginning of a tag has the form of a tag, too.
+        // A prefix of a tag has the form of a tag, too.
         let prefix = SourceId::new(&search.prefix).map_or_else(|_| search.prefix.clone(), |id| id.as_str().to_owned());
         let search = SourceSearch { prefix, limit: search.limit.min(SOURCES_FOUND_MAX), ..search.clone() };
         if !search.prefix.is_empty() || !matches!(search.kind, None | Some(SourceKind::User)) {
@@ -100,13 +100,14 @@ impl Engine {
         if !awake.sources.is_empty() {
             return awake;
         }
-        // Those who follow nobody have empty feeds.
+        // Users who follow nobody have empty feeds.
         let users = SourceSearch { kind: Some(SourceKind::User), ..search };
         self.scan(&users, |source| source.following().reach_len() > 0)
     }
 
-    /// Returns some of the readers who are awake, of these those first who follow a source and have read their feeds last. Of a shard with
-    /// more than [`AWAKE_PER_SHARD_MAX`] only those of the smallest slots are looked at: the time must not grow with the readers.
+    /// Returns some of the awake readers: first those who follow a source, by the time of their last read. Of a shard
+    /// with more than [`AWAKE_PER_SHARD_MAX`], only those with the smallest slots are examined, so that the time does
+    /// not grow with the number of readers.
     fn awake_readers(&self, limit: usize) -> FoundSources {
         let (world, directory) = (&self.shared().world, &self.shared().directory);
         let mut slots: Vec<SourceSlot> = Vec::new();
@@ -164,7 +165,7 @@ impl SourceSearch {
     }
 }
 
-/// The rank of a found source, the most useful first: those awake, then those with the most followers.
+/// The rank of a found source, the most useful first: awake sources, then those with the most followers.
 type Rank = (bool, Reverse<u64>);
 
 /// The most useful of the sources that were found so far.
@@ -175,7 +176,7 @@ struct Best {
     limit: usize,
     /// At most a few times `limit`.
     found: Vec<(Rank, Arc<Source>)>,
-    /// The last one that was kept, once there were more than `limit`.
+    /// The last source within `limit`, once there were more.
     worst: Option<(Rank, Arc<Source>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots and the journal: this part of the engine's interface.
+//! The engine's interface for snapshots and the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,8 @@ impl Engine {
     /// Fails for the same reasons as [`Engine::snapshot`].
     pub async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
-        // It may be rewriting what consumers of changes can read, for which a snapshot would wait. The next start continues.
+        // The eraser may be rewriting segments for consumers of changes, and a snapshot would wait for that. The next
+        // start continues the erasure.
         self.inner.eraser.lock().iter().for_each(|eraser| eraser.stopping.store(true, Ordering::Relaxed));
         self.inner
             .snapshotter
@@ -82,8 +83,8 @@ impl Engine {
         self.inner.shared.snapshots.lock().clone()
     }
 
-    /// Returns true if a start would have to replay events of a journal of its own that no snapshot contains. The log of a cluster goes on
-    /// after a node has stopped, and to leave at once is worth more than a shorter start.
+    /// Returns true if a start would have to replay events of a journal of its own that no snapshot contains. The log
+    /// of a cluster continues after a node has stopped, and leaving at once is worth more than a shorter start.
     pub fn has_to_replay(&self) -> bool {
         if self.inner.follows_shared_log {
             return false;
@@ -97,8 +98,8 @@ impl Engine {
         self.inner.snapshotter.lock().as_ref().map(|snapshotter| Arc::clone(&snapshotter.figures))
     }
 
-    /// Returns the free bytes of the disk with the data directory, as of about a second ago. None without a data directory, or if the system
-    /// does not say.
+    /// Returns the free bytes of the disk with the data directory, as of about a second ago. None without a data
+    /// directory, or if the system does not report them.
     pub fn disk_free_bytes(&self) -> Option<u64> {
         self.inner.snapshotter.lock().as_ref().and_then(|snapshotter| snapshotter.disk_use.free_bytes())
     }

@@ -1,4 +1,4 @@
-//! Facts about a source: this part of the engine's interface.
+//! The engine's interface for facts about a source.
 
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
@@ -21,7 +21,7 @@ pub struct SourceInfo {
     pub posts: usize,
     /// True if followers pull its posts on read, instead of fan-out pushing them.
     pub celebrity: bool,
-    /// What its posts cost by either route.
+    /// The cost of its posts by either route.
     pub cost: RouteCost,
     /// True if the source is awake.
     pub active: bool,
@@ -29,15 +29,15 @@ pub struct SourceInfo {
     pub last_seen: Option<UnixMicros>,
 }
 
-/// What the posts of a source cost by either route, at present rates, in microseconds of processor time for each hour. The rates are known
-/// since the start of the process.
+/// The cost of a source's posts by either route, at current rates, in microseconds of processor time per hour. The
+/// rates are measured since the start of the process.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RouteCost {
     /// The cost of pushing its posts to the followers that have inboxes.
     pub push_us_per_hour: f64,
     /// The cost of pulling its posts for each page of a follower.
     pub pull_us_per_hour: f64,
-    /// On what its route depends. The costs matter only for [`RouteBasis::Cost`].
+    /// The basis on which its route is chosen. The costs matter only for [`RouteBasis::Cost`].
     pub decided_by: RouteBasis,
 }
 
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Returns what the posts of a source cost by either route.
+    /// Returns the cost of a source's posts by either route.
     fn route_cost(&self, source: &Source) -> RouteCost {
         let shared = self.shared();
         let costs = shared.world.costs(source, shared.clock.now());

@@ -96,11 +96,12 @@ impl StorageConfig {
 }
 
 impl LockedDataDir {
-    /// Refuses a directory with files of another one, or of a node of a cluster. A start does that too; this is for programs that want to
-    /// know it before they serve anything. It reads the beginnings of files only, and the archive in the directory if there is one.
+    /// Refuses a directory with files of another directory, or one of a cluster node. A start does that too; this is
+    /// for programs that must know it before they serve requests. It reads only the beginnings of files, and the
+    /// archive in the directory if there is one.
     ///
     /// # Errors
-    /// The error names the files and the directories that they are of.
+    /// The error names the files and the directories to which they belong.
     pub fn refuse_foreign(&self) -> Result<(), StorageError> {
         directory_identity::refuse_of_cluster(&self.files)?;
         let archive = self.files.place(archive::FILE);
@@ -110,7 +111,7 @@ impl LockedDataDir {
         }
     }
 
-    /// Makes it the directory of a node of a cluster.
+    /// Makes it the data directory of a cluster node.
     pub fn for_node(self, snapshots: SnapshotOptions) -> NodeStorage {
         NodeStorage { files: Arc::new(self.files), lock: Some(self.lock), snapshots }
     }
@@ -162,7 +163,7 @@ impl Engine {
     /// Starts an engine on the contents of a data directory, and stores all changes there.
     ///
     /// # Errors
-    /// The error describes what is wrong with the directory, at which place, and what to do.
+    /// The error names the problem, the place and the remedy.
     pub fn open(
         config: EngineConfig,
         storage: &StorageConfig,
@@ -332,7 +333,7 @@ impl Engine {
     }
 }
 
-/// Returns how much is kept in memory beside an archive.
+/// Returns the limits of the posts that stay in memory beside an archive.
 pub(super) fn tiering_limits(config: &EngineConfig) -> TieringLimits {
     TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 }
 }
@@ -356,15 +357,15 @@ pub(super) const THREADS: &str = "the machine lets the engine start its threads"
 fn log_recovery(report: &RecoveryReport, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
-            "cut {} bytes that are not known to have been synced off {}, after byte {}; {} whole events were among them",
-            torn.torn_bytes, torn.place, torn.good_bytes, torn.whole_behind
+            "truncated {} after byte {}: removed {} bytes that may not have been synced, with {} complete events",
+            torn.place, torn.good_bytes, torn.torn_bytes, torn.whole_behind
         );
     }
     for lost in &report.lost {
         let until = lost.until.map_or("the end".to_owned(), |until| (until.0 - 1).to_string());
-        error!("lost: events {} to {until}, {}: {}", lost.from, lost.place, lost.reason);
+        error!("lost events {} to {until} in {}: {}", lost.from, lost.place, lost.reason);
     }
-    let from = report.snapshot.map_or("nothing".to_owned(), |sequence| format!("the snapshot at event {sequence}"));
+    let from = report.snapshot.map_or("no snapshot".to_owned(), |sequence| format!("the snapshot at event {sequence}"));
     info!("recovered from {from} and {} journaled events in {took:.1?}", report.events);
 }
 

@@ -1,4 +1,4 @@
-//! The data that the engine stores about one user: this part of the engine's interface.
+//! The engine's interface for the data that it stores about one user.
 
 use tokio::sync::oneshot;
 
@@ -14,10 +14,11 @@ use crate::state::all_posts::AuthorPosts;
 /// Maximum number of posts of a page of one author.
 const PAGE_POSTS: usize = 100;
 
-/// Bytes of JSON after which such a page ends. Many clients may take all data of a user slowly, each with a page in memory.
+/// Bytes of JSON after which such a page ends. Many clients may read all data of a user slowly, each with a page in
+/// memory.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// What is stored about a user, apart from lists of other sources, rules, and posts.
+/// The stored data about a user, except lists of other sources, rules, and posts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// The time at which the user last read the home feed.
@@ -39,15 +40,16 @@ pub struct KeptPosts {
     pub since: UnixMicros,
     /// True if it was followed virtually.
     pub hidden: bool,
-    /// Posts that were published before this time do not stay. None if all earlier ones do.
+    /// Posts that were published before this time do not stay. None if all earlier posts stay.
     pub published_from: Option<UnixMicros>,
     /// Posts that were published after this time do not stay.
     pub published_until: UnixMicros,
 }
 
 impl Engine {
-    /// Returns what is stored about a user, apart from what [`Engine::following`], [`Engine::hidden_following`], [`Engine::followers`],
-    /// [`Engine::silenced`], [`Engine::lists`], [`Engine::members`], [`Engine::rules`] and [`Engine::posts_of_author`] return.
+    /// Returns the stored data about a user, except the results of [`Engine::following`], [`Engine::hidden_following`],
+    /// [`Engine::followers`], [`Engine::silenced`], [`Engine::lists`], [`Engine::members`], [`Engine::rules`] and
+    /// [`Engine::posts_of_author`].
     ///
     /// # Errors
     /// Fails if the user is unknown, or the id is not that of a user.
@@ -60,7 +62,7 @@ impl Engine {
             return tokens_not_before.map(|_| account).ok_or_else(|| Error::UnknownSource(user.clone()));
         };
         let following = source.following();
-        // An erasure removes the name of its user from others only after some time.
+        // An erasure removes its user from the data of others only after some time.
         let kept = following.kept().iter().filter(|kept| !world.sources.is_erased(kept.source));
         let kept = kept.map(|kept| KeptPosts {
             source: world.sources.at(kept.source).id.clone(),
@@ -77,7 +79,8 @@ impl Engine {
         })
     }
 
-    /// Returns a page of all posts of an author below a position, the newest first: hidden ones too, and reposts as the posts that they are.
+    /// Returns a page of all posts of an author below a position, newest first. It includes hidden posts, and reposts
+    /// as separate posts.
     ///
     /// # Errors
     /// Fails if a queue is full, or the archive cannot be read.

@@ -1,4 +1,4 @@
-//! Token revocation: this part of the engine's interface, for administrators of the server.
+//! The engine's interface for token revocation, for administrators of the server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The end of a start: the readers that were awake get their inboxes, and the posts that these may lack.
+//! The end of a start: restores the inboxes of readers that were awake, and delivers the posts that these may lack.
 
 use std::sync::Arc;
 use std::thread;

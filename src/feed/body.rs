@@ -110,8 +110,8 @@ impl<'de> Deserialize<'de> for Body {
     }
 }
 
-/// Converts JSON to a form that every parser accepts: numbers that some parsers refuse become strings, halves of surrogate pairs become
-/// U+FFFD, and of members with the same name only the last is kept.
+/// Converts JSON to a form that every parser accepts: numbers that some parsers refuse become strings, and halves of surrogate pairs
+/// become U+FFFD. Of several members with the same name, only the last remains.
 fn portable(json: &str) -> Cow<'_, str> {
     match without_flaws(json) {
         Cow::Borrowed(json) => without_superseded(json).map_or(Cow::Borrowed(json), Cow::Owned),

@@ -1,8 +1,8 @@
 //! Push or pull: how the posts of a source reach its followers.
 //!
-//! The model of cost is that of Silberstein, Terrace, Cooper and Ramakrishnan, "Feeding Frenzy: Selectively Materializing Users' Event Feeds"
-//! (SIGMOD 2010): push what is read more often than it is published, weighted with what one delivery and one pull cost. They decide for each
-//! pair of source and reader; here one decision holds for all followers of a source.
+//! The cost model is that of Silberstein, Terrace, Cooper and Ramakrishnan, "Feeding Frenzy: Selectively Materializing Users' Event Feeds"
+//! (SIGMOD 2010). It pushes posts that are read more often than they are published, weighted with the cost of one delivery and of one pull.
+//! The paper decides for each pair of source and reader; here one decision holds for all followers of a source.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::feed::decaying::HALF_LIFE;
 use crate::feed::outbox::Route;
 
-/// A change of routes costs at least as much as with so many edges. With few, the first posts and pages would decide, although less than a
-/// millisecond depends on them.
+/// Minimum number of edges from which the cost of a route change is computed. With fewer, the first posts and pages would decide the route,
+/// although less than a millisecond depends on it.
 const EDGES_MIN: usize = 10_000;
 
 /// Decides which sources are celebrities, whose posts are pulled.
@@ -30,8 +30,8 @@ pub enum CelebrityPolicy {
 }
 
 impl CelebrityPolicy {
-    /// Returns true if a source with `followers` is a celebrity, given whether it was one before. The number of followers alone changes
-    /// nothing where cost decides.
+    /// Returns true if a source with `followers` is a celebrity. `before` is true if it was one before; [`CelebrityPolicy::ByCost`] returns
+    /// it unchanged, because the number of followers does not decide there.
     pub fn is_celebrity(self, followers: u64, before: bool) -> bool {
         match self {
             Self::PushAll => false,
@@ -47,7 +47,7 @@ impl CelebrityPolicy {
         if celebrity { Route::Pull } else { Route::Push }
     }
 
-    /// Returns on what the route of a source depends.
+    /// Returns the basis on which the route of a source is decided.
     pub fn basis(self) -> RouteBasis {
         match self {
             Self::PushAll | Self::PullAll => RouteBasis::Setting,
@@ -56,7 +56,7 @@ impl CelebrityPolicy {
         }
     }
 
-    /// Returns the model by which costs are computed, also where they do not decide.
+    /// Returns the model by which costs are computed, even if the policy does not decide by cost.
     pub fn cost_model(self) -> CostModel {
         match self {
             Self::ByCost(model) => model,
@@ -65,7 +65,7 @@ impl CelebrityPolicy {
     }
 }
 
-/// On what the route of a source depends.
+/// The basis on which the route of a source is decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteBasis {
     /// The setting: it is the same for all sources.
@@ -76,7 +76,7 @@ pub enum RouteBasis {
     Cost,
 }
 
-/// The costs of the operations that push and pull consist of, in processor time, and how large an advantage has to be.
+/// The processor time of the operations of push and pull, and the conditions of a route change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CostModel {
     /// The cost of a delivery, in nanoseconds.
@@ -85,14 +85,15 @@ pub struct CostModel {
     pub fanout_ns: u64,
     /// The cost of a pulled source in a page, in nanoseconds.
     pub pull_ns: u64,
-    /// The cost of a change of routes for each edge, in nanoseconds: every reader looks again which followed sources have posts to pull.
+    /// The cost of a route change for each edge, in nanoseconds: every reader searches its followed sources again for those with posts to
+    /// pull.
     pub refresh_ns: u64,
-    /// How much the present route of a source has to cost for a change, in percent of the other. Without that hysteresis, a source for which both
-    /// cost the same would change its route again and again.
+    /// The cost of the current route from which a source changes its route, in percent of the cost of the other route. Without that
+    /// hysteresis, a source with equal costs would change its route again and again.
     pub advantage_percent: u64,
-    /// The number of posts of a pulled source, on average, at one of which costs are compared; of one that pushes, an eighth.
+    /// The average number of posts of a pulled source between two comparisons of costs. For a pushed source, it is an eighth.
     pub posts_per_comparison: u32,
-    /// The least time between changes. Those that are due are made together.
+    /// Minimum time between route changes. All changes that are due are made together.
     pub change_period: Duration,
 }
 
@@ -120,7 +121,7 @@ pub struct Audience {
     pub pages: f64,
 }
 
-/// What a source costs by either route, in nanoseconds of processor time for what its decaying counts hold.
+/// The cost of a source by each route, in nanoseconds of processor time, for the posts and pages in its decaying counts.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Costs {
     /// The cost of pushing its posts.
@@ -130,37 +131,37 @@ pub struct Costs {
 }
 
 impl CostModel {
-    /// Returns the costs of a source by the decaying count of its posts. Both counts began together and decay alike, so their ratio is that of
-    /// the rates from the first page on.
+    /// Returns the costs of a source for a decaying count of posts. The counts of posts and pages begin together and decay alike, so their
+    /// ratio is the ratio of the rates from the first page on.
     pub fn costs(self, posts: f64, audience: Audience) -> Costs {
         let per_post = self.fanout_ns as f64 + audience.active * self.delivery_ns as f64;
-        // Nobody to push to: then the fan-out ends where it begins.
+        // Without active followers, the fan-out ends at once.
         let per_post = if audience.active > 0.0 { per_post } else { 0.0 };
         Costs { push_ns: posts * per_post, pull_ns: audience.pages * self.pull_ns as f64 }
     }
 
-    /// Returns by how much the present route of a source costs more than the other with the required advantage, in nanoseconds. A change pays if
-    /// that is above zero.
+    /// Returns the cost of the current route less the cost of the other one with the required advantage, in nanoseconds. A change pays if
+    /// the result is above zero.
     pub fn advantage_ns(self, costs: Costs, is_celebrity: bool) -> f64 {
         let Costs { push_ns, pull_ns } = costs;
         let (present, other) = if is_celebrity { (pull_ns, push_ns) } else { (push_ns, pull_ns) };
         present - other * self.advantage_percent as f64 / 100.0
     }
 
-    /// Returns what it costs that all readers look through the sources that they follow, of which there are `edges`.
+    /// Returns the cost of a route change, after which all readers search their followed sources, `edges` in total.
     pub fn change_ns(self, edges: usize) -> f64 {
         edges.max(EDGES_MIN) as f64 * self.refresh_ns as f64
     }
 
-    /// Returns the number of posts of a source, on average, of which one is to be compared. A comparison is dear beside the post of a pulled
-    /// source, and cheap beside deliveries.
+    /// Returns the average number of posts of a source between two comparisons. A comparison is expensive relative to the post of a pulled
+    /// source, and cheap relative to deliveries.
     pub fn posts_per_comparison(self, is_celebrity: bool) -> u32 {
         if is_celebrity { self.posts_per_comparison.max(1) } else { self.posts_per_comparison.div_ceil(8).max(1) }
     }
 }
 
 impl Costs {
-    /// Returns the costs of an hour, in microseconds: by push and by pull.
+    /// Returns the costs per hour, in microseconds: by push and by pull.
     pub fn us_per_hour(self) -> (f64, f64) {
         let half_life_hours = HALF_LIFE.as_secs_f64() / 3_600.0;
         let to_us = std::f64::consts::LN_2 / half_life_hours / 1_000.0;

@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// Maximum bytes of a resume token after its cursor: flags, preferences, an offset and two instants.
 const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
-/// The characters of so many bytes.
+/// The number of base64 characters of [`RESUME_BYTES_MAX`] bytes.
 const TEXT_BYTES_MAX: usize = (RESUME_BYTES_MAX * 8).div_ceil(6);
 
 const FEED: u8 = 1;
@@ -67,8 +67,8 @@ pub fn decode(text: &str) -> Result<Position, CursorError> {
     Ok(Position::of_rank(u128::from_be_bytes(after_kind(&bytes))))
 }
 
-/// Appends a resume token to `text`: the cursor of its position, and its other fields after a dot. So tokens and cursors compare as plain
-/// text, and a token is directly above the cursor of the same position.
+/// Appends a resume token to `text`: the cursor of its position, and its other fields after a dot. Tokens and cursors therefore compare as
+/// plain text, and a token is directly above the cursor of the same position.
 pub fn encode_resume_into(resume: Resume, text: &mut String) {
     encode_into(resume.position, text);
     let Resume { above, below, ahead_us, preferences, is_partial, may_fall, .. } = resume;
@@ -186,7 +186,7 @@ mod tests {
     use crate::id::ListName;
     use proptest::prelude::*;
 
-    /// Generates times of which some are equal, so that ids decide, and some are on either side of 1970.
+    /// Generates times before and after 1970, some of them equal, so that ids decide.
     fn times() -> impl Strategy<Value = i64> {
         prop_oneof![any::<i64>(), -2..2_i64]
     }

@@ -1,17 +1,17 @@
-//! Decaying counts: how often something happened, where what happened earlier counts less.
+//! Decaying counts: counts in which earlier occurrences have a lower weight.
 
 use std::time::Duration;
 
 use crate::clock::UnixMicros;
 
-/// The time after which an occurrence counts half. A day evens out day and night, and is short beside the week for which a reader stays
-/// awake. A rate that rises hundredfold shows after a hundredth of it.
+/// The time after which an occurrence counts half. A day averages over day and night, and is short compared with the week for which a
+/// reader stays awake. A hundredfold rise of a rate is visible after a hundredth of this time.
 pub const HALF_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Less time than this leaves a count as it is, in microseconds: to compute so little would cost more than it is worth.
+/// Minimum time step in microseconds. A shorter step leaves the count unchanged, because the difference is not worth the computation.
 const STEP_US: i64 = 1_000_000;
 
-/// Returns what is left at `now` of a count as of `since`. A clock that stepped back leaves it as it is.
+/// Returns the value at `now` of a count as of `since`. Returns `count` unchanged if the clock has stepped back.
 pub fn decayed(count: f32, since: UnixMicros, now: UnixMicros) -> f32 {
     let elapsed_us = now.0.saturating_sub(since.0);
     if elapsed_us < STEP_US || count == 0.0 {

@@ -39,7 +39,7 @@ pub enum Event {
         hidden: Option<bool>,
         /// The time of the edit, as displayed to users.
         at: UnixMicros,
-        /// The post as it was before, in a cluster with an archive.
+        /// The post before the change, in a cluster with an archive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         post: Option<Box<ChangedPost>>,
     },
@@ -50,8 +50,8 @@ pub enum Event {
         /// The post that it reposted: a replay may find the repost already deleted, but not its record with that post.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repost_of: Option<PostId>,
-        /// The post as it was before, in a cluster with an archive. Everywhere if it is a reply: a replay may find it already deleted, but still
-        /// counted as hidden.
+        /// The post before the change, in a cluster with an archive. For a reply it is always stored: a replay may find the reply already
+        /// deleted, but still counted as hidden.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         post: Option<Box<ChangedPost>>,
     },
@@ -72,8 +72,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep_until: Option<Position>,
     },
-    /// Sources were followed and unfollowed, in one request. It has all of it, so that no part of a request is ever there without the rest. Key:
-    /// each follower.
+    /// Sources were followed and unfollowed, in one request. One event contains the whole request, so that it is applied either completely
+    /// or not at all. Key: each follower.
     FollowsChanged {
         /// The new edges, in order, as in `Followed`.
         follows: Vec<NewEdge>,
@@ -109,7 +109,7 @@ pub enum Event {
         reader: SourceId,
         /// The position of the last entry that was read.
         at: Position,
-        /// The instant up to which posts had arrived at that time.
+        /// The delivery watermark at that time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seen: Option<DeliveryWatermark>,
     },
@@ -161,7 +161,8 @@ pub enum Event {
         /// The instant at which the erasure began.
         at: UnixMicros,
     },
-    /// The clock jumped, or stored data was written while the clock was ahead. It precedes the event that took the instant. Key: none.
+    /// The clock jumped, or stored data was written while the clock was ahead. It precedes the event that was assigned the instant. Key:
+    /// none.
     ClockJumped {
         /// The first logical instant after the jump.
         at: UnixMicros,
@@ -171,14 +172,14 @@ pub enum Event {
     },
 }
 
-/// What the node that judged a change knew of the post. A node that has the post only in the archive applies the change by this, and does not
-/// read the archive, which may be newer or older than the event. So all nodes apply it alike.
+/// The post as the sequencer knew it when it judged a change. A node that has the post only in the archive applies the change to this data.
+/// It does not read the archive, which may be newer or older than the event. All nodes therefore apply the change alike.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangedPost {
     /// The position in feeds.
     pub at: Position,
-    /// The sources that have it, without a user who is being erased.
+    /// The sources whose outboxes contain it, without a user who is being erased.
     pub sources: Vec<SourceId>,
     /// The original post, if it is a repost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,7 +207,7 @@ pub struct NewEdge {
     pub follower: SourceId,
     /// The source to be followed.
     pub source: SourceId,
-    /// True for a virtual follow: it delivers posts, but no list and no count includes it.
+    /// True for a hidden follow: it delivers posts, but no list and no count includes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
     /// Posts below this position are not delivered by this edge.
@@ -261,7 +262,7 @@ impl Event {
         }
     }
 
-    /// Returns the last logical instant that the event took, given the lead over displayed times at that moment.
+    /// Returns the last logical instant that was assigned to the event, given the drift at that moment.
     pub fn taken(&self, drift_us: i64) -> Option<Timestamp> {
         let instant = match self {
             Self::Published { accepted_at, .. } => *accepted_at,

@@ -17,14 +17,14 @@ use crate::id::SourceSlot;
 /// Up to this many followers are one run, which is listed as a whole.
 const FEW_MAX: usize = RUN_MAX;
 
-/// With fewer followers than this, a source that had many has few again.
+/// A source with fewer followers than this changes from `Many` back to `Few`.
 const MANY_MIN: usize = FEW_MAX / 2;
 
 /// The assignment of sources to shards: round-robin by slot, so that the slots of one shard are dense again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sharding {
     shards: u32,
-    /// The numbers of places of each shard.
+    /// The number of places of each shard.
     places: u32,
 }
 
@@ -69,15 +69,15 @@ impl Sharding {
     }
 }
 
-/// The followers of one source. The followers' side has the instants of the edges, and which of them are hidden.
+/// The followers of one source. The follower's side stores the instants of the edges, and which of them are hidden.
 #[derive(Clone, Debug, Default)]
 pub struct Followers(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// At most `FEW_MAX`.
+    /// At most `FEW_MAX` followers.
     Few(Few),
-    /// More than that, or not much fewer after some left.
+    /// More than `FEW_MAX` followers, or not much fewer after some have left.
     Many(Box<Many>),
 }
 
@@ -89,8 +89,8 @@ struct Many {
     by_age: AgeRuns,
 }
 
-/// The number of hidden followers, then the sorted places of all; nothing if there are none. The number is in here because most sources
-/// have few followers or none, and one more field would cost each of them 16 bytes.
+/// The number of hidden followers, then the sorted places of all followers; empty if there are none. The number is stored in the run
+/// because most sources have few followers or none, and a field of its own would cost each of them 16 bytes.
 #[derive(Clone, Debug, Default)]
 struct Few(Run);
 
@@ -146,7 +146,7 @@ pub enum SliceEnd {
 }
 
 impl Followers {
-    /// Adds a follower. Returns false if it was there. [`Followers::must_split`] is asked before.
+    /// Adds a follower. Returns false if it was there. The caller calls [`Followers::must_split`] before.
     pub fn insert(&mut self, follower: SourceSlot, since: UnixMicros, hidden: bool, sharding: Sharding) -> bool {
         let place = sharding.place(follower);
         match &mut self.0 {
@@ -184,7 +184,8 @@ impl Followers {
         }
     }
 
-    /// Removes a follower, with the creation instant of its edge and whether that was hidden. Returns false if it was not there.
+    /// Removes a follower, given the creation instant of its edge and true if the edge was hidden. Returns false if the follower was not
+    /// there.
     pub fn remove(&mut self, follower: SourceSlot, since: UnixMicros, hidden: bool, sharding: Sharding) -> bool {
         let place = sharding.place(follower);
         match &mut self.0 {
@@ -224,8 +225,8 @@ impl Followers {
         }
     }
 
-    /// Returns an instant before `before`, and the followers whose visible edges are from there on and before `before`. They are in no
-    /// order, and others may be among them. Returns none if no older edges are left.
+    /// Returns an instant before `before`, and the followers whose visible edges were created between the two. They are in no order, and
+    /// may include other followers. Returns `None` if no older edges are left.
     pub fn before(&self, before: UnixMicros, sharding: Sharding) -> Option<(UnixMicros, Vec<SourceSlot>)> {
         match &self.0 {
             Form::Few(few) => {

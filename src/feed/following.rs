@@ -2,8 +2,8 @@
 //!
 //! Responsible for:
 //! - the edges of one follower ([`Following`]), with a version that invalidates caches;
-//! - which posts of a source an edge delivers: all of them, those from a start position (`backfill`) or, after it is removed, those that
-//!   were to be retained.
+//! - the posts of a source that an edge delivers: all of them, those from a start position (`backfill`) or, after the edge is removed,
+//!   the retained ones.
 //!
 //! The members of a list are edges too: a list behaves like a reader to whom nothing is pushed.
 
@@ -15,7 +15,7 @@ use crate::feed::heap::allocated;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 
-/// Maximum number of ranges of one source's posts that a feed keeps when the source is unfollowed repeatedly.
+/// Maximum number of retained ranges of one source in a feed, if the source is unfollowed repeatedly.
 const KEPT_PER_SOURCE_MAX: usize = 8;
 
 /// One follow edge, as its follower stores it.
@@ -23,7 +23,7 @@ const KEPT_PER_SOURCE_MAX: usize = 8;
 pub struct Edge {
     /// The followed source.
     pub source: SourceSlot,
-    /// True for a virtual follow: it delivers posts, but no list and no count includes it.
+    /// True for a hidden follow: it delivers posts, but no list and no count includes it.
     pub hidden: bool,
     /// The instant of its creation. No two edges have the same instant, and a later edge never has an earlier one.
     pub since: UnixMicros,
@@ -43,7 +43,7 @@ pub struct Brought {
 pub struct Following {
     /// The edges, sorted by source.
     edges: EdgeColumns,
-    /// What few readers have.
+    /// Data that few readers have.
     rare: Option<Box<Rare>>,
     last_made: UnixMicros,
     version: u32,
@@ -289,7 +289,7 @@ impl Following {
         self.edges.iter().filter(move |edge| edge.1 > since).map(|edge| edge.0)
     }
 
-    /// Returns the instant at which the last edge was created, even if that edge is removed by now.
+    /// Returns the instant at which the last edge was created, even if that edge has been removed.
     pub fn last_made(&self) -> UnixMicros {
         self.last_made
     }
@@ -364,7 +364,7 @@ impl Following {
     }
 
     fn note_change(&mut self) {
-        // It is only compared for equality. Nothing remembers a version for four billion changes of one reader's edges.
+        // Versions are compared only for equality. No cached version lives for four billion changes of one reader's edges.
         self.version = self.version.wrapping_add(1);
     }
 }

@@ -1,4 +1,4 @@
-//! Heap: the memory that an allocation takes, which is more than what was requested.
+//! The memory that an allocation takes on the heap, which may be more than requested.
 
 /// Largest request that is rounded to multiples of 16.
 const SMALL_BYTES_MAX: usize = 64;

@@ -1,15 +1,15 @@
-//! Archive look-ups of one live stream, and which of them a newer invalidation has overtaken.
+//! The pending archive look-ups of one live stream, and the detection of results that a newer invalidation has made obsolete.
 //!
-//! A look-up returns posts as they were when they were read. When its result arrives, a post may have been edited, its invalidation may
-//! have been processed, and the post may be in the archive again, so that memory does not correct the result. Invalidations are numbered in
-//! the order in which they are processed: a result is current if none of its post was processed since the look-up was requested.
+//! A look-up returns posts as they were when they were read. Before its result arrives, a post may be edited, its invalidation processed,
+//! and the post moved to the archive again, so that memory does not correct the result. Invalidations are therefore numbered in the order
+//! in which they are processed. A result is current if no invalidation of its post was processed after the look-up was requested.
 
 use std::collections::VecDeque;
 
 use crate::feed::stream::{Epoch, Invalidation};
 use crate::id::PostId;
 
-/// Maximum number of invalidations of posts that the actor of a watched reader remembers during a look-up in the archive. With more, the
+/// Maximum number of invalidations of posts that the actor of a watched reader records during a look-up in the archive. With more, the
 /// look-up is repeated.
 const LIVE_LOOKUP_NOTICES_MAX: usize = 64;
 
@@ -43,8 +43,8 @@ pub struct Asked {
 pub enum LookupValidity {
     /// No newer invalidation of its post is known.
     Good,
-    /// The result is not needed. A later invalidation of the post, which is processed or being looked up, sends everything that this one
-    /// would; or another stream requested it, and the current stream has read the feed since.
+    /// The result is not needed. Either a later invalidation of the post, which is processed or being looked up, sends everything that this
+    /// one would. Or another stream requested the result, and the current stream has read the feed since.
     Superseded,
     /// The post may have changed since: it has to be looked up again.
     Outdated,

@@ -22,7 +22,7 @@ pub trait Outboxes {
         false
     }
 
-    /// Says that these outboxes are about to be pulled, so that they can be read side by side.
+    /// Announces the next pulls, so that the outboxes can be read concurrently.
     fn prepare(&self, _: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {}
 }
 
@@ -60,7 +60,7 @@ pub struct Merge<'a, O> {
     filled: usize,
 }
 
-/// What is missing from a merge.
+/// The missing parts of a merge.
 #[derive(Debug, Default)]
 pub struct Shortfall {
     /// The sources whose outboxes could not be read.
@@ -123,7 +123,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         merge
     }
 
-    /// Says which outboxes are read first.
+    /// Announces the first read of each outbox.
     fn prepare(&self) {
         let asks = self.streams.iter().filter(|stream| !stream.dry).filter_map(|stream| match stream.input {
             Input::Outbox(source, part) => Some((source, self.ask(stream, part))),
@@ -190,7 +190,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         }
     }
 
-    /// Returns what is missing so far.
+    /// Returns the parts that are missing so far.
     pub fn into_shortfall(self) -> Shortfall {
         let ended =
             self.heads.peek().is_none_or(|&Reverse((next, _))| self.is_archived(position(next, self.direction)));

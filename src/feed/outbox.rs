@@ -1,7 +1,7 @@
 //! An outbox: the posts of one source that are in memory, newest first, and where the archived ones begin.
 //!
 //! Responsible for:
-//! - recording for each post whether it was pushed to the followers or is left for them to pull;
+//! - recording the route of each post: pushed to the followers, or left for them to pull;
 //! - returning ranges of positions in either direction, and reporting which of them are not in memory.
 
 mod counts;
@@ -139,7 +139,7 @@ impl Outbox {
         let Some(counts) = &mut self.counts else { return };
         let counts = [&mut counts.archived.pushed, &mut counts.archived.pulled].into_iter();
         let holds = |count: &&mut RouteCount| count.posts > 0 && count.newest >= Some(position);
-        // It is not known here which of the two had it; only their sum matters.
+        // The route of the post is not known here; only the sum of the two counters matters.
         if let Some(count) = counts.into_iter().find(holds) {
             count.posts -= 1;
         }
@@ -226,7 +226,8 @@ impl Outbox {
         Some(Newest { positions: positions.into(), floor })
     }
 
-    /// Returns a value that changes whenever the posts left to be pulled change, or which of them are in memory.
+    /// Returns a value that changes whenever the posts left to be pulled change, or move between memory and the
+    /// archive.
     pub fn pulled_count(&self) -> (usize, RouteCount) {
         (self.pulled.len(), self.archived_counts().pulled)
     }
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(pull(Part::Pushed, 3, Direction::Older, 6), Ok(3));
         assert_eq!(pull(Part::Whole, 3, Direction::Newer, 1), Err(ReadGap::Archived(at(4, 0))));
         assert_eq!(pull(Part::Whole, 4, Direction::Newer, 9), Ok(5));
-        // A late post below the archived ones, in memory for now: between the two there may be others.
+        // A late post below the archived ones, in memory for now: there may be other posts between the two.
         outbox.insert(at(0, 7), Route::Push);
         assert_eq!(
             outbox.pull(

@@ -2,8 +2,8 @@
 //!
 //! Responsible for:
 //! - filling a page from the inbox, from pulled outboxes, and below the inbox's floor from all outboxes;
-//! - deciding at read time, with the [`VisibilityFilter`], what is visible; a page is full while entries are left, as far as its budget permits;
-//! - returning where to continue, always further than where the page began, and what could not be read.
+//! - deciding at read time, with the [`VisibilityFilter`], which entries are visible, and filling the page as far as its budget permits;
+//! - returning the place to continue from, always further than the start of the page, and the parts that could not be read.
 //!
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only the posts left to be pulled must be
 //! merged. At and below the floor ("cold") the inbox has no posts, and the whole outbox of every followed source is merged.
@@ -42,13 +42,13 @@ pub enum Range {
 }
 
 impl Range {
-    /// Returns true if the page is only counted. Whoever asks for a number does not read the feed.
+    /// Returns true if the page is only counted. A count is not a read of the feed.
     pub fn is_count(&self) -> bool {
         matches!(self, Self::Since(_))
     }
 }
 
-/// How much of the page was built within its budget.
+/// The part of the page that was built within its budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// All that was requested, or up to the end of the feed.
@@ -65,7 +65,7 @@ pub enum Reach {
 pub struct Page<E> {
     /// The entries, each with its position.
     pub items: Vec<(Position, E)>,
-    /// Where to continue with older entries; none if there is nothing older.
+    /// The place to continue from with older entries; none if there is nothing older.
     pub next: Option<Position>,
     /// The newest known entry of the feed; or the newest entry on the page, if newer ones did not fit or arrived while it was built.
     pub newest: Option<Position>,
@@ -73,14 +73,15 @@ pub struct Page<E> {
     pub is_cut: bool,
     /// True if an entry was skipped because it is at another position, maybe on a later page.
     pub may_fall: bool,
-    /// Where to continue with entries that are added after this page, once `newest` is known.
+    /// The token to continue from with entries that are added after this page, once `newest` is known.
     pub resume: Option<Resume>,
-    /// The last instant of what may make tokens invalid, such as a new follow: a token with this instant or a later one can be resumed.
+    /// The instant of the last change that may make tokens invalid, such as a new follow. A token with this instant or a later one can be
+    /// resumed.
     pub resumable_from: UnixMicros,
     /// True if the entries added since a token are no longer known: this is the newest page, and the client has to read the feed again.
     pub gap: bool,
-    /// Sources whose outboxes could not be read, or not in time. Their posts are missing here and appear on a later read. The owner of the
-    /// page stands for posts that were found in an inbox or outbox, but could not be read in time.
+    /// Sources whose outboxes could not be read at all or in time. Their posts are missing here and appear on a later read. The owner of
+    /// the page stands for posts that were found in an inbox or outbox, but could not be read in time.
     pub partial: Vec<SourceSlot>,
     /// Number of entries between those shown that were skipped, because their source has the maximum number of entries on the page.
     pub passed_over: usize,
@@ -88,7 +89,7 @@ pub struct Page<E> {
     pub gone: Vec<Position>,
     /// Candidate positions whose posts cannot be read. They are missing here.
     pub unreadable: Vec<Position>,
-    /// How much of the page was built within its budget.
+    /// The part of the page that was built within its budget.
     pub reach: Reach,
     /// True if nothing is missing: the page shows as many entries as requested and there are more, or it shows all there are.
     pub is_complete: bool,
@@ -131,7 +132,7 @@ pub struct Feed<'a, O, S> {
     pub warm: &'a [WarmPart],
     /// Every source of the feed.
     pub sources: S,
-    /// The place from which outboxes are read.
+    /// Reads the outboxes of the sources.
     pub outboxes: &'a O,
     /// The limit of work for the page, in total.
     pub budget: &'a Budget<'a>,
@@ -164,7 +165,7 @@ struct Scan<E> {
     found_elsewhere: bool,
     /// True if the budget was spent before the scan was complete.
     is_cut: bool,
-    /// If so, the position up to which everything was merged and checked. None if that is nothing.
+    /// If so, the position up to which everything was merged and checked; `None` if nothing was.
     stopped_at: Option<Position>,
 }
 
@@ -231,8 +232,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         if more {
             return page.items.last().map(|item| item.0);
         }
-        // Posts that could not be read may be anywhere below the bound, so it is not known that the feed ends here. A page without entries
-        // does not send its reader back to its own start, because a late source may stay late forever.
+        // Unread posts may be anywhere below the bound, so the feed may continue there. A page without entries does not return its own
+        // start as the place to continue from, because a late source may stay late forever.
         let unknown = page.items.last().filter(|_| !page.partial.is_empty()).map(|item| item.0);
         // The source of a skipped entry may have entries on the next page again.
         let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
@@ -248,14 +249,14 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let is_full = scan.found.len() > limit;
         scan.found.truncate(limit);
         page.passed_over = scan.found.len().checked_sub(1).map_or(0, |last| scan.before[last]);
-        // If the page is cut, it returns where it stopped, so that the client continues from there.
+        // A page that is cut returns the position where it stopped, so that the client continues from there.
         let stopped_at = if is_full { scan.found.last().map(|item| item.0) } else { scan.stopped_at };
         scan.found.reverse();
         page.items = scan.found;
         page.is_cut = is_full || scan.is_cut;
         page.may_fall = scan.found_elsewhere;
         let known = page.items.first().map_or(above, |item| item.0);
-        // A post that arrived after the scan is above these. A token with its position would say that the client has it.
+        // A post that arrives after the scan is above these. A token with its position would mean that the client has received it.
         let received = PositionRange { below: scan.shown_up_to.max(above).next_up(), ..PositionRange::ALL };
         let newest = || if scan.is_cut { Some(above) } else { self.head(received, Some(known), view, page) };
         page.newest = stopped_at.or_else(newest);
@@ -282,7 +283,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page: &mut Page<V::Entry>,
     ) -> Option<Position> {
         let scan = self.scan(span, Direction::Older, 1, Late::End, view, page);
-        // If no candidate was visible as far as the scan went, every newer entry is above the position where the scan stopped.
+        // If the scan found no visible candidate, every newer entry is above the position where the scan stopped.
         let unreached = || known.filter(|_| scan.reach() == Reach::Nothing);
         scan.found.first().map(|item| item.0).or(scan.stopped_at).or_else(unreached)
     }
@@ -376,7 +377,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     fn merge(&self, zone: Zone, direction: Direction, wanted: usize) -> Merge<'_, O> {
         match zone {
             Zone::Warm(span) => {
-                // Most parts of sources that pushed their last posts end far below, and are not even looked at.
+                // Most parts of sources that pushed their last posts end far below, and are not read at all.
                 let parts = self.warm.iter().filter(|warm| warm.until > span.above);
                 let outboxes = parts.map(|warm| Input::Outbox(warm.source, warm.part));
                 let inputs = self.inbox.into_iter().map(Input::Inbox).chain(outboxes);
@@ -394,7 +395,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 }
 
-/// A view that shows only what is new to a resuming client.
+/// A visibility filter that shows only entries that are new to a resuming client.
 struct NewTo<'a, V> {
     view: &'a mut V,
     resume: Resume,
@@ -409,7 +410,7 @@ impl<V: VisibilityFilter> VisibilityFilter for NewTo<'_, V> {
         // The time of acceptance is only looked up if the result depends on it.
         let is_new = match (position.cmp(&self.resume.position), self.resume.above) {
             (Ordering::Greater, None) => true,
-            // The client has it, also if it had not reached all of its readers by then.
+            // The client has this post, even if the post had not reached all of its readers by then.
             (Ordering::Equal, _) => false,
             _ => self.view.accepted_at(position).is_none_or(|at| self.resume.is_new(position, at)),
         };
@@ -455,7 +456,7 @@ impl Share {
     }
 }
 
-/// What to do about outboxes that were not read before the budget was spent, if nothing else is known yet.
+/// The treatment of outboxes that were not read before the budget was spent, if no candidate is known yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Late {
     /// Omit them if no larger budget follows, so that the rest is shown.

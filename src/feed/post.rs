@@ -126,7 +126,7 @@ impl Draft {
     /// Validates that a post with an external id has no other id than the one that is computed from it.
     ///
     /// # Errors
-    /// Returns which id it would have.
+    /// Returns a message with the id that it must have.
     pub fn check_ids(&self) -> Result<(), String> {
         let (Some(id), Some(external_id)) = (self.id, &self.external_id) else { return Ok(()) };
         let computed = external_id.post_id();
@@ -176,7 +176,7 @@ pub fn replies(reply_to: Option<PostId>, repost_of: Option<PostId>) -> Option<So
 /// The beginning of a post as JSON, up to its id.
 const ID: &str = r#"{"id":""#;
 
-/// What follows the id of a post that has an external id, up to that.
+/// The JSON between the id and the external id of a post that has one.
 const EXTERNAL_ID: &str = r#","external_id":""#;
 
 /// A source of a post, by its slot and its id.
@@ -205,7 +205,7 @@ pub struct Post {
     pub repost_of: Option<PostId>,
     /// The post to which this one replies.
     pub reply_to: Option<PostId>,
-    /// The author of that post, since that post is known.
+    /// The author of that post, if that post is known.
     pub answered: Option<Box<Membership>>,
     /// The [`Draft::fingerprint`] of the content as it was first published, whatever edits followed.
     pub fingerprint: u64,
@@ -297,7 +297,7 @@ impl Post {
         self.position.id
     }
 
-    /// Returns the id that another system gave to it. Only its JSON has it, so that it takes no memory of posts without one.
+    /// Returns the id that another system gave to it. Only its JSON contains it, so that posts without one need no memory for it.
     pub fn external_id(&self) -> Option<&str> {
         let (_, rest) = self.json.strip_prefix(ID)?.split_once('"')?;
         rest.strip_prefix(EXTERNAL_ID)?.split_once('"').map(|(external, _)| external)
@@ -313,7 +313,7 @@ impl Post {
         &self.sources
     }
 
-    /// Returns the replies to the post that it answers, as a source. Posts that earlier versions archived do not belong to it.
+    /// Returns the replies to the post that it answers, as a source. Posts that earlier versions archived have none.
     pub fn replies(&self) -> Option<&Membership> {
         self.sources.last().filter(|last| self.reply_to.is_some() && last.id.replied_post() == self.reply_to)
     }

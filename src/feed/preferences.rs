@@ -34,8 +34,8 @@ pub struct Preferences {
 pub struct Marker {
     /// The position of the last entry that was read.
     pub at: Position,
-    /// The instant up to which posts had arrived at that time: a post that arrives later is unread, wherever its position is. None in
-    /// markers of earlier versions, below which everything counts as read.
+    /// The delivery watermark at that time: a post that arrives later is unread, wherever its position is. `None` in markers of earlier
+    /// versions, below which everything counts as read.
     pub seen: Option<DeliveryWatermark>,
 }
 

@@ -48,7 +48,7 @@ pub struct PostRecord<S> {
     /// The id of the post in another system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<ExternalId>,
-    /// The author of that post, if it is known.
+    /// The author of the post to which this one replies, if known.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub answered: Option<S>,
     /// The [`crate::feed::post::Draft::fingerprint`] of the post.

@@ -129,14 +129,14 @@ impl Reposts {
         self.by_source.posts().saturating_sub(self.hidden.len())
     }
 
-    /// Passes some reposts to `each`, each once for each of its sources and in no particular order. Returns the place where the next call goes
-    /// on, or `None` after the last repost. A call passes about `max` of them, so that the lock of a large set is not held for long. Reposts
-    /// that are added between two calls may be passed twice or not at all.
+    /// Passes some reposts to `each`, each once for each of its sources and in no particular order. Returns the place where the next call
+    /// continues, or `None` after the last repost. A call passes about `max` of them, so that the lock of a large set is not held for long.
+    /// Reposts that are added between two calls may be passed twice or not at all.
     pub fn some(&self, above: Option<Repost>, max: usize, each: impl FnMut(Repost)) -> Option<Repost> {
         self.by_source.some(above, max, each)
     }
 
-    /// Forgets that the post with this id was hidden. The repost itself need not be there.
+    /// Clears the hidden mark of the post with this id. The repost itself need not be there.
     pub fn forget_hidden(&mut self, id: PostId) {
         self.hidden.retain(|at| at.id != id);
     }
@@ -218,7 +218,7 @@ mod tests {
             chosen in prop::collection::btree_set(0..30u32, 0..12),
         ) {
             let mut reposts = Reposts::default();
-            // As many by the source itself as by other authors, whose numbers are larger or smaller.
+            // About half of the reposts are by the source itself, the others by authors with larger or smaller numbers.
             let author = |source: u32, time: i64| SourceSlot(if time % 2 == 0 { source } else { u32::MAX - source * 7 });
             let repost = |&(source, time)| Repost { source: SourceSlot(source), at: at(time, 0), author: author(source, time) };
             for repost in all.iter().map(repost) {

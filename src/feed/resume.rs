@@ -1,9 +1,9 @@
 //! Resume tokens: how much of a feed a polling client has received.
 //!
-//! A position in the feed does not show what a client has received: a post that is delivered late, or backdated by its author, is added
-//! below entries that were returned before. The time of acceptance does show it. A token therefore contains an instant up to which every
-//! accepted post had been delivered, and a client receives the posts that were accepted later, wherever their positions are. Nearly all of
-//! them are above that instant minus `LATE_AFTER`, where a page finds them; the others are recorded with their sources.
+//! The position of a post does not determine if a client has received it: a post that is delivered late, or backdated by its author, is
+//! added below entries that were returned before. The time of acceptance does determine it. A token therefore contains an instant up to
+//! which every accepted post had been delivered, and a client receives the posts that were accepted later, wherever their positions are.
+//! Nearly all of them are above that instant minus `LATE_AFTER`, where a page finds them; the others are recorded with their sources.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub struct Resume {
     pub ahead_us: i64,
     /// A fingerprint of the reader's rules, mutes and blocks. If it differs, the feed has changed as a whole.
     pub preferences: u32,
-    /// True if the page lacked something that could not be read in time: the feed has to be read again.
+    /// True if the page lacked data that could not be read in time: the feed has to be read again.
     pub is_partial: bool,
     /// True if pages up to `position` skipped an entry because it is at a repost further up. If that repost is removed, the entry moves
     /// down to where the client does not look for it again.
@@ -122,8 +122,8 @@ pub struct LatePosts {
 }
 
 impl LatePosts {
-    /// Records a post that arrived at `at`. Of several instants of one post the last is kept: a post that is new by an earlier instant is
-    /// also new by the later one.
+    /// Records a post that arrived at `at`. Of several instants of one post only the last is stored: a post that is new by an earlier
+    /// instant is also new by the later one.
     pub fn note(&mut self, at: UnixMicros, position: Position) {
         if self.forgotten.is_some_and(|forgotten| at <= forgotten) {
             return;

@@ -1,4 +1,4 @@
-//! Rules: which of the posts that reach a reader the reader wants to see.
+//! Rules: a reader's choice of the posts that are shown, among those that reach the reader.
 //!
 //! The names of fields are part of the stored format, and of the HTTP contract.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::json::{Name, Whole};
 
-/// Which replies are shown.
+/// The replies that are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replies {
@@ -28,14 +28,14 @@ pub enum Replies {
 pub struct Rules {
     /// True if the reader's own posts are shown.
     pub show_own: bool,
-    /// Which replies are shown.
+    /// The replies that are shown.
     pub replies: Replies,
     /// True if a repost is a reason to show a post.
     pub reposts: bool,
     /// Maximum number of entries of one author on a page.
     pub per_source_max: Option<NonZeroUsize>,
-    /// True if other systems are to be told of posts that the reader misses while asleep. It is stored only if it is set, for the sake of
-    /// earlier versions.
+    /// True if other systems are notified of posts that the reader misses while asleep. It is stored only if it is set, for compatibility
+    /// with earlier versions.
     #[serde(default, skip_serializing_if = "is_false")]
     pub notify: bool,
 }

@@ -18,7 +18,7 @@ pub enum FanoutRoute {
     Inboxes(SourceSlot),
     /// The watched readers that follow a source or have retained posts of it, and the source itself if watched.
     Watched(SourceSlot),
-    /// Of those, only the source itself and the readers that have retained posts of it.
+    /// The source itself and the readers that have retained posts of it, if watched.
     Affected(SourceSlot),
     /// One reader, if it is watched.
     Reader(SourceSlot),
@@ -94,7 +94,7 @@ struct Open {
     all_cut: bool,
 }
 
-/// Returns the source with whose jobs a job is scheduled: that of its first route, which is a post's author unless the author is pulled.
+/// Returns the source in whose lane a job is scheduled: that of its first route, which is a post's author unless the author is pulled.
 fn lane_of(fanout_routes: &[FanoutRoute]) -> SourceSlot {
     fanout_routes[0].source()
 }
@@ -141,7 +141,7 @@ impl<M: Copy, T> Schedule<M, T> {
         self.jobs.len()
     }
 
-    /// Returns what `shard` has in flight of jobs of this size.
+    /// Returns the slices and recipients of jobs of this size that `shard` has in flight.
     pub fn in_flight(&self, shard: usize, size: JobSize) -> InFlight {
         self.shards[shard].in_flight[size]
     }
@@ -191,8 +191,8 @@ impl<M: Copy, T> Schedule<M, T> {
         Some(NextSlice { progress, payload: job.payload, size: job.size, fanout_route })
     }
 
-    /// Records where the slice was cut, and its number of recipients, which must then be confirmed by [`Schedule::delivered`]. Returns the
-    /// token if the job is complete.
+    /// Records the place where the slice was cut, and its number of recipients, which [`Schedule::delivered`] must then confirm. Returns
+    /// the token if the job is complete.
     pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, recipients: usize) -> Option<T> {
         let next = match cut {
             Cut::Resume(from) => Progress { from, ..progress },

@@ -1,6 +1,7 @@
 //! The slice queue: the order in which a shard delivers the slices of a fan-out.
 //!
-//! So a small post may be delivered before an earlier large one of the same author. Inboxes are sorted, so only the order of arrival differs.
+//! Slices of small jobs go first. A small post may therefore be delivered before an earlier large one of the same author. Inboxes are
+//! sorted, so only the order of arrival differs.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -17,7 +18,7 @@ pub enum JobSize {
 }
 
 impl JobSize {
-    /// Both sizes, the one that goes first at the start.
+    /// Both sizes; small jobs are served first.
     pub const ALL: [Self; 2] = [Self::Small, Self::Large];
 
     /// Returns the size of a job that may reach this many followers.
@@ -79,8 +80,8 @@ impl<S> SliceQueue<S> {
         JobSize::ALL.into_iter().all(|size| self.waiting[size].is_empty())
     }
 
-    /// Removes and returns the next slice to deliver: the oldest one of a small job, or of a large one if there is no small one, or if
-    /// small ones with [`SLICE_RECIPIENTS_MAX`] recipients have passed it.
+    /// Removes and returns the next slice to deliver: the oldest slice of a small job. It is the oldest slice of a large job if no small
+    /// one waits, or if small ones with [`SLICE_RECIPIENTS_MAX`] recipients have passed it.
     pub fn pop(&mut self) -> Option<S> {
         let has_large = !self.waiting.large.is_empty();
         if !(has_large && self.passed >= SLICE_RECIPIENTS_MAX)

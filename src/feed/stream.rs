@@ -1,7 +1,7 @@
 //! A live stream: the state of the feed that was sent to the clients of one reader, and the changes to send next.
 //!
-//! Every possible change of a feed arrives as an [`Invalidation`]. What is sent is the present state of the feed. So invalidations may
-//! arrive twice, late and in any order, and many of them may be replaced by a less specific one.
+//! Every possible change of a feed arrives as an [`Invalidation`]. The stream sends the present state of the feed. Invalidations may
+//! therefore arrive twice, late and in any order, and many of them may be replaced by a less specific one.
 //!
 //! The newest entries, from [`FeedStream::floor`] up, are known exactly. Changes below are sent without knowing whether any client has the
 //! entry; clients ignore changes of entries that they do not have.
@@ -34,7 +34,7 @@ impl Invalidation {
     pub fn covers(self, other: Self) -> bool {
         match self {
             Self::Missed => true,
-            // It shows all entries that are visible now. It does not show an entry that was visible only for a moment, in which a client
+            // It sends all entries that are visible now. It does not send an entry that was visible only for a moment, in which a client
             // may have read it: see `resend`.
             Self::Everything => matches!(other, Self::Published(_) | Self::Edited(_) | Self::Everything),
             Self::Published(_) | Self::Edited(_) | Self::EntryChanged(_) | Self::Marked => self == other,
@@ -42,7 +42,7 @@ impl Invalidation {
     }
 }
 
-/// An entry of the feed, reduced to what is compared.
+/// An entry of the feed, reduced to the fields that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryFingerprint {
     /// The position of the entry.
@@ -224,7 +224,7 @@ impl FeedStream {
     }
 }
 
-/// Returns the change to send although the entry did not change: it may have been different for a moment, in which a client read a page.
+/// Returns the change to send although the entry did not change: it may have been different for a moment in which a client read a page.
 fn resend(post: PostId, invalidation: Invalidation) -> Option<Change> {
     match invalidation {
         Invalidation::EntryChanged(_) => Some(Change::Post(post)),

@@ -1,4 +1,4 @@
-//! Events without what they say of erased users, for consumers of changes that read them later.
+//! Removes the data of erased users from events, for consumers of changes that read the events later.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use crate::feed::event::{ChangedPost, Event, NewEdge, OldEdge};
 use crate::id::SourceId;
 
 impl Event {
-    /// Returns the event without what it says of these users, or none if nothing of it is left. Of the beginning of an erasure the user is
-    /// left: by it consumers learn what to delete.
+    /// Returns the event without the data of these users, or `None` if nothing of it is left. The start of an erasure still names its user,
+    /// because consumers need it to delete the user's data.
     ///
-    /// An edit does not name the author, so its body may be left: the caller knows which posts still exist. The edges of one request get their
-    /// instants by their order, so those after a removed edge that is not the first one begin a microsecond earlier.
+    /// An edit does not name the author, so its body may be left; the caller knows which posts still exist. The edges of one request get
+    /// their instants by their order. After a removed edge, except the first one, they therefore begin a microsecond earlier.
     pub fn without_users(mut self, users: &BTreeSet<SourceId>) -> Option<Self> {
         let is_one = |id: &SourceId| users.contains(id);
         let is_new_edge_left = |edge: &NewEdge| !is_one(&edge.follower) && !is_one(&edge.source);
@@ -106,7 +106,7 @@ mod tests {
         }))
     }
 
-    /// Events that name zoe, each with what is left of it without her.
+    /// Events that name zoe, each with the expected remainder without her.
     fn naming_zoe() -> Vec<(Event, Option<Event>)> {
         let rules = Rules::default;
         let near = || "near".parse().unwrap();
@@ -139,7 +139,7 @@ mod tests {
             (deleted(changed(&["zoe"])), Some(deleted(None))),
             (edited(changed(&["zoe"])), Some(edited(None))),
             (followed(&[("zoe", "ann"), ("ann", "zoe")]), None),
-            // The edge that is left begins as it did.
+            // The remaining edge has the same instant as before.
             (
                 followed(&[("zoe", "ann"), ("ann", "zoe"), ("ann", "bob")]),
                 Some(Event::Followed { edges: edges(&[("ann", "bob")]), since: UnixMicros(AT.0 + 2) }),
@@ -169,7 +169,7 @@ mod tests {
     fn names(event: &Event, user: &str) -> bool {
         let mut bytes = Vec::new();
         pack(event, &mut bytes);
-        // As MessagePack has a text: its length, then its bytes. So `tag:zoe` does not count.
+        // A text in MessagePack: its length, then its bytes. So `tag:zoe` does not match.
         let text = [&[0xa0 + user.len() as u8], user.as_bytes()].concat();
         bytes.windows(text.len()).any(|window| window == text)
     }

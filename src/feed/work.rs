@@ -44,7 +44,7 @@ impl Work {
 pub struct Allowance {
     /// Maximum units of work.
     pub units_max: u64,
-    /// True if no larger allowance follows: what could not be read by then is omitted, so that the rest is shown.
+    /// True if no larger allowance follows: data that could not be read by then is omitted, so that the rest is shown.
     pub is_last: bool,
     /// Seed for the order in which outboxes are read, so that not always the same ones are omitted.
     pub seed: u64,
@@ -57,7 +57,7 @@ impl Allowance {
     /// No limit, for work that is bounded in another way.
     pub const UNLIMITED: Self = Self { units_max: u64::MAX, is_last: false, seed: 0 };
 
-    /// Returns the allowance on a thread that nobody else waits for.
+    /// Returns the allowance on a thread for which no other work waits.
     pub fn last(seed: u64) -> Self {
         Self { units_max: PAGE_WORK_MAX, is_last: true, seed }
     }

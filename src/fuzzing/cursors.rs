@@ -37,7 +37,7 @@ pub fn cursors(data: &[u8]) {
     }
 }
 
-/// The text of an id is that of its form, which is its own form.
+/// Checks that the normalized form of an id is its own normalized form.
 fn one_form(text: &str) {
     if let Ok(id) = text.parse::<SourceId>() {
         assert!(id.as_str() == text || !id.is_user(), "{text:?} became {id}");

@@ -23,7 +23,7 @@ const SEGMENT_BYTES: [u64; 2] = [1 << 20, 400];
 /// Damages a journal, or builds one with arbitrary payloads and valid checksums, and reads it.
 ///
 /// # Panics
-/// If damage changes or loses an event without an error, or if what was read differs when it is written and read again.
+/// If damage changes or loses an event without an error, or if the events that were read differ after they are written and read again.
 pub fn journal(data: &[u8]) {
     let mut input = Input(data);
     let how = input.byte();

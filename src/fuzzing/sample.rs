@@ -1,4 +1,4 @@
-//! Test data of the fuzz targets: a small event history, a start from files, and the whole of a state as records.
+//! Test data of the fuzz targets: a small event history, a recovery from files, and all records of a state.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::storage::snapshot::{self, EndRecord, SnapshotHeader, SnapshotReader, 
 
 const AT: Sequence = Sequence(0);
 
-/// The bytes for the kind of a block, two of which have no meaning.
+/// The bytes for the kind of a block; two of them have no meaning.
 const KINDS: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 12, 255, 0, 99];
 
 /// Damages a snapshot, or builds one with arbitrary records and valid checksums, and reads it.

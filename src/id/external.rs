@@ -1,7 +1,7 @@
 //! Ids that other systems gave to posts.
 //!
-//! Nothing is stored to find such a post: its id is computed from the external one. So both can be used before the post is published, and a
-//! post without an external id takes no more memory than before.
+//! The id of such a post is computed from the external id, so no index is stored. Clients can use both ids before the post is published,
+//! and posts without an external id need no extra memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use crate::id::post_id::{PostId, PostIdError};
 use crate::limits::EXTERNAL_ID_BYTES_MAX;
 
-/// The ids of posts with an external id are below this, and so below those that the engine issues since March 2024: as long as no stored id is
-/// above an issued one, that one is known to be free without a look into the archive.
+/// Upper bound of the ids that are computed from external ids. All ids that the engine has minted since March 2024 are above it. A minted
+/// id is therefore known to be free without a look-up in the archive, as long as no stored id is above it.
 const COMPUTED_IDS: u64 = 7_000_000_000_000_000_000;
 
 /// The beginning of an external id where the id of a post is expected.
@@ -33,7 +33,7 @@ impl ExternalId {
     /// Checks an external id.
     ///
     /// # Errors
-    /// Fails if it is empty, too long, or has a character that paths, lists of ids or JSON need.
+    /// Fails if it is empty, too long, or has a character with a meaning in paths, lists of ids or JSON.
     pub fn new(text: &str) -> Result<Self, ExternalIdError> {
         let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@~+=-".contains(&byte);
         let has_length = (1..=EXTERNAL_ID_BYTES_MAX).contains(&text.len());
@@ -45,9 +45,9 @@ impl ExternalId {
         &self.0
     }
 
-    /// Returns the id of the post that has this external id: the first 8 bytes of the SHA-256 of the text, the highest first, modulo 7 × 10¹⁸.
-    /// It is part of the stored format and of the API: clients compute it, too. Among a billion posts, the probability that any two get the same
-    /// id is 7 %; the later one is refused.
+    /// Returns the id of the post that has this external id: the first 8 bytes of the SHA-256 of the text, big-endian, modulo 7 × 10¹⁸. The
+    /// computation is part of the stored format and of the API: clients compute the id, too. Among a billion posts, the probability that
+    /// any two get the same id is 7 %; the later one is refused.
     pub fn post_id(&self) -> PostId {
         let hash = Sha256::digest(self.0.as_bytes());
         let first = hash.iter().take(size_of::<u64>()).fold(0, |number, byte| number << u8::BITS | u64::from(*byte));
@@ -83,22 +83,22 @@ impl fmt::Display for ExternalId {
     }
 }
 
-/// A post as requests name it: by its id, or by `ext:` and its external id, from which the id is computed.
+/// The name of a post in a request: its id, or `ext:` and its external id, from which the id is computed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PostName {
     /// The id of the post.
     pub id: PostId,
-    /// Its external id, if it was named by that.
+    /// Its external id, if the request used it.
     pub external: Option<ExternalId>,
 }
 
 /// The text does not name a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostNameError {
-    /// It begins with `ext:`, and an external id does not follow.
+    /// The text begins with `ext:`, but no external id follows.
     #[error(transparent)]
     External(#[from] ExternalIdError),
-    /// It is not an id either.
+    /// The text is neither a post id nor `ext:` and an external id.
     #[error("{0}, or ext: and an external id")]
     Id(PostIdError),
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_post_is_named_by_either_of_its_ids() {
         let named: PostName = "ext:550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
-        // Stored ids depend on it: it never changes.
+        // Stored ids depend on this value: it never changes.
         assert_eq!(named.id, PostId(4_793_205_509_806_541_490));
         assert_eq!("7".parse(), Ok(PostName { id: PostId(7), external: None }));
         let reasons: [(&str, &str); 3] = [

@@ -1,11 +1,11 @@
-//! Names of tags and topics: which text they may have, and its one form.
+//! Names of tags and topics: their validation and their normalized form.
 //!
-//! | | form |
+//! | | normalized form |
 //! |---|---|
 //! | tag | `toNFKC_Casefold(NFD(name))`, the identifier caseless match of Unicode (chapter 3.13, D147): upper and lower case, composed and decomposed, full and half width are one tag |
 //! | topic | NFC: upper and lower case are two topics |
 //!
-//! Both forms lack joiners and variation selectors, which emoji and some scripts have for their looks.
+//! Both forms omit joiners and variation selectors, which only change the appearance of emoji and of some scripts.
 
 use std::borrow::Cow;
 
@@ -28,48 +28,49 @@ const CASES: CaseMapperBorrowed<'static> = CaseMapper::new();
 /// The reason why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing is left of it.
+    /// The normalized name is empty.
     #[error("a name must have at least 1 character")]
     Empty,
-    /// Its form is longer than the limit.
+    /// The normalized name is longer than the limit.
     #[error("a name may have at most {NAME_BYTES_MAX} bytes of UTF-8, this one has {length}")]
     TooLong {
-        /// The length of the form in bytes.
+        /// The length of the normalized name in bytes.
         length: usize,
     },
-    /// It has a character that no name may have, or its form has.
+    /// The name or its normalized form has a character that no name may have.
     #[error("a name may not have {found:?}, which is {what}")]
     BadCharacter {
         /// The first such character.
         found: char,
-        /// What it is.
+        /// A description of the character.
         what: &'static str,
     },
-    /// It has a space at its beginning or end, or two in a row.
+    /// The name has a space at its beginning or end, or two in a row.
     #[error("a name may have only single spaces, between other characters")]
     Space,
-    /// It begins with a mark, which would combine with what is before it.
+    /// The name begins with a combining mark, which would combine with the text before it.
     #[error("a name may not begin with the combining mark {0:?}")]
     Mark(char),
 }
 
-/// Returns the form of a tag's name. Two names are one tag if their forms are equal.
+/// Returns the normalized form of a tag's name. Two names are the same tag if their normalized forms are equal.
 ///
 /// # Errors
-/// Returns what is wrong with it.
+/// Returns the reason why the name is invalid.
 pub(super) fn tag(name: &str) -> Result<Cow<'_, str>, NameError> {
     let is_folded = |byte: u8| is_plain(byte) && !byte.is_ascii_uppercase();
     form(name, is_folded, |name| {
-        // Decomposed before it is folded: the iota below a Greek letter becomes a letter of its own, behind all other marks.
+        // Decompose before folding: folding turns the iota below a Greek letter into a separate letter, behind all other marks.
         let folded: String = NFD.normalize(&name).chars().map(folded).collect();
         NFC.normalize(&folded).into_owned()
     })
 }
 
-/// Returns the property `NFKC_Casefold` of a character, but for what is left out.
+/// Returns the property `NFKC_Casefold` of a character, except that ignorable characters are not removed.
 fn folded(character: char) -> String {
     let mut text = character.to_string();
-    // What is folded may be composed further, and the reverse. Ends: for no character of Unicode does a third round change anything.
+    // Folding can enable further composition, and composition further folding. The loop ends: no character of Unicode changes in a third
+    // round.
     loop {
         let next = NFKC.normalize(&CASES.fold_string(&NFKC.normalize(&text))).into_owned();
         if next == text {
@@ -79,15 +80,15 @@ fn folded(character: char) -> String {
     }
 }
 
-/// Returns the form of a topic's name. Two names are one topic if their forms are equal.
+/// Returns the normalized form of a topic's name. Two names are the same topic if their normalized forms are equal.
 ///
 /// # Errors
-/// Returns what is wrong with it.
+/// Returns the reason why the name is invalid.
 pub(super) fn topic(name: &str) -> Result<Cow<'_, str>, NameError> {
     form(name, is_plain, |name| NFC.normalize(&name).into_owned())
 }
 
-/// A byte that is a character which every form leaves as it is, but for its case.
+/// Returns true for a byte that is a character which no normalization changes, except for its case.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._:@~-".contains(&byte)
 }
@@ -102,7 +103,7 @@ fn form(
     } else {
         check(name)?;
         let formed = normalized(name.chars().filter(|c| !is_for_looks(*c)).collect());
-        // Some characters become several, of which each has to be good.
+        // Some characters become several, and each of these has to be allowed.
         check(&formed)?;
         Cow::Owned(formed)
     };
@@ -113,7 +114,7 @@ fn form(
     }
 }
 
-/// Joiners and variation selectors.
+/// Returns true for joiners and variation selectors.
 fn is_for_looks(c: char) -> bool {
     CodePointSetData::new::<JoinControl>().contains(c) || CodePointSetData::new::<VariationSelector>().contains(c)
 }
@@ -133,7 +134,7 @@ fn check(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Returns what a character is that no name may have.
+/// Returns a description of a character that no name may have, and `None` for other characters.
 fn bad(c: char) -> Option<&'static str> {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
     if is_for_looks(c) {
@@ -147,7 +148,7 @@ fn bad(c: char) -> Option<&'static str> {
         (_, SpaceSeparator | LineSeparator | ParagraphSeparator) => "white space other than a space",
         (_, PrivateUse) => "for private use",
         (_, Unassigned) => "not assigned in Unicode",
-        // The blank of Braille is the only visible character without a mark.
+        // The blank of Braille is a symbol of Unicode, but shows nothing.
         (_, Format) | ('\u{2800}', _) => "invisible",
         _ if CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c) => "invisible",
         _ => return None,
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Names, what they are as tags, and as topics. `=` is the name itself.
+    /// Names, and their expected forms as tags and as topics. `=` is the name itself.
     const FORMS: [(&str, &str, &str); 35] = [
         ("rust", "=", "="),
         ("Rust", "rust", "="),
@@ -195,7 +196,7 @@ mod tests {
         ("שלום", "=", "="),
         ("العربية", "=", "="),
         ("हिन्दी", "=", "="),
-        // Joiners and variation selectors are for looks.
+        // Joiners and variation selectors are removed.
         ("می\u{200c}خواهم", "میخواهم", "میخواهم"),
         ("👩\u{200d}💻", "👩💻", "👩💻"),
         ("❤\u{fe0f}", "❤", "❤"),
@@ -217,7 +218,7 @@ mod tests {
             ("", NameError::Empty),
             ("\u{200d}", NameError::Empty),
             ("a/b", bad('/', "syntax of paths or JSON")),
-            // A character that is a, / and c.
+            // A single character that becomes `a/c`.
             ("\u{2100}", bad('/', "syntax of paths or JSON")),
             ("a\"b", bad('"', "syntax of paths or JSON")),
             ("a\\b", bad('\\', "syntax of paths or JSON")),
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn each_character_has_a_form_that_is_its_own_and_the_same_in_either_case() {
-        // Without ideographs and Hangul, which have no cases, and what lies behind them.
+        // Skips ideographs and Hangul, which have no cases, and all characters above them.
         let others =
             |code: &u32| *code < 0x3400 || (0xa000..0xac00).contains(code) || (0xf900..0x2_0000).contains(code);
         for character in (0..0x2_0000).filter(others).filter_map(char::from_u32) {
@@ -277,7 +278,7 @@ mod tests {
                     assert!(!formed.contains(['/', '\\', '"']) && !formed.contains(is_for_looks), "{character:?}");
                 }
             }
-            // Unicode folds the dotless i to itself, although it has the same upper case as the other.
+            // Unicode folds the dotless i to itself, although it has the same upper case as the dotted i.
             let Some(formed) = tag(&name).ok().filter(|_| character != 'ı') else { continue };
             for other in [name.to_uppercase(), name.to_lowercase()] {
                 assert_eq!(tag(&other).as_deref(), Ok(&*formed), "{character:?}");
@@ -312,7 +313,7 @@ mod tests {
 
         #[test]
         fn texts_that_unicode_calls_equivalent_have_one_form(text in text()) {
-            // A mark alone is refused, and so is all that becomes one.
+            // A leading combining mark is refused, and so is a character that becomes one.
             let text = format!("a{text}");
             if let Ok(formed) = topic(&text) {
                 for other in [NFD.normalize(&text), NFC.normalize(&text)] {

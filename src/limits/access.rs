@@ -12,7 +12,7 @@ pub const ACCESS_KEYS_MAX: usize = 64;
 /// Maximum time by which the clock of a token issuer may be ahead of the server's clock.
 pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum number of users with revoked tokens: some 120 bytes each, twice that with the longest ids. Beyond it another revocation is
+/// Maximum number of users with revoked tokens: some 120 bytes each, twice that with the longest ids. Beyond it further revocations are
 /// refused. If tokens have a maximum lifetime, a revocation is deleted after that time.
 pub const REVOCATIONS_MAX: usize = 1 << 20;
 
@@ -22,7 +22,7 @@ pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
 /// Maximum time that a live connection may take to authenticate.
 pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
 
-/// The same for one address (with IPv6: one network) that is not a proxy's.
+/// The same limit for one address (with IPv6: one network), unless it is a proxy's.
 pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
 
 /// Requests with unknown credentials that one address, unless it is a proxy's, may send per second; the burst is twice as many. Beyond it,
@@ -40,13 +40,13 @@ pub const FORGED_SIGNATURES_OF_PROXIES_PER_SECOND: u32 = 16 * FORGED_SIGNATURES_
 pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
 
 /// Number of new sources that a user's tokens may register at once, and again within [`NEW_SOURCES_PERIOD`]: about as many as a reader may
-/// follow and mute. A registered source is never forgotten, followed or not.
+/// follow and mute. A registered source stays registered even if nobody follows it.
 pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
 
 /// The period in which the allowance of new sources is restored in full.
 pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Maximum number of token keys of one algorithm without a `kid`: each of them is tried on a token that has none.
+/// Maximum number of token keys of one algorithm without a `kid`: each of them is tried for a token that has none.
 pub const KEYS_TRIED_MAX: usize = 8;
 
 /// Maximum number of clients whose rate is tracked individually. Others share [`RATED_GROUPS`] rates.

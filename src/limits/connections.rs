@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 
 use crate::limits::BULK_REQUEST_BYTES_MAX;
 
-/// Idle connections that sent only requests which any client may send are closed first while they hold more than one in this many places.
-/// With fewer, a new connection would be closed for the next one before its client has authenticated.
+/// Idle connections that have sent only requests which need no credentials are closed first while they are more than one in this many
+/// connections. With a smaller share, the server would close a new connection for the next one before its client has authenticated.
 pub const CONNECTIONS_UNKNOWN_SHARE: usize = 16;
 
-/// Maximum bytes of later requests that are held back while an earlier request of the same connection is answered.
+/// Maximum bytes of later requests that are buffered while an earlier request of the same connection is answered.
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
 
 /// The same for all connections together. Beyond it, later requests are read only after the request before them is answered.

@@ -28,7 +28,7 @@ pub enum EventKind {
         /// The position up to which the reader has read, if the reader ever set it.
         marker: Option<Position>,
     },
-    /// A keep-alive without content. The client is up to date if it has received all events before this one.
+    /// A heartbeat without content. The client is up to date if it has received all events before this one.
     Beat,
     /// Adds an entry to the feed. It replaces any other entry of the same post.
     Post(Arc<LiveEntry>),
@@ -49,8 +49,8 @@ impl EventKind {
     }
 }
 
-/// An entry with a cache for its serialized text. The first connection that needs the text writes it; for many
-/// readers it is the same.
+/// An entry with a cache for its serialized text, which is the same for many readers. The first connection that needs
+/// the text serializes it.
 #[derive(Debug)]
 pub struct LiveEntry {
     /// The position of the entry in the feed.
@@ -89,7 +89,7 @@ pub struct RecentItems {
 }
 
 impl RecentItems {
-    /// The number of cached items: about as many posts as fan-out delivers alternately.
+    /// The number of cached items: about the number of posts whose deliveries a fan-out interleaves.
     const MAX: usize = 8;
 
     /// Returns the item of an entry. Reuses a cached item if it has the same content.

@@ -21,7 +21,7 @@ pub struct Session {
     signal: Arc<Signal>,
 }
 
-/// The state of one session: whether it was signalled, and the task to wake.
+/// The signal state of one session, and the task to wake.
 #[derive(Debug, Default)]
 struct Signal(Mutex<State>);
 

@@ -30,7 +30,7 @@ pub struct SubscriberQueue(Mutex<Queue>);
 struct Queue {
     events: VecDeque<LiveEvent>,
     bytes: usize,
-    /// Since when events have been queued without any being taken. None directly after an event was taken.
+    /// The time since which events are queued and none was taken. `None` directly after an event was taken.
     behind_since: Option<Instant>,
     closing: Option<Closing>,
     waker: Option<Waker>,
@@ -124,8 +124,8 @@ impl Queue {
         }
     }
 
-    /// Makes the client read the feed again in place of each queued entry: of each, since a client that loses its connection resumes after the
-    /// last event that it has received.
+    /// Replaces each queued entry by a request to read the feed again. It replaces every entry, because a client that loses its connection
+    /// resumes after the last event that it has received.
     fn shorten(&mut self) {
         for event in self.events.iter_mut().filter(|event| event.kind.is_entry()) {
             self.bytes -= event.bytes();
@@ -142,7 +142,7 @@ impl Queue {
     }
 }
 
-/// Wakes a task after the lock is released: it runs on another thread, and would wait for the lock.
+/// Wakes a task after the lock is released, because the task runs on another thread and would wait for the lock.
 fn wake(waker: Option<Waker>, queue: MutexGuard<'_, Queue>) {
     drop(queue);
     waker.into_iter().for_each(Waker::wake);
@@ -209,7 +209,7 @@ mod tests {
         let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
         assert!(events.iter().map(|event| event.place.last).eq(0..=burst), "numbers have no gap");
         assert!(matches!(kinds[0], EventKind::Marker(_)));
-        // Wherever the connection is lost, the client has been asked to read what it lacks.
+        // Wherever the connection breaks, the client has received a request to read the missing entries.
         let stale = kinds[1..].iter().take_while(|kind| matches!(kind, EventKind::Stale(None))).count();
         assert!(stale > 10 && 1 + stale < kinds.len(), "{kinds:?}");
         assert!(kinds[1 + stale..].iter().all(|kind| matches!(kind, EventKind::Update(_))));

@@ -20,7 +20,7 @@ pub struct Watchers {
     readers: AtomicUsize,
     /// The watched readers of each shard, by their numbers within the shard.
     watched: Box<[RwLock<RoaringBitmap>]>,
-    /// For each source, the watched readers that no longer follow it but keep the posts it brought before.
+    /// For each source, the watched readers that no longer follow it but have retained posts of it.
     kept_by_source: RwLock<FxHashMap<SourceSlot, Vec<SourceSlot>>>,
     /// Set if a notice could not be queued, or there are too many. All watched readers are then notified that they missed something.
     missed: AtomicBool,
@@ -88,7 +88,7 @@ impl Watchers {
         }
     }
 
-    /// Replaces the list of unfollowed sources whose posts a watched reader keeps.
+    /// Replaces the list of unfollowed sources of which a watched reader has retained posts.
     pub fn replace_kept(&self, reader: SourceSlot, before: &[SourceSlot], now: &[SourceSlot]) {
         if before == now {
             return;
@@ -130,8 +130,8 @@ impl Watchers {
         self.watched[shard].read()
     }
 
-    /// Appends to `into` the numbers within `shard` of the source itself and of the readers that keep its posts, if
-    /// they are watched.
+    /// Appends to `into` the numbers within `shard` of the source itself and of the readers that have retained posts of it, if they
+    /// are watched.
     pub fn affected(&self, source: SourceSlot, shard: usize, into: &mut Vec<u32>) {
         let kept_by_source = self.kept_by_source.read();
         let keepers = kept_by_source.get(&source).map(Vec::as_slice).unwrap_or_default();
@@ -214,9 +214,10 @@ impl Watchers {
         connections.unauthenticated.iter().for_each(|(_, subscriber)| subscriber.close(Closing::Restart));
     }
 
-    /// Closes the connections of readers that this server does not serve any more. The clients come back, to the server that does.
+    /// Closes the connections of readers that this server does not serve any more. The clients reconnect to the server that serves
+    /// the reader.
     pub fn close_where(&self, is_gone: impl Fn(SourceSlot) -> bool) {
-        // The list is copied first, as for the bytes.
+        // The list is copied first, as in `waiting_bytes`.
         let watching: Vec<_> = {
             let connections = self.connections.lock();
             let all = connections.subscribers.iter().map(|(_, watching)| watching);

@@ -30,9 +30,9 @@ pub enum RecordBatch {
     Inboxes(Vec<InboxRecord>),
     /// The counts of the archived posts of outboxes.
     ArchivedCounts(Vec<ArchivedCountsRecord>),
-    /// Replies to posts that are not known.
+    /// Replies to posts that are unknown.
     Awaited(Vec<AwaitedRecord>),
-    /// How far a node of a cluster has read the log.
+    /// The checkpoint up to which a node of a cluster has read the log.
     Cluster(Vec<LogCheckpoint>),
 }
 

@@ -1,4 +1,4 @@
-//! Fetches the newest snapshot of another node of a cluster, or of the store of backups, for a node that starts.
+//! Fetches the newest snapshot of another node of a cluster, or of the backup store, for a node that starts.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -17,41 +17,43 @@ use crate::storage::log::{LogRange, SharedLog};
 use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, Block, Checks};
 
-/// Maximum time for which a node waits for others that take a snapshot, or send one to another node.
+/// Maximum time that a node waits for other nodes that take a snapshot, or send one to another node.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// A snapshot must be of a record behind this part of the log: its beginning may be deleted while the snapshot is on its way.
+/// A snapshot must be after this part of the log (one in this many), since the beginning may be deleted while the
+/// snapshot is sent.
 const MARGIN_DIVISOR: u64 = 4;
 
-/// The reason why a node gave no snapshot, as text.
+/// The reason why a node sent no snapshot, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoSnapshot {
-    /// It may give one later: it takes one now, or sends one to another node.
+    /// It may send one later: it is taking one, or sending one to another node.
     Later(String),
-    /// It gives none.
+    /// It sends none.
     Refused(String),
 }
 
-/// The way to the snapshots of other nodes, and to those in the store of backups.
+/// Access to the snapshots of other nodes, and to those in the backup store.
 pub trait SnapshotPeers: Sync {
-    /// Opens a snapshot of the node at an address: its newest one, taken at record `from` or later. The reader ends early, with an error, if
-    /// the node does not go on.
+    /// Opens a snapshot of the node at an address: its newest one, taken at record `from` or later. The reader ends
+    /// early with an error if the node stops sending.
     ///
     /// # Errors
     /// Fails if that node has no snapshot, or does not answer in time.
     fn open(&self, address: &str, from: Sequence) -> Result<Box<dyn Read + Send>, NoSnapshot>;
 
-    /// Opens the newest snapshot in the store of backups, taken at record `from` or later. Returns none if there is no store.
+    /// Opens the newest snapshot in the backup store, taken at record `from` or later. Returns None if there is no
+    /// store.
     ///
     /// # Errors
-    /// The error is the reason why the store gives none, as text.
+    /// Fails with the reason why the store has none, as text.
     fn open_stored(&self, from: Sequence) -> Option<Result<Box<dyn Read + Send>, String>> {
         let _ = from;
         None
     }
 }
 
-/// No other node is asked.
+/// The peers of a node that asks no other node.
 pub struct NoPeers;
 
 impl SnapshotPeers for NoPeers {
@@ -66,16 +68,16 @@ pub(super) struct Fetching<'a> {
     pub(super) options: &'a NodeOptions,
     pub(super) peers: &'a dyn SnapshotPeers,
     pub(super) files: &'a dyn Files,
-    /// The cluster, if it is known. Otherwise a snapshot of any cluster is taken whose last record is in the log.
+    /// The cluster, if it is known. Otherwise a snapshot of any cluster is accepted if its last record is in the log.
     pub(super) cluster: Option<ClusterId>,
     pub(super) progress: &'a RecoveryProgress,
 }
 
 impl Fetching<'_> {
-    /// Stores the newest snapshot of another node, or else the newest one in the store of backups, and returns its cluster.
+    /// Stores the newest snapshot of another node, or else the newest one in the backup store, and returns its cluster.
     ///
     /// # Errors
-    /// The error says why none of the nodes that were asked, nor the store, has given one.
+    /// The error gives the reasons why no node and no store has sent a snapshot.
     pub(super) fn run(&self) -> Result<ClusterId, String> {
         self.fetch_from_nodes().or_else(|no_node| match self.fetch_stored() {
             None => Err(no_node),
@@ -83,10 +85,11 @@ impl Fetching<'_> {
         })
     }
 
-    /// Waits, for a limited time, while a node that lives may give a snapshot later.
+    /// Waits for a limited time while a living node may send a snapshot later.
     fn fetch_from_nodes(&self) -> Result<ClusterId, String> {
         self.progress.enter("looking for a node with a snapshot");
-        // A process that died while it received one has left its file, which may be large. The directory is locked.
+        // A process that died while it received a snapshot has left its file, which may be large. The directory is
+        // locked.
         snapshot::remove_unfinished(self.files);
         let until = Instant::now() + WAIT_MAX;
         let mut causes: Vec<String> = Vec::new();
@@ -141,13 +144,13 @@ impl Fetching<'_> {
             Err(cause) => return Some(Err(cause.to_string())),
         };
         let opened = self.peers.open_stored(self.least(range))?;
-        self.progress.enter("fetching the snapshot in the store of backups");
-        Some(opened.and_then(|mut from| self.receive(range, &mut *from, "the store of backups")))
+        self.progress.enter("fetching the snapshot in the backup store");
+        Some(opened.and_then(|mut from| self.receive(range, &mut *from, "the backup store")))
     }
 
     /// Returns the oldest record from whose state the log can be followed.
     fn least(&self, LogRange { first, .. }: LogRange) -> Sequence {
-        // The snapshot of a cluster that is not known must be checked with the log.
+        // A snapshot of an unknown cluster must be compared with the log.
         if self.cluster.is_some() { Sequence(first.0.saturating_sub(1)) } else { first }
     }
 

@@ -1,9 +1,9 @@
 //! Recovery: restores the acknowledged state from a data directory.
 //!
 //! Responsible for:
-//! - choosing the newest valid snapshot, loading it, and replaying the journal events after it; the same for a node of a cluster, which
-//!   replays the log of the cluster ([`node`]), and for a cluster whose log is gone ([`rebuilt`]);
-//! - reporting what was found, cut off, skipped or lost, and the progress.
+//! - choosing the newest valid snapshot, loading it, and replaying the journal events after it; the same for a node of
+//!   a cluster, which replays the log of the cluster ([`node`]), and for a cluster whose log is gone ([`rebuilt`]);
+//! - reporting the progress, and the data that was recovered, cut off, skipped or lost.
 //!
 //! The replay has three stages, each on its own thread and a few batches ahead of the next: reading and decoding events, encoding posts,
 //! applying events.
@@ -67,7 +67,7 @@ pub struct RecoveryReport {
 /// A post that must be delivered again, and the sources whose followers receive it.
 pub type UnfinishedFanout = (Position, Box<[SourceSlot]>);
 
-/// The recovered state: what was acknowledged.
+/// The recovered state: everything that was acknowledged.
 pub struct Recovered {
     /// The recovered world.
     pub world: Arc<World>,
@@ -81,7 +81,7 @@ pub struct Recovered {
     pub inboxes: Vec<InboxRecord>,
     /// Posts that may be missing in some of these inboxes.
     pub under_way: Vec<UnfinishedFanout>,
-    /// How far the log was followed, if the snapshot is one of a node of a cluster.
+    /// The checkpoint up to which the log was followed, if the snapshot is one of a cluster node.
     pub followed: Option<LogCheckpoint>,
     /// The findings of the recovery.
     pub report: RecoveryReport,
@@ -114,7 +114,7 @@ struct Skipped {
     cause: String,
 }
 
-/// Adds the reasons why snapshots could not be loaded to an error about missing events: without a snapshot, these are the cause.
+/// Adds the reasons why snapshots could not be loaded to an error about missing events, since they are its cause.
 fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
     let causes: Vec<&str> = skipped.iter().map(|skipped| &*skipped.cause).collect();
     match cause {
@@ -138,16 +138,17 @@ struct Loaded {
     sequence: Sequence,
     through: Sequence,
     place: String,
-    /// True if the snapshot relies on an archive, and does not have the counts of its outboxes: that archive counted them.
+    /// True if the snapshot relies on an archive and lacks the counts of its outboxes, because that archive counted
+    /// them.
     lacks_counts: bool,
 }
 
 impl Loaded {
-    /// Records what the archive has of each outbox, unless the snapshot has told it.
+    /// Records the archived count of each outbox, unless the snapshot contains the counts.
     fn note_archived_counts(&mut self) -> Result<(), ArchiveError> {
         let archive = self.state.world.archive().filter(|archive| self.lacks_counts && !archive.counts_outboxes());
         if let Some(archive) = archive {
-            info!("listing all of the archive {} once, since the snapshot has no counts of it", archive.place());
+            info!("listing the whole archive {} once, since the snapshot lacks its counts", archive.place());
         }
         self.state.machine.note_archived_counts(self.lacks_counts)
     }
@@ -166,7 +167,8 @@ impl Recovery<'_> {
             let (directory, cluster) = (self.files.place(""), followed.membership.cluster().0);
             return Err(StorageError::OfNode { directory, cluster });
         }
-        // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
+        // The sources of the snapshot have the numbers from 0 on. So sources that only the archive has are interned
+        // after them.
         loaded.note_archived_counts()?;
         // Celebrities are chosen before the replay and again after it. The command processor validated the replayed events with the celebrities that
         // were known then.
@@ -327,8 +329,8 @@ impl Recovery<'_> {
         read
     }
 
-    /// Syncs the end of the journal, before what is replayed is written to an archive across a network: the last process may have died before
-    /// it synced that. The segments before the last one are synced.
+    /// Syncs the end of the journal before replayed events are written to a remote archive: the last process may have
+    /// died before it synced them. All segments before the last one are synced.
     fn sync_journal(&self, world: &World) -> Result<(), StorageError> {
         let segments = reader::segments(self.files)?;
         let Some((last, _)) = segments.last().filter(|_| world.archive().is_some_and(|archive| archive.is_remote()))
@@ -367,8 +369,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Checks that the archive ignores nothing of what comes after the end of the journal. A repair does not help: the same events would be taken
-/// again.
+/// Checks that the archive would not ignore writes of events after the end of the journal. A repair does not help: new
+/// events would get the same sequences again.
 fn check_writes(world: &World, last: Sequence) -> Result<(), StorageError> {
     let Some(archive) = world.archive() else { return Ok(()) };
     let written = archive.written()?;
@@ -429,7 +431,7 @@ fn apply_all(
     Ok(())
 }
 
-/// Determines to whom posts must be delivered again. If no inbox was active, there is nothing to deliver.
+/// Determines the recipients of posts that must be delivered again. If no inbox was active, there are none.
 fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
     if state.inboxes.is_empty() {
         state.under_way.clear();

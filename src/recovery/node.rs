@@ -24,14 +24,14 @@ use crossbeam_channel::Sender;
 
 pub use crate::recovery::fetch::{NoPeers, NoSnapshot, SnapshotPeers};
 
-/// Time for which one read waits for records.
+/// Maximum time that one read waits for records.
 const READ_WAIT: Duration = Duration::from_millis(200);
 
-/// Time without any record after which a log that has more of them counts as unavailable.
+/// Time without any record after which a log that has more records counts as unavailable.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum number of records that a node without a snapshot reads from the beginning of the log before it looks for a snapshot of another
-/// node: this takes less time than to find one.
+/// Maximum number of records that a node without a snapshot reads from the beginning of the log before it looks for a
+/// snapshot of another node: reading them takes less time than finding one.
 const WHOLE_LOG_MAX: Sequence = Sequence(10_000);
 
 /// Maximum number of snapshots that are fetched or loaded until the log can be followed from one.
@@ -45,7 +45,7 @@ pub struct NodeRecovery<'a> {
     pub options: &'a NodeOptions,
     /// Files of the data directory, if the node has one.
     pub files: Option<Arc<dyn Files>>,
-    /// The way to the snapshots of other nodes.
+    /// Access to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
     /// Creates an empty world. It is called once per attempt, since a failed attempt leaves a partly filled world.
     pub make_world: &'a (dyn Fn() -> (Arc<World>, StateMachine) + Sync),
@@ -57,9 +57,10 @@ pub struct NodeRecovery<'a> {
 pub struct RecoveredNode {
     /// The recovered state.
     pub state: Recovered,
-    /// How far the log was followed.
+    /// The checkpoint up to which the log was followed.
     pub followed: LogCheckpoint,
-    /// The states from which the log can be read: its first record, if the log begins with it and with no state, and the loaded snapshot.
+    /// The states from which the log can be read: its first record, if the log still has it and begins with an empty
+    /// state, and the loaded snapshot.
     pub from: Vec<LogCheckpoint>,
     /// Files of the data directory, with the identity of the cluster.
     pub files: Option<Arc<dyn Files>>,
@@ -69,7 +70,7 @@ pub struct RecoveredNode {
 struct Founding {
     /// The cluster after it.
     followed: LogCheckpoint,
-    /// The state with which the log begins, if not with an empty one.
+    /// The state with which the log begins, or None if it begins with an empty state.
     state: Option<FirstState>,
 }
 
@@ -85,10 +86,10 @@ impl NodeRecovery<'_> {
     /// Runs the recovery.
     ///
     /// # Errors
-    /// Fails if the log or the directory cannot be used, or the log does not have the records that are needed.
+    /// Fails if the log or the directory cannot be used, or the log lacks records that are needed.
     pub fn run(mut self) -> Result<RecoveredNode, JoinError> {
         let founding = self.founding()?;
-        // Any other record may be one of a cluster that had a log of this name before.
+        // Any other record may belong to a cluster that used a log of this name before.
         let of_directory = self.files.as_deref().map(directory_identity::cluster_of).transpose()?.flatten();
         let founded = founding.as_ref().map(|founding| founding.followed.membership.cluster());
         let cluster = founded.or(of_directory.map(ClusterId));
@@ -119,13 +120,13 @@ impl NodeRecovery<'_> {
                 let state = LogCheckpoint::first_state(&record).map_err(|cause| self.bad(&record, cause))?;
                 Ok(Some(Founding { followed, state }))
             }
-            // It was deleted meanwhile.
+            // The record was deleted meanwhile.
             Ok(_) | Err(LogError::Deleted { .. }) => Ok(None),
             Err(cause) => Err(cause.into()),
         }
     }
 
-    /// Makes the directory one of this cluster.
+    /// Marks the directory as one of this cluster.
     fn identify(&mut self, cluster: ClusterId) -> Result<(), JoinError> {
         if let Some(files) = self.files.take() {
             let identity = directory_identity::establish_of_cluster(&*files, cluster.0)?;
@@ -134,7 +135,7 @@ impl NodeRecovery<'_> {
         Ok(())
     }
 
-    /// Returns the newest state that this node has, or gets, from which the log can be followed.
+    /// Returns the newest state, stored or fetched, from which the log can be followed.
     fn newest_state(
         &mut self,
         founding: Option<&Founding>,
@@ -175,7 +176,8 @@ impl NodeRecovery<'_> {
         Ok(snapshots.first().map(|(_, sequence)| *sequence))
     }
 
-    /// Loads the newest snapshot that is not damaged, or the founding record. Returns none if the log cannot be followed from there.
+    /// Loads the newest undamaged snapshot, or the first record of the log. Returns None if the log cannot be followed
+    /// from there.
     fn load(&self, founding: Option<&Founding>) -> Result<Option<Start>, JoinError> {
         self.progress.enter(progress::LOADING);
         let empty = MemoryFiles::default();
@@ -218,7 +220,7 @@ impl NodeRecovery<'_> {
         }
     }
 
-    /// Stores the newest snapshot of another node, or of the store of backups, and returns its cluster.
+    /// Stores the newest snapshot of another node, or of the backup store, and returns its cluster.
     fn fetch(&self, cluster: Option<ClusterId>) -> Result<ClusterId, String> {
         let no_directory = || "without a data directory (--data-dir) it cannot take the snapshot of another node";
         let files = self.files.as_deref().ok_or_else(no_directory)?;
@@ -240,7 +242,8 @@ impl NodeRecovery<'_> {
         Ok(followed)
     }
 
-    /// Reads the log up to `last`, and sends the events that count. Returns also the bytes and the number of events.
+    /// Reads the log up to `last`, and sends the events that take effect. Returns also the bytes and the number of
+    /// events.
     fn read(
         &self,
         mut followed: LogCheckpoint,

@@ -1,4 +1,4 @@
-//! The progress of a recovery, for those who wait for its end.
+//! The progress of a recovery, which other threads read while they wait for its end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +42,8 @@ impl RecoveryProgress {
         *self.phase.lock() = phase;
     }
 
-    /// Returns true if the recovery will probably end soon: the snapshot, which takes most of the time, is loaded except for a tenth.
+    /// Returns true if the recovery will probably end soon: nine tenths of the snapshot, which takes most of the time,
+    /// are loaded.
     pub fn is_nearly_done(&self) -> bool {
         match self.phase() {
             LOADING => {

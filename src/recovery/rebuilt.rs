@@ -25,7 +25,7 @@ use crate::storage::snapshot::{Section, SnapshotHeader, SnapshotReader, Snapshot
 pub struct Rebuilt {
     /// The recovered state.
     pub state: Recovered,
-    /// The place in the log.
+    /// The checkpoint of the log at that record.
     pub followed: LogCheckpoint,
 }
 
@@ -36,7 +36,7 @@ pub enum NotRebuilt {
     /// The directory has no snapshot of a node.
     #[error("{0} has no snapshot of a node of a cluster")]
     NoSnapshot(String),
-    /// The newest snapshot is damaged. The text says where.
+    /// The newest snapshot is damaged. The text names the place.
     #[error("{0}; use another copy, or remove the snapshot to use the one before")]
     Damaged(String),
     /// The snapshot was taken while records were applied.
@@ -57,7 +57,7 @@ pub enum NotRebuilt {
     Storage(#[from] StorageError),
 }
 
-/// Reads from a snapshot of a node how far the node had read the log.
+/// Reads the checkpoint of the log from a snapshot of a node.
 ///
 /// # Errors
 /// Fails if the snapshot cannot be read, or is not of a node.
@@ -86,7 +86,7 @@ impl Rebuilt {
         Ok(Self { state, followed })
     }
 
-    /// Loads the newest snapshot of the directory of a node, which must need no records of the log.
+    /// Loads the newest snapshot in the directory of a node. The snapshot must need no records of the log.
     ///
     /// # Errors
     /// Fails if the snapshot is damaged, or contains effects of records after its own.
@@ -105,8 +105,8 @@ impl Rebuilt {
         Ok(Self { state, followed })
     }
 
-    /// Makes an empty directory that of a node of a new cluster, whose log begins with this state, and whose nodes share an `archive` or not. Returns the first record of that log, which
-    /// is not written yet.
+    /// Makes an empty directory the directory of a node of a new cluster whose log begins with this state. With
+    /// `archive`, the nodes share an archive. Returns the first record of that log, which is not written yet.
     ///
     /// # Errors
     /// Fails if the snapshot cannot be written.
@@ -128,8 +128,8 @@ impl Rebuilt {
         Ok(record)
     }
 
-    /// Writes the state as a snapshot of a node that has followed a log up to the record that `followed` names, which may be the log of
-    /// another cluster. Returns the size in bytes.
+    /// Writes the state as a snapshot of a node that has followed a log up to the record that `followed` names. This
+    /// may be the log of another cluster. Returns the size in bytes.
     ///
     /// # Errors
     /// Fails if the snapshot cannot be written.

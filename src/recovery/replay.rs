@@ -59,7 +59,7 @@ pub(super) fn replayed<T: Send, E: From<StorageError> + Send>(
     })
 }
 
-/// An event that is prepared for being applied.
+/// An event that is ready to be applied.
 enum Prepared {
     /// A published post, already encoded: the encoding is most of the work.
     Post(Post, Vec<EarlierRepost>),

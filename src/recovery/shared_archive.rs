@@ -1,4 +1,4 @@
-//! The archive that a node of a cluster is about to use: whether it is that of the cluster, and of this log.
+//! Checks that the archive of a starting node belongs to the cluster and to this log.
 
 use crate::cluster::journal::JoinError;
 use crate::cluster::membership::Membership;
@@ -8,18 +8,18 @@ use crate::storage::error::StorageError;
 use crate::storage::identity::Identity;
 use crate::storage::log::SharedLog;
 
-/// Makes an archive that belongs to nobody that of the cluster.
+/// Makes an archive without an owner the archive of the cluster.
 ///
 /// # Errors
-/// Fails if the cluster was founded without an archive; if this one is that of another cluster; or if it has writes of records that the log does
-/// not have.
+/// Fails if the cluster was bootstrapped without an archive; if this archive belongs to another cluster; or if it has
+/// writes of records that the log does not have.
 pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn SharedLog) -> Result<(), JoinError> {
     let (place, cluster) = (archive.place(), membership.cluster());
     if !membership.has_archive() {
         return Err(JoinError::NewArchive { place, cluster });
     }
     claim(archive, cluster)?;
-    // In this order: other nodes write meanwhile, and never what the log does not have.
+    // The archive is read before the log: other nodes write meanwhile, but never records that the log does not have.
     let written = archive.written().map_err(StorageError::from)?.max(archive.through().map_err(StorageError::from)?);
     let last = log.range()?.last;
     match written > last {
@@ -28,7 +28,7 @@ pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn Sh
     }
 }
 
-/// Two clusters may claim it at the same time, and one of them is the first.
+/// Two clusters may claim the archive at the same time; the first one gets it.
 fn claim(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {
     let ours = Identity::of_cluster(cluster.0);
     if archive.identity().map_err(StorageError::from)?.is_none() {

@@ -11,7 +11,7 @@ pub trait Records {
     /// Receives one record of a section.
     ///
     /// # Errors
-    /// Fails if the record cannot be written, or if no more records are wanted.
+    /// Fails if the record cannot be written, or if the receiver accepts no more records.
     fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError>;
 }
 
@@ -35,6 +35,6 @@ pub fn write_world(walk: RecordTraversal<'_>, records: &mut impl Records) -> Res
     walk.revocations().try_for_each(|record| records.record(Section::Revocations, &record))?;
     walk.posts(|record| records.record(Section::Posts, &record))?;
     walk.deleted().try_for_each(|record| records.record(Section::Deleted, &record))?;
-    // After the posts: what is archived meanwhile may be in both sections, but is in one of them.
+    // After the posts: a post that is archived meanwhile may be in both sections, but is in at least one.
     walk.archived_counts().try_for_each(|record| records.record(Section::ArchivedCounts, &record))
 }

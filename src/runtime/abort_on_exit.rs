@@ -1,4 +1,4 @@
-//! Aborts the process when an actor panics that cannot be restarted.
+//! Aborts the process if an actor that cannot be restarted panics.
 
 use std::process;
 use std::thread;
@@ -13,7 +13,7 @@ pub struct AbortOnExit(pub &'static str);
 impl Drop for AbortOnExit {
     fn drop(&mut self) {
         if thread::panicking() {
-            error!("the {} crashed: ending the process, since nothing can replace it while it runs", self.0);
+            error!("the {} crashed and cannot be restarted; aborting the process", self.0);
             process::abort();
         }
     }

@@ -20,7 +20,7 @@ const FILE: &str = "consumers.json";
 /// The format that is written, and the only one that can be read.
 const FORMAT: u16 = 1;
 
-/// Bytes after which a file is none of ours: the largest has some 10 KiB.
+/// Maximum size of the file; a larger one was not written by Tidewire. The largest has about 10 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 type Positions = BTreeMap<ConsumerName, Sequence>;
@@ -46,11 +46,12 @@ pub(crate) struct ChangeConsumers {
 }
 
 impl ChangeConsumers {
-    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is the last event of the journal:
-    /// one that is further has processed events that are lost, so it is removed, with a warning in the log.
+    /// Reads the consumers that an earlier process stored in this directory, and stores all changes there. `last` is
+    /// the last event of the journal. A consumer at a later position has processed events that are lost, so it is
+    /// removed with a warning.
     ///
     /// # Errors
-    /// Fails if the file cannot be read. Without it the journal would be removed before the consumers have read it.
+    /// Fails if the file cannot be read. Without it, the journal would be removed before the consumers have read it.
     pub(crate) fn open(files: Arc<dyn Files>, last: Sequence) -> Result<Self, StorageError> {
         let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
         let mut positions = if names.iter().any(|name| name == FILE) { read(&*files)? } else { Positions::new() };
@@ -60,7 +61,7 @@ impl ChangeConsumers {
             if !is_known {
                 let name = name.as_str();
                 warn!(
-                    "the consumer of changes {name} is removed: it was at {position}, and the journal ends at {last}"
+                    "removed the consumer of changes {name}: its position {position} is after the end of the journal, {last}"
                 );
             }
             is_known
@@ -72,8 +73,9 @@ impl ChangeConsumers {
         Ok(Self { positions: Mutex::new(positions), files: Some(files), ..Self::default() })
     }
 
-    /// Prevents that the journal is removed, or that a position in it is stored, while the guard exists. Positions before the event in it are
-    /// refused, as that part of the journal is about to be removed by an erasure. Blocks.
+    /// While the guard exists, no part of the journal is removed and no position is stored. The guard contains the
+    /// first event that an erasure leaves; earlier positions are refused, since the erasure is about to remove their
+    /// events. Blocks.
     pub(crate) fn hold_journal(&self) -> MutexGuard<'_, Sequence> {
         self.journal.lock()
     }
@@ -88,16 +90,17 @@ impl ChangeConsumers {
         self.positions.lock().get(name).copied()
     }
 
-    /// Returns the last event that all consumers have processed, or none if there is no consumer. One that cannot read on, since the first event
-    /// that is left is `oldest`, does not count.
+    /// Returns the last event that all consumers have processed, or None without consumers. A consumer whose next event
+    /// is before `oldest`, the first event left, does not count, since it cannot continue.
     pub(crate) fn consumed(&self, oldest: Sequence) -> Option<Sequence> {
         self.positions.lock().values().filter(|position| position.next() >= oldest).min().copied()
     }
 
-    /// Registers a consumer, or moves it. Blocks until this is stored. Returns false, and changes nothing, if there are as many as there may be.
+    /// Registers a consumer, or moves it. Blocks until this is stored. Returns false and changes nothing if the maximum
+    /// number of consumers is reached.
     ///
     /// # Errors
-    /// Fails if the file cannot be written. Nothing is changed then.
+    /// Fails if the file cannot be written. The positions are then unchanged.
     pub(crate) fn set(&self, name: ConsumerName, position: Sequence) -> Result<bool, StorageError> {
         self.change(|consumers| {
             let has_room = consumers.contains_key(&name) || consumers.len() < CHANGE_CONSUMERS_MAX;
@@ -108,15 +111,15 @@ impl ChangeConsumers {
         })
     }
 
-    /// Removes a consumer. Blocks until this is stored. Returns false if there was none of this name.
+    /// Removes a consumer. Blocks until this is stored. Returns false if no consumer has this name.
     ///
     /// # Errors
-    /// Fails if the file cannot be written. Nothing is changed then.
+    /// Fails if the file cannot be written. The positions are then unchanged.
     pub(crate) fn remove(&self, name: &ConsumerName) -> Result<bool, StorageError> {
         self.change(|consumers| consumers.remove(name).is_some())
     }
 
-    /// Changes the positions and stores them. Returns false if `change` does, since it has changed nothing.
+    /// Changes the positions and stores them. If `change` returns false, it has changed nothing, and nothing is stored.
     fn change(&self, change: impl FnOnce(&mut Positions) -> bool) -> Result<bool, StorageError> {
         let _writing = self.writing.lock();
         // The file is written without a lock on the positions: requests that only read them do not wait for the disk.

@@ -1,4 +1,4 @@
-//! Whether somebody reads the changes, for erasures that are about to remove the journal.
+//! The readers of the change stream, for erasures that are about to remove the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::clock::Clock;
 
-/// The readers of changes of one engine. Who reads all posts in pages is one as well, as it continues with the changes.
+/// The readers of the change stream of one engine. A client that reads all posts in pages counts as one, since it
+/// continues with the changes.
 pub(crate) struct ChangeReaders {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -16,7 +17,7 @@ pub(crate) struct ChangeReaders {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    /// On the monotonic clock.
+    /// The monotonic time at which a reader last ended.
     ended_at: Option<Duration>,
 }
 
@@ -34,7 +35,7 @@ impl ChangeReaders {
         OpenReader(Arc::clone(readers))
     }
 
-    /// Returns true if a reader is open, or was at most this time ago.
+    /// Returns true if a reader is open, or ended at most this time ago.
     pub(crate) fn any_within(&self, time: Duration) -> bool {
         let state = self.state.lock();
         state.open > 0 || state.ended_at.is_some_and(|at| self.clock.monotonic().saturating_sub(at) <= time)

@@ -44,17 +44,18 @@ pub struct Core {
     pub(crate) archive_readers: ArchiveReaders,
     /// The snapshots that are stored, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
-    /// The last event that a backup has, or the largest number without backups. The snapshotter keeps the journal after it.
+    /// The last event that a backup has, or the largest number if there are no backups. The snapshotter keeps the
+    /// journal after it.
     pub(crate) backed_up: AtomicU64,
     /// The event up to which the eraser wants a backup before it removes the journal.
     pub(crate) backup_wanted: AtomicU64,
-    /// The readers of changes, for whom an erasure keeps the journal a while.
+    /// The readers of changes, for whom an erasure keeps the journal for a while.
     pub(crate) change_readers: Arc<ChangeReaders>,
     /// The consumers of changes that are registered by name.
     pub(crate) change_consumers: ChangeConsumers,
     /// Posts that are queued for fan-out and not yet delivered to all inboxes.
     pub open_fanouts: OpenFanouts,
-    /// How the last posts were delivered.
+    /// How the most recent posts were delivered.
     pub fanout_records: FanoutRecords,
     /// The readers that live connections watch.
     pub watchers: Watchers,
@@ -94,8 +95,8 @@ impl Core {
         }
     }
 
-    /// Returns for how long segments are retained for consumers of changes, the oldest of which begins with the event `oldest`. None if they are
-    /// not.
+    /// Returns the retention of segments for consumers of changes, or None if segments are not retained. `oldest` is
+    /// the first event of the oldest segment.
     pub(crate) fn changes_retention(&self, oldest: Sequence) -> Option<Retention> {
         let (time, bytes_max) = (self.config.changes_retention, self.config.changes_retention_bytes);
         let consumed = self.change_consumers.consumed(oldest);
@@ -118,7 +119,7 @@ impl Core {
         let shared = Arc::clone(self);
         let deadline = self.clock.now().saturating_add(self.config.archive_budget);
         let time = if begun.needs_archive { self.config.archive_budget } else { self.config.pull_budget };
-        // The job and the refusal share the reply; one of them takes it.
+        // The job and the refusal share the reply; only one of them uses it.
         let reply = Arc::new(Mutex::new(Some((reply, begun))));
         let waiting = Arc::clone(&reply);
         let job = move |world: &World| {
@@ -145,8 +146,7 @@ impl Core {
         }
     }
 
-    /// Returns a page that cannot be continued now as it is, if it has a cursor to continue from. Otherwise returns a
-    /// refusal.
+    /// Returns a page as far as it was built if it has a cursor to continue from. Otherwise returns a refusal.
     fn as_far_as_built(&self, begun: Page<Entry>) -> Result<Page<Entry>, Error> {
         if begun.needs_archive || begun.reach == Reach::Nothing {
             return Err(self.overloaded("archive", ARCHIVE_QUEUE_MAX));

@@ -1,7 +1,7 @@
 //! The hybrid logical clock: instants and post ids that always increase, and the times shown to people, which follow
 //! the system clock.
 //!
-//! The lead is 0 as long as the clock is correct. A jump changes only the lead. So if a clock shows the year 2036 for
+//! The drift is 0 as long as the clock is correct. A jump changes only the drift. So if a clock shows the year 2036 for
 //! one post, ids do not move ahead by ten years, and posts published after the correction have correct dates.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct HybridLogicalClock {
     /// Microseconds by which logical instants are ahead of the times shown; negative if they are behind.
     drift_us: i64,
     last_id: u64,
-    /// The lead that was in effect when the earlier process ended.
+    /// The drift that was in effect when the earlier process ended.
     kept_drift_us: i64,
     /// True while the clock shows a time before [`CLOCK_EARLIEST`], after it has shown a later time.
     is_disbelieved: bool,
@@ -66,7 +66,7 @@ impl ClockReport {
 
     /// Returns the time to show to people for this logical instant.
     pub fn shown(&self, at: UnixMicros, now: UnixMicros) -> UnixMicros {
-        // An instant in the future was issued with about the current lead; otherwise it would have been in the future
+        // An instant in the future was issued with about the current drift; otherwise it would have been in the future
         // at that time.
         let is_ahead = at > now.saturating_add(CLOCK_STEP_MAX);
         let drift_us = if is_ahead { self.drift_us.load(Ordering::Relaxed).max(0) } else { 0 };
@@ -106,7 +106,7 @@ impl HybridLogicalClock {
     }
 
     /// Continues after `last`, which an earlier process issued. The time since then is unknown. A clock that is ahead
-    /// of `last` is believed. If the clock is far behind, one of the two is wrong, which is more likely `last`.
+    /// of `last` is believed. If the clock is far behind, one of the two is wrong, more likely `last`.
     #[must_use]
     pub fn after(mut self, last: Timestamp) -> Self {
         self.kept_drift_us = last.drift_us;
@@ -122,10 +122,10 @@ impl HybridLogicalClock {
             self.set_back(now);
         } else {
             if shown > UnixMicros(i64::MIN) && now > shown.saturating_add(CLOCK_GAP_REPORTED) {
-                warn!("the clock shows {now}, {} days after all stored data", days(now, shown));
+                warn!("the clock shows {now}, {} days after the newest stored data", days(now, shown));
             }
             let next = now.0.max(shown.0.saturating_add(1));
-            // Instants that were behind the times shown catch up. A lead shrinks by the time that has passed.
+            // Instants that were behind the times shown catch up. A positive drift shrinks by the time that has passed.
             self.last = self.last.max(shown);
             self.drift_us = self.last.0.saturating_add(1).saturating_sub(next).max(0);
         }
@@ -146,7 +146,7 @@ impl HybridLogicalClock {
         Timestamp { instant: self.last, drift_us: self.drift_us }
     }
 
-    /// Returns the lead that was in effect when the earlier process ended.
+    /// Returns the drift that was in effect when the earlier process ended.
     pub fn kept_drift_us(&self) -> i64 {
         self.kept_drift_us
     }
@@ -187,7 +187,7 @@ impl HybridLogicalClock {
         id
     }
 
-    /// Reads both clocks, and changes the lead if the system clock has jumped.
+    /// Reads both clocks, and changes the drift if the system clock has jumped.
     fn look(&mut self) -> UnixMicros {
         let monotonic = self.clock.monotonic();
         let expected = self.expected(monotonic);
@@ -197,7 +197,7 @@ impl HybridLogicalClock {
         if now > expected.saturating_add(CLOCK_STEP_MAX) {
             let by_us = now.0.saturating_sub(expected.0);
             self.set_drift(self.drift_us.saturating_sub(by_us), by_us);
-            warn!("the clock jumped ahead by {} s, to {now}; posts are dated by the new time", by_us / 1_000_000);
+            warn!("the clock jumped ahead by {} s to {now}; new posts are dated by the new time", by_us / 1_000_000);
         } else if is_behind(now, shown) {
             self.set_back(now);
         }
@@ -224,7 +224,7 @@ impl HybridLogicalClock {
         {
             self.report.jumped(now.0.saturating_sub(expected.0));
             warn!(
-                "the clock shows {now}, which is not believed; posts are dated from {expected} on until it is corrected"
+                "the clock shows {now}, which is implausible; posts are dated from {expected} on until it is corrected"
             );
         }
         self.is_disbelieved = believed.is_err();
@@ -242,7 +242,7 @@ impl HybridLogicalClock {
     }
 
     fn set_drift(&mut self, drift_us: i64, jumped_us: i64) {
-        // A corrected clock is never exact to the microsecond. A lead within one step counts as zero.
+        // A corrected clock is never exact to the microsecond. A drift within one step counts as zero.
         self.drift_us = if drift_us.unsigned_abs() <= micros(CLOCK_STEP_MAX).unsigned_abs() { 0 } else { drift_us };
         self.report.jumped(jumped_us);
         self.report.drift_us.store(self.drift_us, Ordering::Relaxed);
@@ -309,8 +309,8 @@ mod tests {
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
     }
 
-    /// An action on the clock, in seconds. The cases list the times shown after it, as seconds after the start, and
-    /// the leads.
+    /// An action on the clock, in seconds. The cases list the times shown after it, as seconds after the start, and the
+    /// drifts.
     #[derive(Clone, Copy)]
     enum Does {
         Set(i64),
@@ -379,8 +379,8 @@ mod tests {
     }
 
     proptest! {
-        /// Instants and ids increase after any actions on the clock; the times shown are limited by what the clock
-        /// has shown.
+        /// Instants and ids increase after any actions on the clock. The times shown are limited by the times that the
+        /// clock has shown.
         #[test]
         fn instants_and_ids_always_increase_and_what_is_shown_does_unless_the_clock_is_set_back_far(
             steps in prop::collection::vec((0..4u8, any::<i32>(), 1..2_000usize), 1..60),
@@ -402,7 +402,7 @@ mod tests {
                 prop_assert!(taken.instant > last && taken.instant < END);
                 let minted = ticking.mint(taken.instant);
                 prop_assert!(minted > id);
-                // It is less than an earlier time only if the clock was set back, and then it follows the clock.
+                // A shown time decreases only if the clock was set back, and then it follows the clock.
                 let now = clock.now().min(LATEST);
                 let is_set_back = shown > now.saturating_add(CLOCK_STEP_MAX);
                 prop_assert!(!has_shown || taken.shown() > shown || is_set_back, "{taken:?} after {shown}");

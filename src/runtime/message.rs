@@ -19,8 +19,8 @@
 //! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
 //! | [`Sleep`] | activator, eraser, command processor | user actor | yes |
 //!
-//! Answers are sent through one-shot channels inside the messages, so that a sender learns at once if a queue has
-//! reached its limit.
+//! Answers are sent through one-shot channels inside the messages, so that a sender gets an error at once if a queue is
+//! full.
 
 mod snapshot;
 
@@ -110,7 +110,7 @@ pub enum Command {
         follower: SourceId,
         /// The id of the followed source.
         source: SourceId,
-        /// True to keep the posts in the feed that the edge has brought so far.
+        /// True to keep the posts that the edge has brought into the feed so far.
         keep: bool,
         /// The channel for the answer.
         reply: Reply<()>,
@@ -141,7 +141,7 @@ pub enum Command {
     Erase {
         /// The id of the user.
         user: SourceId,
-        /// The channel for the answer. It is sent once no reader sees anything of the user.
+        /// The channel for the answer, which is sent once no reader sees any data of the user.
         reply: Reply<Erasing>,
     },
     /// Perform a step of the erasures in progress. Only the eraser sends it.
@@ -172,7 +172,7 @@ pub enum Command {
     },
     /// Store the next ids that the archive contains.
     IdsListed {
-        /// The ids in ascending order. Fewer than requested if there are no more, and none if the archive has no list.
+        /// The ids in ascending order. Fewer than requested if there are no more. None if the archive has no list.
         listed: Result<Option<Vec<PostId>>, Error>,
     },
     /// Finish the accepted commands, then leave the cluster.
@@ -307,7 +307,7 @@ pub struct FollowResult {
 pub struct FanoutOrder {
     /// The change to deliver.
     pub invalidation: Invalidation,
-    /// The author of the post, or `SourceSlot::NONE` if the order is no post.
+    /// The author of the post, or `SourceSlot::NONE` if the order is not a post.
     pub author: SourceSlot,
     /// The routes to the recipients, at least one; routes into inboxes come first.
     pub fanout_routes: Box<[FanoutRoute]>,

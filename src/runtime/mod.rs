@@ -2,10 +2,10 @@
 //!
 //! | actor | runs on | may change |
 //! |---|---|---|
-//! | command processor | its own thread | the world, through the one `Writer` |
+//! | command processor | its own thread | the world, through the one `StateMachine` |
 //! | fan-out supervisor | its own arbiter | the fan-out schedule |
 //! | courier, one per shard | the shard's arbiter | the inboxes of its shard |
-//! | activator, one per shard | the shard's arbiter | which readers are awake |
+//! | activator, one per shard | the shard's arbiter | the set of awake readers |
 //! | user actor, one per active reader | the shard's arbiter | its own inbox |
 //!
 //! The eraser, the snapshotter and the archiver are separate threads. They may block, and they change the world by

@@ -8,7 +8,8 @@ use crate::runtime::reader::direct_budget::DirectBudget;
 use crate::runtime::reader::inboxes::Inboxes;
 use crate::runtime::reader::user::directory::Directory;
 
-/// The state that all actors of an engine share: its core, and the awake readers. Their own actors have the core and the directory only.
+/// The state that all actors of an engine share: its core, and the awake readers. User actors have only the core and
+/// the directory.
 pub struct Shared {
     /// The settings, the data and the figures.
     pub(crate) core: Arc<Core>,

@@ -1,4 +1,4 @@
-//! The activity of sources: how often each published, and how often it read.
+//! The activity of sources: decaying counts of the posts that they published and of the pages that they read.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 
@@ -14,10 +14,10 @@ pub struct Posts {
 }
 
 impl Posts {
-    /// Counts a post. Only the writer calls it.
+    /// Counts a post. Only the state machine calls it.
     pub fn note(&self, now: UnixMicros) {
         let count = self.at(now) + 1.0;
-        // Whoever reads between the two gets a slightly wrong count once.
+        // A read between the two stores returns a slightly wrong count once.
         self.last.store(now.0, Ordering::Relaxed);
         self.count.store(count.to_bits(), Ordering::Relaxed);
     }
@@ -29,16 +29,16 @@ impl Posts {
     }
 }
 
-/// Units of the count in a page: with fewer, rounding would distort the counts of those who read often.
+/// Units of the count in a page: with fewer, rounding would distort the counts of frequent readers.
 const UNITS_PER_PAGE: u16 = 16;
 
-/// The decaying count of the pages that a reader read, as of when it was last seen: two bytes, which are free beside the other fields of a
-/// source. It ends at 4,095, so a reader who reads more than 2,800 pages a day counts like one who reads that many.
+/// The decaying count of the pages that a reader read, as of the time when the reader was last seen. It has two bytes, which fit beside
+/// the other fields of a source. It ends at 4,095, so a reader with more than 2,800 pages a day counts like one with 2,800.
 #[derive(Debug, Default)]
 pub struct Pages(AtomicU16);
 
 impl Pages {
-    /// Counts a page. Not a read-modify-write operation: of two pages of one reader at the same moment one may be lost.
+    /// Counts a page. This is not a read-modify-write operation: of two simultaneous pages of one reader, one may be lost.
     pub fn note(&self) {
         self.0.store(self.0.load(Ordering::Relaxed).saturating_add(UNITS_PER_PAGE), Ordering::Relaxed);
     }
@@ -48,7 +48,7 @@ impl Pages {
         decayed(f32::from(self.0.load(Ordering::Relaxed)), seen, now) / f32::from(UNITS_PER_PAGE)
     }
 
-    /// Lets the count decay, because the reader is seen again.
+    /// Applies the decay to the count, because the reader is seen again.
     pub fn decay(&self, seen: UnixMicros, now: UnixMicros) {
         let count = self.0.load(Ordering::Relaxed);
         let left = decayed(f32::from(count), seen, now).round() as u16;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::feed::decaying::HALF_LIFE;
 
-    /// Returns both counts after many days with so many occurrences each.
+    /// Returns both counts after many days with this many occurrences each.
     fn steady(per_day: u32) -> (f32, f32) {
         let (posts, pages, mut now) = (Posts::default(), Pages::default(), UnixMicros(0));
         for _ in 0..12 * per_day {

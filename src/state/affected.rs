@@ -1,17 +1,17 @@
-//! Which readers a change of a post concerns, also if the post is in the archive.
+//! The readers that a change of a post concerns, even if the post is in the archive.
 
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
 
-/// The part of a post that decides whom a change of it concerns.
+/// The part of a post that determines which readers a change of it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Affected {
     /// The position in feeds.
     pub position: Position,
     /// The original post, if it is a repost.
     pub repost_of: Option<PostId>,
-    /// The sources that have it.
+    /// The sources whose outboxes contain it.
     pub sources: Box<[SourceSlot]>,
 }
 

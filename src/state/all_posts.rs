@@ -1,4 +1,4 @@
-//! All posts in pages, by ascending id, and all posts of one author, the newest first.
+//! Pages of all posts, by ascending id, and of all posts of one author, newest first.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub struct PostsBounds {
 pub struct PostsPage {
     /// The posts, by ascending id.
     pub posts: Vec<Arc<Post>>,
-    /// Posts that a damaged page of the archive has, and that cannot be read.
+    /// Posts that cannot be read, because they are on a damaged page of the archive.
     pub unreadable: Vec<PostId>,
-    /// The id after which the next page begins; none if this is the last page. A page may have fewer posts than its limit, and none.
+    /// The id after which the next page begins; none if this is the last page. A page may have fewer posts than its limit, or none at all.
     pub next: Option<PostId>,
 }
 
@@ -37,15 +37,16 @@ pub struct PostsPage {
 pub struct AuthorPosts {
     /// The posts, the newest first.
     pub posts: Vec<Arc<Post>>,
-    /// Posts that the outbox has, and that the archive has lost or cannot read.
+    /// Posts of the outbox that the archive has lost or cannot read.
     pub unreadable: Vec<PostId>,
-    /// The position below which the next page begins; none if this is the last page. A page may have fewer posts than its limit, and none.
+    /// The position below which the next page begins; none if this is the last page. A page may have fewer posts than its limit, or none at
+    /// all.
     pub next: Option<Position>,
 }
 
 impl World {
-    /// Returns a page of the posts of an author below a position: at most `limit`, and no further ones once they have `bytes` of JSON. Blocks
-    /// on disk reads.
+    /// Returns a page of the posts of an author below a position. It has at most `limit` posts, and ends once they have `bytes` of JSON.
+    /// Blocks on disk reads.
     ///
     /// # Errors
     /// Fails if the archive cannot be read. A single damaged post is named in the page instead.
@@ -90,14 +91,14 @@ impl World {
         Ok(page)
     }
 
-    /// Returns the ids of the posts in memory, ascending. Looks at each of them.
+    /// Returns the ids of the posts in memory, ascending. Visits each of them.
     pub fn sorted_post_ids(&self) -> Vec<PostId> {
         let mut ids = self.posts.ids();
         ids.sort_unstable();
         ids
     }
 
-    /// Returns true if there may be posts that [`World::posts_after`] does not list, since only a store across a network has them.
+    /// Returns true if an archive on the network may have posts that [`World::posts_after`] does not list.
     pub fn has_unlisted_posts(&self) -> bool {
         self.archive().is_some_and(|archive| archive.is_remote() && !archive.is_empty())
     }

@@ -1,5 +1,4 @@
-//! Posts that have replies before they are known themselves: whether a reply is visible may depend on the author of its
-//! parent.
+//! Replies that are published before their parent post is known. The visibility of a reply may depend on the author of its parent.
 
 use std::collections::VecDeque;
 
@@ -16,8 +15,7 @@ const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
     waiting: FxHashMap<PostId, Waiting>,
-    /// The posts in the order of their first replies, each with the number assigned to it then. Some of them are known
-    /// by now.
+    /// The posts in the order of their first replies, each with the number assigned to it then. Some of them may be known in the meantime.
     order: VecDeque<(u64, PostId)>,
     next_number: u64,
     /// The number of replies to all posts together.
@@ -27,28 +25,27 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    /// What finds the readers who may see a reply: the reply itself may be in the archive by then.
+    /// Finds the readers who may see each reply, because the reply itself may be in the archive by then.
     answers: Vec<Affected>,
 }
 
-/// The remembered replies to a post that has become known.
+/// The recorded replies to a post that has become known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// All replies to the post.
     All(Vec<Affected>),
-    /// There were more replies than are remembered.
+    /// There were too many replies to record all of them.
     TooMany,
 }
 
 impl Awaited {
-    /// Remembers a reply to a post that is not known. If there are too many such posts or replies, forgets the post
-    /// that has waited longest.
+    /// Records a reply to a post that is not known. If there are too many such posts or replies, drops the post that has waited longest.
     pub(super) fn note(&mut self, post: PostId, reply: Affected) {
         let number = self.next_number;
         let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
             self.order.push_back((number, post));
             self.next_number += 1;
-            // Most posts have one.
+            // Most posts have one reply.
             Waiting { number, answers: Vec::with_capacity(1) }
         });
         if answers.len() <= AWAITED_ANSWERS_MAX && answers.iter().all(|noted| noted.position.id != reply.position.id) {
@@ -73,15 +70,15 @@ impl Awaited {
         self.waiting.get(&post).is_some_and(|waiting| waiting.number == number)
     }
 
-    /// Forgets the replies to posts that are known by now.
+    /// Drops the replies to posts that have become known.
     pub(super) fn forget_known(&mut self, is_known: impl Fn(PostId) -> bool) {
         self.waiting.retain(|post, _| !is_known(*post));
         self.answers = self.waiting.values().map(|waiting| waiting.answers.len()).sum();
         self.tidy();
     }
 
-    /// Removes posts that no longer wait from the order, once they are the majority: to remove them one by one would
-    /// cost a full pass for each.
+    /// Removes posts that no longer wait from the order, once they are the majority. Removing them one by one would need a full pass for
+    /// each.
     fn tidy(&mut self) {
         if self.order.len() > 2 * self.waiting.len() + 16 {
             let mut order = std::mem::take(&mut self.order);
@@ -90,8 +87,8 @@ impl Awaited {
         }
     }
 
-    /// Returns the replies to at most `max` posts, in the order in which the posts began to wait, from a number on; and the number to go on
-    /// from, unless these were the last ones.
+    /// Returns the replies to at most `max` posts from `number` on, in the order in which the posts began to wait. Also returns the number
+    /// to continue from, unless these were the last posts.
     pub(super) fn from(&self, number: u64, max: usize) -> (Vec<(PostId, Vec<Affected>)>, Option<u64>) {
         let start = self.order.partition_point(|(earlier, _)| *earlier < number);
         let next = self.order.get(start + max).map(|(number, _)| *number);
@@ -99,7 +96,7 @@ impl Awaited {
         (waiting.map(|(_, post)| (*post, self.waiting[post].answers.clone())).collect(), next)
     }
 
-    /// Takes the remembered replies to a post that has become known.
+    /// Removes and returns the recorded replies to a post that has become known.
     pub(super) fn take(&mut self, post: PostId) -> Option<Answers> {
         let answers = self.remove(post)?;
         self.tidy();
@@ -140,8 +137,7 @@ mod tests {
     fn what_does_not_wait_any_more_keeps_no_place_and_takes_none_from_others() {
         let mut awaited = Awaited::default();
         for post in 0..1_000 {
-            // The post becomes known and is awaited again: with its first number it would be forgotten before others
-            // that wait longer.
+            // The post becomes known and is awaited again: with its first number it would be dropped before others that wait longer.
             for _ in 0..2 {
                 awaited.note(PostId(post), reply(1));
                 assert!(awaited.take(PostId(post)).is_some());

@@ -1,4 +1,4 @@
-//! Catching up: what a client that returns with a token has missed.
+//! Catching up: finds the posts that a client which returns with a token has missed.
 
 use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
@@ -28,9 +28,8 @@ pub(super) fn catch_up(view: &FeedFilter<'_>, warm: &[WarmPart], range: Range) -
     }
 }
 
-/// Returns true if only new posts have entered the feed since the token was made: the reader has no new edges and the
-/// same rules, mutes and blocks, is blocked by the same users, and no entry has moved below entries that were passed
-/// over.
+/// Returns true if only new posts have entered the feed since the token was made. The reader has no new edges and the same rules, mutes and
+/// blocks, and is blocked by the same users. No entry has moved below entries that were passed over.
 fn is_same_feed(view: &FeedFilter<'_>, token: Resume) -> bool {
     if token.may_fall && view.finder.world().delivery.any_removed(token.below) {
         return false;
@@ -41,11 +40,11 @@ fn is_same_feed(view: &FeedFilter<'_>, token: Resume) -> bool {
     last_made <= since && viewer.shown_by == token.preferences
 }
 
-/// Returns the late posts that are new, or `None` if not all are known, finding them is too much work, or others may be at positions where
-/// pages do not look.
+/// Returns the late posts that are new. Returns `None` if not all are known, if finding them is too much work, or if others may be at
+/// positions that pages do not scan.
 fn late(view: &FeedFilter<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
-    // Read first: if an origin is forgotten meanwhile, the check below rejects the token.
+    // Read first: if an origin is dropped meanwhile, the check below rejects the token.
     let revealed = token.since().map_or_else(Vec::new, |since| world.delivery.revealed.since(since));
     if !world.delivery.knows(token) {
         return None;
@@ -90,8 +89,9 @@ fn add_reposts(view: &FeedFilter<'_>, token: Resume, origin: PostId, at: UnixMic
     late.len() <= LATE_POSTS_PER_PAGE_MAX
 }
 
-/// Returns the last instant of what makes the checks above reject older tokens, or may make them do so, except changed preferences. It belongs
-/// to what a page means: a client that is told to read the feed again must not be told that its page, with the same token, is still good.
+/// Returns the instant of the last change for which the checks above reject older tokens, or may reject them, except changed preferences.
+/// It is part of a page's entity tag: a client that has to read the feed again must not receive "not modified" for its page with the same
+/// token.
 pub(super) fn resumable_from(view: &FeedFilter<'_>, warm: &[WarmPart], token: Resume) -> UnixMicros {
     let (viewer, delivery) = (view.viewer, &view.finder.world().delivery);
     let last_late = view.inbox.filter(|_| warm.is_empty()).map(Inbox::last_late);

@@ -3,7 +3,7 @@
 use crate::id::{PostId, SourceId};
 use crate::state::world::World;
 
-/// How often a post was answered and repeated.
+/// The numbers of replies and reposts of one post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PostCounts {
     /// The replies that are not hidden, archived ones included.
@@ -13,8 +13,8 @@ pub struct PostCounts {
 }
 
 impl World {
-    /// Returns the counts of a post: how many replies and reposts all their pages have together, as everybody sees them. Posts of a user who
-    /// is being erased count until they are deleted. This takes the same time however many there are.
+    /// Returns the counts of a post: the replies and reposts on all their pages together, as everybody sees them. Posts of a user who is
+    /// being erased count until they are deleted. The call takes the same time however many there are.
     pub fn counts(&self, post: PostId) -> PostCounts {
         let replies = self.sources.get(&SourceId::replies_to(post));
         PostCounts {

@@ -1,4 +1,4 @@
-//! DeliveryTracker: up to which instant accepted posts have reached all readers.
+//! The delivery tracker: the instant up to which all accepted posts have reached all readers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const NONE_OPEN: i64 = i64::MAX;
 /// With fewer ended instants than this, a pass over the whole queue is not worth its cost.
 const OPEN_INSTANTS_ENDED_MIN: usize = 1_024;
 
-/// The arrival state. Pages read it without a lock.
+/// The state of deliveries. Pages read it without a lock.
 #[derive(Debug)]
 pub struct DeliveryTracker {
     /// Every post accepted up to this instant is applied.
@@ -31,7 +31,7 @@ pub struct DeliveryTracker {
     /// The instant at which a post that had been delivered before last became visible: it had been hidden, or it is the
     /// original of a repost that arrived first.
     last_revealed: AtomicI64,
-    /// Posts that became visible and have too many reposts to note each repost.
+    /// Posts that became visible and have too many reposts to record each repost.
     pub revealed: RevealedOrigins,
     /// The instant at which a repost or a follow was last removed. Entries may have moved to lower positions since.
     last_removed: AtomicI64,
@@ -59,7 +59,7 @@ impl Default for DeliveryTracker {
 }
 
 impl DeliveryTracker {
-    /// Returns up to which instant posts have arrived. Must be called before an inbox or outbox is read.
+    /// Returns the delivery watermark. It must be read before an inbox or outbox.
     pub fn settled(&self) -> DeliveryWatermark {
         // Read in this order, because a post is noted as open before it counts as applied.
         let applied = self.applied.load(Ordering::Acquire);
@@ -68,7 +68,7 @@ impl DeliveryTracker {
         DeliveryWatermark { through: UnixMicros(applied.min(oldest_open.saturating_sub(1))), ahead_us }
     }
 
-    /// Returns the same for a reader that receives no pushed posts.
+    /// Returns the watermark for a reader that receives no pushed posts.
     pub fn applied(&self) -> DeliveryWatermark {
         let applied = self.applied.load(Ordering::Acquire);
         DeliveryWatermark { through: UnixMicros(applied), ahead_us: self.ahead_us.load(Ordering::Acquire) }
@@ -95,8 +95,7 @@ impl DeliveryTracker {
         self.applied.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Notes the end of a recovery. Every post accepted up to `last` is applied; which of these arrived late is not
-    /// known here.
+    /// Notes the end of a recovery. Every post accepted up to `last` is applied; it is not known here which of these arrived late.
     pub fn recovered(&self, last: UnixMicros) {
         self.set_applied(last);
         self.note_late(last);
@@ -104,13 +103,11 @@ impl DeliveryTracker {
         self.last_removed.fetch_max(last.0, Ordering::AcqRel);
     }
 
-    /// Sets how far acceptance instants are ahead of publish times from `at` on, if that has changed; everything
-    /// accepted earlier is applied. Older tokens are rejected, because they do not determine at which positions later posts
-    /// appear.
+    /// Sets the time by which acceptance instants are ahead of publish times from `at` on, if it has changed. Everything accepted earlier
+    /// is applied. Older tokens are rejected, because they do not determine the positions of later posts.
     pub fn set_ahead(&self, ahead_us: i64, at: UnixMicros) {
         if self.ahead_us() == ahead_us {
-            // The event was repeated, because it was not known whether the journal had stored it, for example with a
-            // full disk.
+            // The event is a repetition: it was not known if the journal had stored the first one, for example because the disk was full.
             return;
         }
         let before = UnixMicros(at.0.saturating_sub(1));
@@ -120,8 +117,8 @@ impl DeliveryTracker {
         self.ahead_us.store(ahead_us, Ordering::Release);
     }
 
-    /// Restores the values of a snapshot: how far instants are ahead, the instant before which tokens are rejected, if
-    /// there is one, and the posts of [`DeliveryTracker::revealed`].
+    /// Restores the values of a snapshot: the drift of instants, the instant before which tokens are rejected, if there is one, and the
+    /// posts of [`DeliveryTracker::revealed`].
     pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>, revealed: &[(UnixMicros, PostId)]) {
         self.ahead_us.store(ahead_us, Ordering::Release);
         revealed.iter().for_each(|(at, origin)| self.note_origin(*origin, *at));
@@ -162,7 +159,7 @@ impl DeliveryTracker {
         self.note_late(at);
     }
 
-    /// Marks that a repost or a follow is being removed, until the returned guard is dropped. Only the writer calls it.
+    /// Marks that a repost or a follow is being removed, until the returned guard is dropped. Only the state machine calls it.
     pub fn begin_removal(&self) -> RemovalGuard<'_> {
         // Such events have no acceptance instant of their own.
         self.last_removed.fetch_max(self.applied.load(Ordering::Acquire), Ordering::AcqRel);
@@ -203,13 +200,15 @@ impl DeliveryTracker {
         self.last_late.load(Ordering::Acquire) > since.0
     }
 
-    /// Returns the instant from which on tokens are known; if entries may fall, also to which no removal of a repost or a follow came later.
+    /// Returns the instant from which on tokens are accepted. If entries may fall, it is also later than the last removal of a repost or a
+    /// follow.
     pub fn rejects_before(&self, may_fall: bool) -> UnixMicros {
         let removed = if may_fall { self.last_removed.load(Ordering::Acquire).saturating_add(1) } else { NEVER };
         UnixMicros(self.tokens_from.load(Ordering::Acquire).max(removed))
     }
 
-    /// Returns the instant at which the last post arrived late. For a reader whose inbox has all posts, `of_inbox` is that of its last one.
+    /// Returns the instant at which the last post arrived late. For a reader whose inbox has all posts, `of_inbox` is the inbox's own
+    /// instant.
     pub fn last_late(&self, of_inbox: Option<UnixMicros>) -> UnixMicros {
         match of_inbox {
             Some(late) => late.max(UnixMicros(self.last_revealed.load(Ordering::Acquire))),
@@ -223,8 +222,8 @@ impl DeliveryTracker {
     }
 }
 
-/// Instants in ascending order, each until it ends. A queue and not a set, because the writer begins instants in order
-/// and most end in nearly that order: this runs once per post, on the writer's thread and on the supervisor's.
+/// Instants in ascending order, each until it ends. It is a queue and not a set, because the state machine begins instants in order and
+/// most end in nearly that order. This code runs once per post, on the threads of the command processor and of the fan-out supervisor.
 #[derive(Debug, Default)]
 struct OpenInstants {
     /// Each instant with true if it has ended. The first one has not.

@@ -1,4 +1,4 @@
-//! The digest of a world: nodes of a cluster that have applied the same events have the same one.
+//! The digest of a world: nodes of a cluster that have applied the same events have the same digest.
 //!
 //! It is the sum of the hashes of all facts, each with the ids of its sources, so the order in which facts are visited does not matter.
 
@@ -89,7 +89,8 @@ impl Fact {
         }
     }
 
-    /// Hashes a source by its id. The id of one that is being erased is not known on every node.
+    /// Hashes a source by its id. The id of a source that is being erased is not known on every node; its erasure's instant is hashed
+    /// instead.
     fn source(self, source: &Source) -> Self {
         match source.erased_at() {
             None => self.text(source.id.as_str()),
@@ -105,12 +106,12 @@ struct Sum<'a> {
 }
 
 impl World {
-    /// Computes the digest of this world. It visits all of it, so it is not for a thread that others wait for.
+    /// Computes the digest of this world. It visits the whole world, so the caller must not be a thread that others wait for.
     pub fn digest(&self) -> Digest {
         self.digest_with(true)
     }
 
-    /// Computes the digest without posts and tombstones: beside an archive, nodes have different ones in memory.
+    /// Computes the digest without posts and tombstones, because nodes with an archive have different ones in memory.
     pub fn digest_without_posts(&self) -> Digest {
         self.digest_with(false)
     }
@@ -160,7 +161,7 @@ impl Sum<'_> {
         if let Some(preferences) = source.own_preferences() {
             self.add_preferences(source, &preferences);
         }
-        // Who belongs to the replies to a post follows from what the posts answer. Earlier versions had no such sources.
+        // The posts of a reply source follow from the parents of all posts. Earlier versions had no such sources.
         if self.has_posts && source.id.replied_post().is_none() {
             self.add_outbox(source);
         }
@@ -228,7 +229,7 @@ impl Sum<'_> {
 
     fn add_reposts(&mut self, origin: PostId) {
         let Some(reposts) = self.world.reposts.of(origin) else { return };
-        // Copied, so that the writer does not wait.
+        // Copied, so that the command processor does not wait.
         let reposts = reposts.read().clone();
         for repost in reposts.iter() {
             let fact = self.about(Kind::Repost, self.world.sources.at(repost.source), repost.author);
@@ -255,7 +256,7 @@ mod tests {
         SourceId::new(text).unwrap()
     }
 
-    /// Events each of which changes something that those before it have not.
+    /// Events that each change something new.
     fn events() -> Vec<Event> {
         let published = |author: &str, nth: u64, repost_of: Option<u64>| {
             let draft = Draft::new(id(author), Body::new("{}").unwrap());
@@ -310,7 +311,7 @@ mod tests {
     fn every_event_changes_the_digest_and_slots_do_not() {
         let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         let (other, mut other_writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(4));
-        // Known on one node only, because it was read there.
+        // Sources that only one node has registered, because it has read them.
         ["zoe", "eve", "dan"].iter().for_each(|name| drop(other_writer.intern(&id(name))));
         for event in events() {
             let before = world.digest();

@@ -31,8 +31,8 @@ pub struct DirectPage<'a> {
 }
 
 impl<'a> DirectPage<'a> {
-    /// Reads what must be read before the inbox is copied. Returns none if such a page begins at any position: only the newest ones are
-    /// copied.
+    /// Reads the data that must be read before the inbox is copied. Returns `None` for [`Range::Before`], because only the newest positions
+    /// are copied.
     pub fn new(source: &Source, world: &'a World, request: PageRequest) -> Option<Self> {
         if matches!(request.range, Range::Before(_)) {
             return None;
@@ -49,7 +49,7 @@ impl<'a> DirectPage<'a> {
         2 * (self.request.bounded_limit() + 1)
     }
 
-    /// Returns true if the page may be built from this copy: it has the posts of all edges, and reaches down to where the range begins.
+    /// Returns true if the page may be built from this copy: it has the posts of all edges, and reaches down to the start of the range.
     pub fn suffices(&self, inbox: &Inbox) -> bool {
         let has_range = match self.request.range {
             Range::Newest | Range::Before(_) => true,
@@ -59,7 +59,7 @@ impl<'a> DirectPage<'a> {
         has_range && self.following().last_made() <= inbox.synced()
     }
 
-    /// Returns the sources to pull, and true if they are not those that were `known`. Returns none if finding them would take long.
+    /// Returns the sources to pull, and true if they are not the `known` ones. Returns `None` if finding them would take long.
     pub fn pulled(&self, own: &Source, known: Option<Arc<PulledSources>>) -> Option<(Arc<PulledSources>, bool)> {
         match known.filter(|known| known.is_current(self.following(), self.world)) {
             Some(known) => Some((known, false)),
@@ -68,8 +68,8 @@ impl<'a> DirectPage<'a> {
         }
     }
 
-    /// Builds the page from a copy of the inbox. Returns none if that takes longer than a caller's thread should work, needs the archive, or
-    /// needs more of the inbox than was copied: `is_cut` is true if there is more.
+    /// Builds the page from a copy of the inbox. Returns `None` if that takes longer than a caller's thread may work, needs the archive, or
+    /// needs more of the inbox than was copied. `is_cut` is true if the inbox has more than the copy.
     pub fn build(
         &self,
         inbox: &Inbox,

@@ -16,9 +16,9 @@ pub enum Reason {
     Own,
     /// The reader follows a source of the post.
     Follows(SourceId),
-    /// The reader has unfollowed a source of the post, and chose to keep its earlier posts.
+    /// The reader has unfollowed a source of the post, and chose to retain its earlier posts.
     Kept(SourceId),
-    /// A virtual follow brings the post. It must not be named.
+    /// A hidden follow brings the post. It must not be named.
     Virtual,
     /// A repost of it is in the feed.
     Repost {
@@ -38,7 +38,7 @@ pub enum Blocker {
     Unknown(PostId),
     /// The post with this id was deleted.
     Deleted(PostId),
-    /// The post with this id is kept out of all feeds.
+    /// The post with this id is hidden from all feeds.
     Hidden(PostId),
     /// The post belongs to a muted source.
     Muted(SourceId),
@@ -61,7 +61,7 @@ pub struct Explanation {
     pub shown: bool,
     /// All reasons that bring it and that no blocker removes.
     pub reasons: Vec<Reason>,
-    /// The blockers that keep it out. Empty if it is shown, or if nothing brings it.
+    /// The blockers that hide it. Empty if it is shown, or if nothing brings it.
     pub blockers: Vec<Blocker>,
     /// The route of the newest of its reasons. `None` if it is not shown.
     pub route: Option<Route>,
@@ -74,19 +74,19 @@ pub struct Explanation {
 /// The party whose decisions determine that a post is, or is not, in a feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DecidedBy {
-    /// Nothing brings the post, or others keep it from the reader: it is hidden, deleted, or its author blocks the
+    /// Nothing brings the post, or others hide it from the reader: it is hidden, deleted, or its author blocks the
     /// reader.
     #[default]
     Others,
-    /// Something brings the post, and only decisions of the reader may keep it out.
+    /// Something brings the post, and only decisions of the reader may hide it.
     Reader,
     /// The reader is the author of the post.
     Author,
 }
 
 impl Explanation {
-    /// Removes what the reader must not learn. A post that others keep from the reader, or that nothing brings, is
-    /// reported as unknown: an explanation reveals no more about an id than a feed does.
+    /// Removes everything that the reader must not see. A post that others hide from the reader, or that nothing
+    /// brings, is reported as unknown: an explanation reveals no more about an id than a feed does.
     #[must_use]
     pub fn for_reader(mut self, id: PostId) -> Self {
         match self.decided_by {
@@ -96,7 +96,7 @@ impl Explanation {
             }
             DecidedBy::Reader => {
                 self.blockers.retain(|bar| !bar.is_by_others());
-                // The author of the parent post may be a user about whom the reader must not learn anything.
+                // The author of the parent post may be a user whose data the reader must not see.
                 self.blockers
                     .iter_mut()
                     .filter(|bar| matches!(bar, Blocker::Reply(_)))
@@ -114,7 +114,7 @@ impl Blocker {
     }
 }
 
-/// Why an explanation cannot be given now.
+/// The reason why an explanation cannot be given now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExplainUnavailable {
     /// A required post may be in the archive.

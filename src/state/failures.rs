@@ -1,5 +1,5 @@
-//! Failed reads of the archive: counted, and each cause logged once. A store that is unavailable has no fault that lasts: its failures are
-//! logged once in a while.
+//! Failed reads of the archive: counted, and each cause logged once. The unavailability of a store is temporary, so it is logged at most
+//! once a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub struct ReadFailures {
     count: AtomicU64,
     /// Causes that were logged. Repeated requests for the same page must not fill the log.
     logged: Mutex<FxHashSet<String>>,
-    /// When it was logged last that the archive is unavailable.
+    /// The time at which the unavailability of the archive was last logged.
     unavailable_logged: Mutex<Option<Instant>>,
 }
 

@@ -1,4 +1,5 @@
-//! The view: decides whether a candidate is shown, by the rules that apply at the moment of reading.
+//! The visibility filter of a feed: decides whether a candidate is shown, by the rules that apply at the moment of
+//! reading.
 //!
 //! Inboxes store nothing about visibility. A delete, a hidden post or an unfollow takes effect with the next page, and
 //! undoing it restores exactly the earlier feed.
@@ -86,7 +87,7 @@ impl Entry {
 /// The result of looking up an id: the post, if there is one.
 pub type PostLookup = (PostId, Option<Arc<Post>>);
 
-/// Where a view looks up posts.
+/// The place where a visibility filter looks up posts.
 #[derive(Clone, Copy)]
 pub enum Finder<'a> {
     /// In memory. If a post may be in the archive, the page requires the archive.
@@ -110,8 +111,8 @@ impl<'a> Finder<'a> {
         self.find_as(id, false)
     }
 
-    /// Returns the same. If `is_placed`, an outbox or inbox names the post: then it existed, and has a tombstone if it
-    /// was deleted.
+    /// Returns the same as `find`. If `is_placed` is true, an outbox or inbox names the post: then it existed, and has
+    /// a tombstone if it was deleted.
     fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Visibility<E>> {
         let found = self.find_any(id, is_placed)?;
         // The single place that hides all posts of an erased user at once, until they are deleted one by one.
@@ -141,9 +142,9 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The view of one feed. Of a post and its reposts it shows one entry, at the newest position that counts.
+/// The visibility filter of one feed. A post and its reposts have one entry, at the newest position that counts.
 pub struct FeedFilter<'a> {
-    /// Where posts are looked up.
+    /// The place where posts are looked up.
     pub finder: Finder<'a>,
     /// The reader, with the edges and preferences that apply.
     pub viewer: &'a Viewer,
@@ -157,14 +158,14 @@ pub struct FeedFilter<'a> {
     pub of_others: bool,
     /// True if the page ends at the floor of the inbox, which is a copy of the newest part of another one.
     pub ends_at_floor: bool,
-    /// For each reposted post that the page has reached: the position of its entry, or `None` if it has none.
-    /// Determined once, even if no repost counts. Otherwise a post with thousands of reposts would be evaluated
-    /// thousands of times, and a change meanwhile could show it twice.
+    /// For each reposted post that the page has reached: the position of its entry, or `None` if it has none. The
+    /// position is determined once, even if no repost counts. Otherwise a post with thousands of reposts would be
+    /// evaluated thousands of times, and a change meanwhile could show it twice.
     entry_positions: FxHashMap<PostId, Option<Position>>,
 }
 
 impl<'a> FeedFilter<'a> {
-    /// Creates a view for one page.
+    /// Creates the visibility filter of one page.
     pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
         let (of_others, ends_at_floor, entry_positions) = (false, false, FxHashMap::default());
         Self { finder, viewer, inbox, budget, time: None, of_others, ends_at_floor, entry_positions }
@@ -181,7 +182,7 @@ impl<'a> FeedFilter<'a> {
         Ok((at, self.entry(at)?))
     }
 
-    /// Returns what brings a post to this feed and is not blocked.
+    /// Returns the reasons that bring a post to this feed and are not blocked.
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
@@ -261,7 +262,7 @@ impl<'a> FeedFilter<'a> {
         newest
     }
 
-    /// Returns true if a page reaches what a source brings at a position.
+    /// Returns true if a page visits a position to which a source brings a post.
     fn is_visited(&self, at: Position, source: SourceSlot) -> bool {
         let Some(inbox) = self.inbox else { return true };
         self.budget.lookups(1);
@@ -324,11 +325,11 @@ impl VisibilityFilter for FeedFilter<'_> {
     }
 }
 
-/// Outboxes, read from where the posts are looked up.
+/// Outboxes, read from the place where the posts are looked up.
 pub struct FoundOutboxes<'a> {
-    /// Where posts are looked up.
+    /// The place where posts are looked up.
     pub finder: Finder<'a>,
-    /// Counts what may be a disk read.
+    /// Counts possible disk reads.
     pub budget: &'a Budget<'a>,
     /// The time limit for reading slow sources, if there is one.
     pub time: Option<&'a PageTime<'a>>,
@@ -353,7 +354,7 @@ impl Outboxes for FoundOutboxes<'_> {
 
     fn prepare(&self, asks: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {
         if let Finder::Archive(world) = self.finder {
-            // Slow sources may be left out.
+            // Slow sources may be omitted.
             world.prefetch_outboxes(&mut asks.filter(|(source, _)| !world.slow_sources.contains(*source)));
         }
     }

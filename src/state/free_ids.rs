@@ -1,8 +1,8 @@
-//! Free ids: which of the ids that will be minted next the archive already contains.
+//! Free ids: the ids to be minted next that the archive does not contain.
 //!
-//! Callers may choose any post ids, even ids that would be minted years from now. So an id that is minted may be taken,
-//! though most archived ids are smaller. The archive lists the next few ids that are taken. Any other id that is
-//! archived later leaves memory first, and is noted then.
+//! Callers may choose any post ids, even ids that would be minted years from now. A minted id may therefore be in use
+//! already, though most archived ids are smaller. The archive lists the next few ids that are in use. Any other id that
+//! is archived later leaves memory first, and is noted then.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub struct FreeIds {
     asked: Option<IdRange>,
 }
 
-/// A range of ids, both bounds inclusive, and which of them are taken.
+/// A range of ids, both bounds inclusive, and the ids in it that are in use.
 #[derive(Debug)]
 struct IdRange {
     from: PostId,
@@ -38,7 +38,7 @@ impl IdRange {
             if self.taken.len() > 2 * ARCHIVED_IDS_LISTED_MAX
                 && let Some(last) = self.taken.pop_last()
             {
-                // The range ends before the id that is not remembered.
+                // The range ends before the id that was dropped.
                 self.end(PostId(last.0 - 1));
             }
         }
@@ -51,7 +51,7 @@ impl IdRange {
 }
 
 impl FreeIds {
-    /// Notes an id that the archive has from now on, and memory no longer has.
+    /// Notes an id that has moved from memory to the archive.
     pub fn note(&mut self, id: PostId) {
         self.known.iter_mut().chain(&mut self.asked).for_each(|range| range.note(id));
     }

@@ -1,8 +1,8 @@
 //! Posts and outboxes that are kept in memory for a short time, because a command has looked them up.
 //!
-//! A hold is taken before anything is looked up in the archive. From then on every change of the held posts and
-//! outboxes is kept in memory. So memory and the result of the look-up together are as good as a new look-up: memory is
-//! used where it has the post, the result where it does not.
+//! A command takes a hold before it looks up anything in the archive. From then on, every change of the held posts and
+//! outboxes stays in memory. Memory and the result of the look-up together are therefore equivalent to a new look-up:
+//! memory is used for the posts that it has, and the result for all others.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Counts {
     outboxes: FxHashMap<SourceSlot, (u32, Arc<ReleaseFlag>)>,
 }
 
-/// Shared by the holds on one outbox: set when what was found of that outbox is no longer valid.
+/// Shared by the holds on one outbox. It is set when the look-up of that outbox is no longer valid.
 #[derive(Debug, Default)]
 pub struct ReleaseFlag(AtomicBool);
 
@@ -57,8 +57,8 @@ impl Held {
         Hold { held: Arc::clone(self), posts, outboxes }
     }
 
-    /// Returns what is held. A hold that begins later has not looked up anything yet, so it finds in the archive what
-    /// left memory.
+    /// Returns the held posts and outboxes. A hold that begins later has not looked up anything yet, so it finds posts
+    /// that have left memory in the archive.
     pub(super) fn now(&self) -> HeldNow {
         let counts = self.0.lock();
         let mut now = HeldNow {

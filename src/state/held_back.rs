@@ -16,7 +16,7 @@ pub struct HeldBack {
 }
 
 impl HeldBack {
-    /// Holds a source back. Returns false if there are too many already: then writing it is tried again in every round.
+    /// Holds a source back. Returns false if there are too many already: then every round retries the source.
     pub(crate) fn insert(&self, slot: SourceSlot) -> bool {
         let mut slots = self.slots.lock();
         let has_capacity = slots.len() < HELD_BACK_SOURCES_MAX || slots.contains(&slot);

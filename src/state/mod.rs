@@ -1,7 +1,8 @@
 //! The shared state: read by many threads, written only by the command processor.
 //!
-//! The state depends only on the events applied to it and on their order, and replay runs the same code; except for the
-//! routes of posts, which may depend on how often feeds are read, and which no page depends on. No code in this module starts a thread or accesses a file or a socket directly; the archive is accessed through its trait.
+//! The state depends only on the events applied to it and on their order, and replay runs the same code. The only exception is the route of
+//! a post, which may depend on how often feeds are read; no page depends on it. No code in this module starts a thread or accesses a file
+//! or a socket directly; the archive is accessed through its trait.
 
 pub mod activity;
 pub mod affected;

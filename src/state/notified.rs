@@ -1,4 +1,4 @@
-//! The readers who want to be told of posts that they miss, by the rule `notify`.
+//! The readers who request notifications of posts that they miss, by the rule `notify`.
 
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;
@@ -10,7 +10,7 @@ use crate::state::sources::Source;
 /// Maximum number of readers that are compared with the followers of a source while these are locked.
 const READERS_COMPARED_MAX: usize = 1_024;
 
-/// Maximum number of followers that are scanned for them, a fraction of a millisecond's work.
+/// Maximum number of followers that are scanned at once: a fraction of a millisecond's work.
 const FOLLOWERS_SCANNED_MAX: usize = 4 * READERS_COMPARED_MAX;
 
 /// The set of these readers, by shard.
@@ -74,11 +74,11 @@ impl Notified {
         }
     }
 
-    /// Does a part of this, for the readers of a shard from the number `from` on. Returns the number from which to continue, if there is more.
-    /// The followers are locked for no longer than a part, since the command processor waits for them.
+    /// Appends a part of these followers: the readers of a shard from the number `from` on. Returns the number from which to continue, if
+    /// there are more. The followers are locked only for the time of one part, because the command processor waits for the lock.
     fn some_followers_of(&self, source: &Source, shard: usize, from: u32, into: &mut Vec<SourceSlot>) -> Option<u32> {
         let (sharding, max) = (self.sharding, READERS_COMPARED_MAX);
-        // The readers before the next follower need not be looked at.
+        // Skips the readers before the next follower.
         let from = source.followers().first_from(from, shard, sharding)?;
         // A copy, since the set must not be locked while the followers are.
         let readers: RoaringBitmap = self.by_shard[shard].read().range(from..).take(max).collect();
@@ -146,7 +146,7 @@ mod tests {
                 next = world.notified.some_followers_of(&source, shard, from, &mut found);
                 assert!(found.len() - before <= READERS_COMPARED_MAX);
                 parts += 1;
-                // One of those whom no part had yet. No lock is held that would stop the writer.
+                // A follower that no part has returned yet unfollows. No lock blocks the state machine between two parts.
                 let left = (0..count).map(id).filter(|id| !gone.contains(id));
                 let slot = |id: &SourceId| world.sources.get(id).unwrap().slot;
                 if let Some(left) = left.rev().find(|id| !found.contains(&slot(id))) {

@@ -50,7 +50,7 @@ const ENTRY_BYTES: usize = 24;
 const TOMBSTONE_BYTES: usize = 16;
 
 impl Posts {
-    /// Returns what is known for `id`.
+    /// Returns the post or tombstone in memory of an id.
     pub fn stored(&self, id: PostId) -> Option<Stored> {
         // A delete writes the tombstone before it removes the post, so a known id is always found in one of the two.
         let live = self.get(id).map(Stored::Live);
@@ -83,7 +83,7 @@ impl Posts {
         self.len() == 0
     }
 
-    /// Bytes that posts and tombstones take, without the allocator's own.
+    /// Returns the bytes of posts and tombstones, without the overhead of the allocator.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -115,7 +115,7 @@ impl Posts {
         self.deleted.iter().map(|id| *id)
     }
 
-    /// Stores a new or edited post. Only the writer calls it.
+    /// Stores a new or edited post. Only the state machine calls it.
     pub(super) fn put(&self, post: Arc<Post>) {
         self.bytes.fetch_add(post.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         match self.by_id.insert(post.id(), post) {
@@ -128,7 +128,7 @@ impl Posts {
         }
     }
 
-    /// Removes a post that the archive has now. Only the writer calls it.
+    /// Removes a post that is in the archive now. Only the state machine calls it.
     pub(super) fn forget(&self, id: PostId) {
         if let Some((_, post)) = self.by_id.remove(&id) {
             self.live.fetch_sub(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Posts {
         }
     }
 
-    /// Removes a tombstone that the archive has now. Only the writer calls it.
+    /// Removes a tombstone that is in the archive now. Only the state machine calls it.
     pub(super) fn forget_deleted(&self, id: PostId) {
         if self.deleted.remove(&id).is_some() {
             self.tombstones.fetch_sub(1, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Posts {
         }
     }
 
-    /// Writes a tombstone, and removes and returns the post if there was one. Only the writer calls it.
+    /// Writes a tombstone, and removes and returns the post if there was one. Only the state machine calls it.
     pub(super) fn write_tombstone(&self, id: PostId) -> Option<Arc<Post>> {
         if !self.is_deleted(id) {
             self.tombstones.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Pruning: how an archived post is changed when users are erased.
+//! Pruning: changes archived posts when users are erased.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,8 @@ use crate::id::SourceId;
 use crate::state::tiering::{decode, encode_record};
 use crate::storage::archive::Fate;
 
-/// Decides what happens to an archived post, so that the archive no longer contains the given users. `bytes` is its
-/// stored encoding.
+/// Decides the fate of an archived post, so that the archive no longer contains the given users. `bytes` is its stored
+/// encoding.
 pub fn fate(users: &HashSet<SourceId>, bytes: &[u8]) -> Fate {
     let Ok(mut record) = decode(bytes) else {
         // The post cannot be decoded, and its author may be one of the users.

@@ -1,4 +1,4 @@
-//! One reader: how its inbox is rebuilt, synchronized with the follow graph, and turned into pages.
+//! One reader: rebuilds its inbox, synchronizes it with the follow graph, and builds pages from it.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -26,24 +26,24 @@ use crate::state::world::World;
 /// A request for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {
-    /// Which entries are requested.
+    /// The range of the requested entries.
     pub range: Range,
     /// Maximum number of entries: 1 to 100 (`PAGE_POSTS_MAX`). A value outside is replaced by the nearer of these two.
     pub limit: usize,
 }
 
 impl PageRequest {
-    /// The newest entries, at most `limit` of them.
+    /// Requests the newest entries, at most `limit` of them.
     pub const fn newest(limit: usize) -> Self {
         Self { range: Range::Newest, limit }
     }
 
-    /// The entries right below a position, as `next` of a page names it.
+    /// Requests the entries directly below a position, such as `next` of a page.
     pub const fn before(position: Position, limit: usize) -> Self {
         Self { range: Range::Before(position), limit }
     }
 
-    /// The entries that came into the feed after a page, of which this is the `resume`.
+    /// Requests the entries that were added to the feed after a page, given the `resume` of that page.
     pub const fn resume(page: Resume, limit: usize) -> Self {
         Self { range: Range::Resume(page), limit }
     }
@@ -66,7 +66,7 @@ pub struct Reader {
     pulled: Arc<PulledSources>,
 }
 
-/// The reader of a page, and what had arrived by then: all that a page is built from besides the inbox and the world.
+/// The reader of a page, and the delivery watermark at its start: with the inbox and the world, all inputs of a page.
 #[derive(Debug)]
 pub struct PageStart {
     pub(super) settled: DeliveryWatermark,
@@ -177,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Returns what is needed to build a page elsewhere, with the archive, from a copy of the inbox that was made after the start.
+    /// Returns the data to build a page elsewhere, with the archive, from a copy of the inbox that was made after the start.
     pub fn cold_read(&mut self, start: PageStart, inbox: Inbox, world: &World) -> ColdRead {
         self.refresh_pulled(&start.viewer.feed, world);
         ColdRead { start, inbox, warm: self.pulled.parts.clone() }
@@ -196,14 +196,14 @@ impl Reader {
 }
 
 impl PageStart {
-    /// Reads what must be read before the inbox is copied: a post that arrives from here on may be on the page, but does not count as
-    /// delivered to the client.
+    /// Reads the data that must be read before the inbox is copied. A post that arrives from here on may be on the page, but does not
+    /// count as delivered to the client.
     pub fn of(source: &Source, world: &World) -> Self {
         let settled = world.delivery.settled();
         Self { settled, viewer: Viewer::home(source, &source.following()) }
     }
 
-    /// Synchronizes an inbox with the edges that the page shows, and removes what is too old for it.
+    /// Synchronizes an inbox with the edges that the page shows, and removes posts that are too old for it.
     pub fn synchronize(&self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) {
         synchronize(&self.viewer.feed, inbox, world, oldest);
     }
@@ -215,7 +215,7 @@ impl PageStart {
 }
 
 fn synchronize(following: &Following, inbox: &mut Inbox, world: &World, oldest: UnixMicros) {
-    // The inbox forgets entries older than this; reads of older positions continue by pull.
+    // The inbox drops entries older than this; reads of older positions continue by pull.
     inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
     sync(following, inbox, world);
 }
@@ -261,7 +261,7 @@ impl PulledSources {
         self.as_of == Some((following.version(), world.pulled_epoch()))
     }
 
-    /// Returns a current list with a source that does not exist, of which no page can be built.
+    /// Returns a current list with a source that does not exist, from which no page can be built.
     #[cfg(test)]
     pub(crate) fn broken(own: &Source, world: &World) -> Self {
         Self {
@@ -276,7 +276,7 @@ impl PulledSources {
     }
 }
 
-/// Which entry to look up in the archive.
+/// The entry to look up in the archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LookupTarget {
     /// The entry that shows this post.
@@ -327,9 +327,8 @@ impl ColdRead {
     }
 }
 
-/// Builds a page of a feed that receives no pushed posts: a list, or a source's own posts. A page built from memory
-/// alone can be shown if it reached as far as requested: other readers wait for this thread. `settled` is as of before
-/// the viewer was made.
+/// Builds a page of a feed that receives no pushed posts: a list, or a source's own posts. A page built from memory alone can be shown if
+/// it reached as far as requested: other readers wait for this thread. `settled` is the watermark before the viewer was created.
 pub fn pulled_page(
     viewer: &Viewer,
     settled: DeliveryWatermark,
@@ -349,7 +348,7 @@ pub fn pulled_page(
     build(&mut view, &[], settled, request)
 }
 
-/// Builds a page. `warm` has the outboxes that must be merged with the inbox.
+/// Builds a page. `warm` contains the outboxes that must be merged with the inbox.
 pub(super) fn build(
     view: &mut FeedFilter<'_>,
     warm: &[WarmPart],
@@ -365,7 +364,7 @@ pub(super) fn build(
         resume.is_partial |= !is_steady && (page.may_fall || resume.may_fall);
         page.resumable_from = resumable_from(view, warm, *resume);
     }
-    // A virtual follow is hidden, so the page does not report that its source could not be read.
+    // A hidden follow must not be named, so the page does not report that its source could not be read.
     page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
     page
 }

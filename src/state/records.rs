@@ -1,13 +1,13 @@
-//! The image: the world converted to records for snapshots, and restored from them.
+//! The records of a world: the conversion of the world to records for snapshots, and its restoration from them.
 //!
 //! Responsible for:
 //! - the contents of each record, and the field names, which are part of the stored format (`storage::snapshot` holds its version);
 //! - traversing a world while it changes, and building a world from records.
 //!
-//! The traversal does not stop the command processor, so records may already contain the effects of later events. That is harmless: those events are
-//! replayed, and applying an event is idempotent. Records leave out every source that was added after the traversal began, because the
-//! event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are not stored
-//! either: each post names its sources.
+//! The traversal does not stop the command processor, so records may already contain the effects of later events. That is harmless: those
+//! events are replayed, and applying an event is idempotent. Records leave out every source that was added after the traversal began,
+//! because the event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are
+//! not stored either: each post names its sources.
 
 mod archived_counts;
 mod awaited;
@@ -52,16 +52,16 @@ pub struct EdgesRecord {
     pub follower: u32,
     /// The followed sources: 4 bytes each, ascending.
     pub sources: ByteBuf,
-    /// When each edge was made, in microseconds: 8 bytes each, in the same order.
+    /// The instant at which each edge was made, in microseconds: 8 bytes each, in the same order.
     pub since: ByteBuf,
     /// The indexes, within the columns, of the hidden edges: 4 bytes each.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub hidden: ByteBuf,
-    /// Sources whose edges have a start position. From the same moment as the edges, and so is `kept`.
+    /// Sources whose edges have a start position. They are from the same moment as the edges, and so is `kept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<(u32, Position)>,
-    /// Posts that remain in the feed after an unfollow: source, first position, last position, when the edge was made, and true if it was
-    /// hidden.
+    /// Retained posts of unfollowed sources: source, first position, last position, the instant at which the edge was made, and true if it
+    /// was hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<(u32, Position, Position, UnixMicros, bool)>,
 }
@@ -205,9 +205,9 @@ impl<'a> RecordTraversal<'a> {
         Ok(())
     }
 
-    /// Returns the record of a post in the outbox of `at`, unless it was passed with an earlier outbox: an outbox that still has the post
-    /// had it when the traversal reached that outbox. To pass a post only with the first of all its outboxes would lose a post that this
-    /// outbox archives after the traversal has passed the others and before it reaches this one.
+    /// Returns the record of a post in the outbox of `at`, unless it was passed with an earlier outbox. An outbox that still has the post
+    /// also had it when the traversal reached that outbox. To pass a post only with the first of all its outboxes would not be enough: this
+    /// outbox may archive it after the traversal has passed the others and before it reaches this one.
     fn record(self, post: &Post, at: SourceSlot) -> Option<PostRecord<u32>> {
         let is_known = |source: &Membership| (source.slot.0 as usize) < self.sources;
         if !post.sources().iter().chain(post.answered.as_deref()).all(is_known) {
@@ -343,7 +343,8 @@ impl StateMachine {
         }
         let answered = record.answered.as_ref().map(member);
         let mut members: Vec<Membership> = record.sources.iter().map(member).collect();
-        // Earlier versions had no sources of replies. In the archive of a cluster such a reply has no entry there, and gets none.
+        // Earlier versions had no sources of replies. A reply of such a version has no entry there in the archive of a cluster, and gets
+        // none.
         let replies =
             replies(record.reply_to, record.repost_of).filter(|_| self.world().replicated_archive().is_none());
         if let Some(id) = replies.filter(|id| members.iter().all(|member| member.id != *id)) {

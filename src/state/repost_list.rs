@@ -20,7 +20,7 @@ impl Viewer {
     ) -> Vec<(Position, SourceSlot)> {
         let Some(reposts) = world.reposts.of(origin) else { return Vec::new() };
         let silenced = self.silenced_reposts(&reposts.read());
-        // A repost that is added meanwhile may be met twice.
+        // A repost that is added meanwhile may be visited twice.
         let mut newest = BTreeMap::new();
         let mut above = None;
         loop {

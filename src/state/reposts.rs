@@ -23,8 +23,8 @@ pub struct RepostIndex {
     origins: AtomicUsize,
     /// The number of reposts, each counted once for each of its sources.
     reposts: AtomicUsize,
-    /// The originals of reposts that were published before the repost that they name, deleted originals too. The archive may have these as
-    /// reposts of that one.
+    /// The original of each redirected repost, even if the original is deleted. The archive may have the redirected repost as a repost of
+    /// the repost that it names.
     redirected: DashMap<PostId, PostId, foldhash::fast::RandomState>,
 }
 
@@ -59,8 +59,7 @@ impl RepostIndex {
         self.len() == 0
     }
 
-    /// Returns the sources that have reposts of a post, each once, or `None` if there are more than `max` reposts to
-    /// look at.
+    /// Returns the sources that have reposts of a post, each once, or `None` if there are more than `max` reposts to examine.
     pub fn sources_of(&self, origin: PostId, max: usize) -> Option<Vec<SourceSlot>> {
         let Some(reposts) = self.of(origin) else { return Some(Vec::new()) };
         let reposts = reposts.read();
@@ -73,7 +72,7 @@ impl RepostIndex {
         Some(sources)
     }
 
-    /// Adds reposts, each as stored for one of its sources. Only the writer calls it.
+    /// Adds reposts, each as stored for one of its sources. Only the state machine calls it.
     pub(super) fn extend(&self, origin: PostId, reposts: &[Repost]) {
         if !reposts.is_empty() {
             let added = self.get_or_create(origin).write().extend(reposts);
@@ -91,8 +90,7 @@ impl RepostIndex {
         })
     }
 
-    /// Estimates the bytes that reposts take, without the allocator's own, from a sample chosen by the hash of the
-    /// original's id.
+    /// Estimates the bytes of reposts, without the overhead of the allocator, from a sample chosen by the hash of the original's id.
     #[expect(
         clippy::disallowed_methods,
         reason = "a few hundred entries are in one shard or two, and held for microseconds"
@@ -111,7 +109,7 @@ impl RepostIndex {
         on_heap as usize + self.origins.load(Ordering::Relaxed) * ENTRY_BYTES + redirected
     }
 
-    /// Adds a repost, and whether it is hidden. Does nothing if the post is not a repost. Only the writer calls it.
+    /// Adds a repost with its hidden mark. Does nothing if the post is not a repost. Only the state machine calls it.
     pub(super) fn note(&self, post: &Post) {
         let Some(origin) = post.repost_of else { return };
         let sources = post.sources().iter().map(|source| source.slot);
@@ -135,12 +133,12 @@ impl RepostIndex {
         !self.redirected.is_empty()
     }
 
-    /// Marks a repost as redirected. Only the writer calls it.
+    /// Marks a repost as redirected. Only the state machine calls it.
     pub(super) fn note_redirected(&self, repost: PostId, origin: PostId) {
         self.redirected.insert(repost, origin);
     }
 
-    /// Adds a repost of `origin`, as stored for each of its sources, and whether it is hidden. Only the writer calls it.
+    /// Adds a repost of `origin`, as stored for each of its sources, with its hidden mark. Only the state machine calls it.
     pub(super) fn insert(
         &self,
         origin: PostId,
@@ -156,27 +154,27 @@ impl RepostIndex {
         self.reposts.fetch_add(added, Ordering::Relaxed);
     }
 
-    /// Removes a repost of `origin`, as stored for each of its sources. Only the writer calls it.
+    /// Removes a repost of `origin`, as stored for each of its sources. Only the state machine calls it.
     pub(super) fn remove_each(&self, origin: PostId, reposts: impl Iterator<Item = Repost>) {
         self.remove_some(Some(origin), |_| reposts.collect());
     }
 
-    /// Updates whether the repost at this position is hidden. Does nothing if the post is not a repost. Only the writer calls it.
+    /// Updates the hidden mark of the repost at this position. Does nothing if the post is not a repost. Only the state machine calls it.
     pub(super) fn hide(&self, repost_of: Option<PostId>, at: Position, hidden: bool) {
         if let Some(reposts) = repost_of.and_then(|origin| self.of(origin)) {
             reposts.write().hide(at, hidden);
         }
     }
 
-    /// Removes a deleted post: as a repost, and with all its own reposts. Only the writer calls it.
+    /// Removes a deleted post: as a repost, and with all its own reposts. Only the state machine calls it.
     pub(super) fn forget(&self, post: &Post) {
         self.remove(post.id());
         self.redirected.remove(&post.id());
         self.remove_some(post.repost_of, |_| each(post).collect());
     }
 
-    /// Removes a post of which only the id is known: as a repost of `origin`, and with all its own reposts. Only the
-    /// writer calls it.
+    /// Removes a post of which only the id is known: as a repost of `origin`, and with all its own reposts. Only the state machine calls
+    /// it.
     pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
         self.remove(id);
         self.redirected.remove(&id);

@@ -1,8 +1,8 @@
 //! The archive data that a command needs, looked up before the command processor validates the command.
 //!
 //! Responsible for:
-//! - determining which posts and outboxes a command needs that memory does not have;
-//! - looking them up, and merging them with what memory has when the command is validated.
+//! - determining the posts and outboxes that a command needs and that are not in memory;
+//! - looking them up, and merging them with the contents of memory when the command is validated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::state::sources::Source;
 use crate::state::world::World;
 use crate::storage::archive::ArchiveError;
 
-/// The posts and outboxes that a command needs and memory does not have.
+/// The posts and outboxes that a command needs and that are not in memory.
 #[derive(Debug, Default)]
 pub struct Needs {
     posts: Vec<PostId>,
-    /// Those of them that are to be issued if they are free.
+    /// Those of the posts whose ids are to be minted if they are free.
     ids: Vec<PostId>,
-    /// For each outbox, how many of its newest posts are needed.
+    /// For each outbox, the number of its newest posts that are needed.
     newest: FxHashMap<SourceSlot, usize>,
 }
 
@@ -34,7 +34,7 @@ pub struct Needs {
 pub struct Resolved {
     posts: Vec<(PostId, Option<Stored>)>,
     newest: FxHashMap<SourceSlot, Newest>,
-    /// Ids that were looked up to be issued, the next one first.
+    /// Ids that were looked up to be minted, the next one first.
     ids: VecDeque<PostId>,
     holds: Vec<Hold>,
 }
@@ -64,7 +64,7 @@ impl Needs {
         }
     }
 
-    /// Adds an id that is to be issued if no post has it.
+    /// Adds an id that is to be minted if no post has it.
     pub fn free_id(&mut self, id: PostId) {
         self.posts.push(id);
         self.ids.push(id);
@@ -82,12 +82,12 @@ impl Needs {
 }
 
 impl Resolved {
-    /// Looks up what is needed, in addition to what was found before. Blocks on disk reads.
+    /// Looks up the needed posts and outboxes, in addition to earlier results. Blocks on disk reads.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn look_up(&mut self, needs: Needs, world: &World) -> Result<(), ArchiveError> {
-        // Held first: what changes after the look-up must be in memory when the command is validated.
+        // Hold them first: changes after the look-up must be in memory when the command is validated.
         let hold = world.held.hold(needs.posts.clone(), needs.newest.keys().copied());
         world.prefetch_posts(needs.posts.iter().copied());
         for id in needs.posts {
@@ -103,17 +103,17 @@ impl Resolved {
         Ok(())
     }
 
-    /// Returns what was found for an id, if it was looked up.
+    /// Returns the result for an id, if it was looked up.
     fn find(&self, id: PostId) -> Option<&Option<Stored>> {
         self.posts.iter().rev().find(|(found, _)| *found == id).map(|(_, stored)| stored)
     }
 
-    /// Returns the number of ids to issue that were looked up and are free.
+    /// Returns the number of ids to mint that were looked up and are free.
     pub fn free_ids(&self, world: &World) -> usize {
         self.ids.iter().filter(|id| self.stored(world, **id).is_none()).count()
     }
 
-    /// Returns the next id to issue, and does not return it again.
+    /// Returns the next id to mint, and does not return it again.
     pub fn next_free_id(&mut self, world: &World) -> Option<PostId> {
         while let Some(id) = self.ids.pop_front() {
             if self.stored(world, id).is_none() {
@@ -123,8 +123,8 @@ impl Resolved {
         None
     }
 
-    /// Returns what is known for an id. If memory may not have it, the id must have been looked up: this function reads
-    /// nothing.
+    /// Returns the post or tombstone of an id, if there is one. If memory may not have it, the id must have been looked
+    /// up: this function reads no archive.
     pub fn stored(&self, world: &World, id: PostId) -> Option<Stored> {
         world.posts.stored(id).or_else(|| Some(world.with_later_changes(id, self.find(id).cloned().flatten()?)))
     }
@@ -153,7 +153,7 @@ impl Resolved {
         is_complete.then_some(newest)
     }
 
-    /// Bytes of its lists on the heap, without the posts themselves.
+    /// Returns the bytes of its lists on the heap, without the posts themselves.
     pub fn bytes(&self) -> usize {
         let newest = self.newest.values().map(|newest| newest.positions.capacity() * size_of::<Position>());
         newest.sum::<usize>() + self.posts.capacity() * size_of::<(PostId, Option<Stored>)>()
@@ -163,7 +163,7 @@ impl Resolved {
 impl Newest {
     /// Reads at least `max` posts, if there are as many.
     fn look_up(world: &World, source: &Source, max: usize, flag: Arc<ReleaseFlag>) -> Result<Self, ArchiveError> {
-        // Taken before the read: posts that are deleted meanwhile count as deleted since.
+        // Read before the look-up: posts that are deleted meanwhile count as deleted since.
         let tombstoned = world.posts.tombstoned();
         let Some(archive) = world.archive() else {
             return Ok(Self { positions: Vec::new(), floor: Position::MIN, tombstoned, flag });

@@ -26,8 +26,8 @@ impl Default for RevealedOrigins {
 }
 
 impl RevealedOrigins {
-    /// Notes that a post became visible at `at`. If the oldest post must be dropped, calls `forget` with its instant
-    /// first.
+    /// Notes that a post became visible at `at`. If the oldest post must be dropped, first calls `forget` with its
+    /// instant.
     pub(super) fn note(&self, at: UnixMicros, origin: PostId, forget: impl FnOnce(UnixMicros)) {
         let mut origins = self.origins.lock();
         match origins.iter().position(|(_, noted)| *noted == origin) {
@@ -56,7 +56,7 @@ impl RevealedOrigins {
         origins.range(start..).copied().collect()
     }
 
-    /// Returns all of them, oldest first, to be stored.
+    /// Returns all of them, oldest first, for storage.
     pub fn all(&self) -> Vec<(UnixMicros, PostId)> {
         self.origins.lock().iter().copied().collect()
     }
@@ -74,7 +74,7 @@ mod tests {
         for at in 0..max {
             revealed.note(UnixMicros(at), PostId(at as u64), |at| forgotten.push(at.0));
         }
-        // The same post again, and one repeated by a replay: neither takes more space.
+        // The same post again, and a post that a replay repeats: neither takes more space.
         revealed.note(UnixMicros(max), PostId(0), |at| forgotten.push(at.0));
         revealed.note(UnixMicros(0), PostId(0), |at| forgotten.push(at.0));
         assert_eq!((revealed.all().len(), revealed.all()[0]), (max as usize, (UnixMicros(1), PostId(1))));

@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 
-/// Maximum number of expired revocations that are deleted with a new one, so that it takes no longer after a quiet period.
+/// Maximum number of expired revocations that are deleted with a new one, so that an addition takes no longer after a
+/// quiet period.
 const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
 
 /// The tokens of a user that were issued before this instant are rejected. Sorted with the oldest first.
@@ -40,14 +41,13 @@ impl Revocations {
         self.len() == 0
     }
 
-    /// Returns true if adding `more` revocations would exceed `limit`, after those before `forget_before` are
-    /// forgotten.
+    /// Returns true if adding `more` revocations would exceed `limit`, after those before `forget_before` are deleted.
     pub fn would_exceed(&self, limit: usize, more: usize, forget_before: Option<UnixMicros>) -> bool {
         let kept = self.0.read();
         let Some(excess) = (kept.by_instant.len() + more).checked_sub(limit).filter(|excess| *excess > 0) else {
             return false;
         };
-        // Only as many are examined as one addition forgets.
+        // Examines only as many as one addition deletes.
         let oldest = kept.by_instant.iter().take(excess.min(REVOCATIONS_FORGOTTEN_TOGETHER));
         oldest.take_while(|(instant, _)| Some(*instant) < forget_before).count() < excess
     }
@@ -66,7 +66,7 @@ impl Revocations {
         }
     }
 
-    /// Adds a revocation, unless the same user has a later one, and forgets some of those before `forget_before`.
+    /// Adds a revocation, unless the same user has a later one, and deletes some of those before `forget_before`.
     pub(super) fn add(&self, user: &SourceId, not_before: UnixMicros, forget_before: Option<UnixMicros>) {
         let kept = &mut *self.0.write();
         let before = kept.by_user.get(user).copied();

@@ -1,11 +1,10 @@
 //! Slow sources: sources whose archived posts recently took long to read. A page reads them only after all other
 //! sources.
 //!
-//! A read of the archive cannot be cancelled. So a source is found to be slow only by a read that has already taken the
-//! time. That time does not count against the page: otherwise the sources still to be read would be missing instead of
-//! the slow one. From then on the source is read last, if the duration of its last read fits into the remaining time.
-//! If it does not fit, the source is left out and named on the page, except for an occasional probe, of one source at a
-//! time. A page of one source reads it in any case.
+//! A read of the archive cannot be cancelled, so a source is found to be slow only after a slow read. The time of that read does not
+//! count against the page: otherwise the sources still to be read would be missing instead of the slow one. From then on the source is
+//! read last, if the duration of its last read fits into the remaining time. If it does not fit, the page omits the source and names it.
+//! Occasionally a page probes an omitted source, one source at a time. A page of one source reads it in any case.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ use crate::id::SourceSlot;
 use crate::limits::SLOW_SOURCE_PROBE_MAX;
 use crate::state::read_clock::ReadClock;
 
-/// Minimum time that such a source is skipped.
+/// Minimum time for which a slow source is skipped.
 const SLOW_SOURCE_PROBE_MIN: Duration = Duration::from_secs(1);
 
 /// A source that is too slow for a page is skipped for this many times the duration of its last read. Probes of it thus take at most this
@@ -35,7 +34,7 @@ const SLOW_READ_MIN: Duration = Duration::from_millis(5);
 /// A read of one source is slow if it takes more than one in this many parts of a page's time.
 const SLOW_READ_SHARE: u32 = 4;
 
-/// Maximum number of sources that are remembered as slow to read in the archive. Beyond it, the ones that are probed next are dropped.
+/// Maximum number of sources that are recorded as slow to read in the archive. Beyond it, the ones that are probed next are dropped.
 const SLOW_SOURCES_MAX: usize = 1_024;
 
 /// The sources that were slow recently. At most `SLOW_SOURCES_MAX`.
@@ -56,7 +55,7 @@ struct Slow {
     due: Duration,
 }
 
-/// The decision if a page may read a source.
+/// The decision about reading a source for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admission {
     /// The source is not known to be slow.
@@ -107,7 +106,7 @@ impl SlowSources {
     }
 }
 
-/// Returns how long a source is not probed after a read that took too long.
+/// Returns the time for which a source is not probed after a read that took too long.
 fn probe_delay(took: Duration) -> Duration {
     took.saturating_mul(SLOW_SOURCE_PROBE_RESTS).clamp(SLOW_SOURCE_PROBE_MIN, SLOW_SOURCE_PROBE_MAX)
 }
@@ -136,7 +135,7 @@ impl<'a> PageTime<'a> {
         self.time.clock.now() > self.deadline.get()
     }
 
-    /// Reads the archived posts of a source with `read`. Returns `None` without reading if that would take too long.
+    /// Reads the archived posts of a source with `read`. Returns `None` without reading if the read would take too long.
     pub fn read<T>(&self, slow: &SlowSources, source: SourceSlot, read: impl FnOnce() -> T) -> Option<T> {
         let clock = self.time.clock;
         let began = clock.monotonic();
@@ -176,8 +175,7 @@ mod tests {
         PageTime::new(ReadClock { clock, deadline: clock.now().saturating_add(TIME) }, false)
     }
 
-    /// Returns whether a page that begins now reads the source, which takes that long, and whether the page is late
-    /// then.
+    /// Returns true if a page that begins now reads the source, whose read lasts `takes`, and true if the page is late then.
     fn read(slow: &SlowSources, clock: &ManualClock, takes: Duration) -> (bool, bool) {
         let page = page(clock);
         let is_read = page.read(slow, SLOW, || clock.advance(takes)).is_some();

@@ -43,13 +43,14 @@ const NEWEST_PULLED_MAX: usize = 32;
 
 /// A user, tag, topic or account of another kind.
 ///
-/// Most are users who follow a few others, never publish and never choose: they pay for what is here, so the rest is in `More`.
+/// Most sources are users who follow a few others and never publish or set a preference. Each of them pays for the fields here, so all
+/// other fields are in `More`.
 #[derive(Debug)]
 pub struct Source {
     /// Its number in this process.
     pub slot: SourceSlot,
     pub(super) celebrity: AtomicBool,
-    /// How often it read since the start of the process.
+    /// The pages that it read since the start of the process.
     pages: Pages,
     /// Its external id.
     pub id: SourceId,
@@ -78,22 +79,22 @@ impl Edges {
     }
 }
 
-/// What a source has that publishes, chooses, is blocked or is erased.
+/// The data of a source that has published, has set preferences, is blocked or is erased.
 #[derive(Debug)]
 struct More {
     outbox: RwLock<Outbox>,
     /// The newest of its posts that must be pulled. Read without a lock, because readers on all cores read those of one
     /// celebrity at the same time.
     newest: ArcSwapOption<Newest>,
-    /// `None` for those who have never set any preference.
+    /// `None` if it has never set any preference.
     preferences: RwLock<Option<Arc<Preferences>>>,
     /// The number of sources that block it. For readers with zero, pages need not check the blocks of any author.
     blocked_by: AtomicU32,
     /// The sum of the hashes of the instants of these blocks, which identifies the set of blocks.
     blocked_since: AtomicU32,
-    /// How often it published since the start of the process.
+    /// The posts that it published since the start of the process.
     posts: Posts,
-    /// When its erasure began, or `NEVER`.
+    /// The instant at which its erasure began, or `NEVER`.
     erased_at: AtomicI64,
 }
 
@@ -114,9 +115,9 @@ impl Default for More {
 /// The outbox of a source, locked for reading.
 #[derive(Debug)]
 pub enum OutboxGuard<'a> {
-    /// The source has published, or been written to.
+    /// The source has an outbox.
     Locked(RwLockReadGuard<'a, Outbox>),
-    /// It has not.
+    /// The source has no outbox.
     Empty(&'static Outbox),
 }
 
@@ -136,11 +137,12 @@ static EMPTY_OUTBOX: LazyLock<Outbox> = LazyLock::new(Outbox::default);
 const NEVER: i64 = i64::MIN;
 
 thread_local! {
-    /// The preferences of all who never set any. Each thread has its own: pages on all cores would contend for one reference count.
+    /// The preferences of all sources that never set any. Each thread has its own: pages on all cores would contend for one reference
+    /// count.
     static DEFAULT_PREFERENCES: Arc<Preferences> = Arc::default();
 }
 
-/// No slot is this large.
+/// Means that there is no flow key. No slot is this large.
 const NO_FLOW_KEY: u64 = u64::MAX;
 
 /// Seed of the hash that distinguishes being blocked from blocking at the same instant: mutes and blocks use 0 and 1.
@@ -160,7 +162,7 @@ impl Source {
         }
     }
 
-    /// Returns what only the writer adds.
+    /// Returns the data that only the state machine creates, and creates it if it is missing.
     fn more(&self) -> &More {
         self.more.get().unwrap_or_else(|| {
             let more = self.more.get_or_init(Box::default);
@@ -169,9 +171,9 @@ impl Source {
         })
     }
 
-    /// Returns what it has, if anything, after all that this thread did before. A reader is marked active and then looks for posts; the
-    /// writer adds the first post, after which fan-out looks for active readers. One of them must see the other: where there is an outbox its
-    /// lock sees to that, and where there is none these two fences do, whatever lock the set of active readers has.
+    /// Returns that data if it exists, ordered after everything that this thread did before. A reader is marked active and then looks for
+    /// posts. The state machine adds the first post, after which fan-out looks for active readers. One of the two must see the other. If
+    /// there is an outbox, its lock guarantees this. If there is none, these two fences do, whatever lock the set of active readers has.
     fn more_by_now(&self) -> Option<&More> {
         self.more.get().or_else(|| {
             fence(Ordering::SeqCst);
@@ -179,8 +181,8 @@ impl Source {
         })
     }
 
-    /// When its erasure began, if it did. Its slot remains allocated, because slots are permanent; nothing else of it
-    /// remains.
+    /// Returns the instant at which its erasure began, if it did. Its slot remains allocated, because slots are permanent; nothing else of
+    /// it remains.
     pub fn erased_at(&self) -> Option<UnixMicros> {
         match self.more.get()?.erased_at.load(Ordering::Acquire) {
             NEVER => None,
@@ -218,7 +220,7 @@ impl Source {
         more.outbox.read().pull(ask, into)
     }
 
-    /// Changes its outbox. Only the writer calls it.
+    /// Changes its outbox. Only the state machine calls it.
     pub(super) fn change_outbox<T>(&self, change: impl FnOnce(&mut Outbox) -> T) -> T {
         let more = self.more();
         let mut outbox = more.outbox.write();
@@ -250,7 +252,7 @@ impl Source {
         self.more.get()?.preferences.read().clone()
     }
 
-    /// Returns the lock of its preferences. Only the writer changes them.
+    /// Returns the lock of its preferences. Only the state machine changes them.
     pub(super) fn preferences_lock(&self) -> &RwLock<Option<Arc<Preferences>>> {
         &self.more().preferences
     }
@@ -273,15 +275,15 @@ impl Source {
         self.blocks(other.slot) || other.blocks(self.slot)
     }
 
-    /// Returns a fingerprint of the rules, mutes and blocks that decide what it is shown, its own and those of others.
-    /// The value is the same after a restart.
+    /// Returns a fingerprint of the rules, mutes and blocks that decide which posts it sees, its own and those of others. The value is the
+    /// same after a restart.
     pub fn shown_by(&self) -> u32 {
         let Some(more) = self.more.get() else { return 0 };
         let own = more.preferences.read().as_ref().map_or(0, |preferences| preferences.fingerprint());
         own.wrapping_add(more.blocked_since.load(Ordering::Relaxed))
     }
 
-    /// Notes that another source blocks it since an instant, or no longer blocks it. Only the writer calls it.
+    /// Notes that another source blocks it since an instant, or no longer blocks it. Only the state machine calls it.
     pub(super) fn note_blocked(&self, since: UnixMicros, is_on: bool) {
         let mark = xxh3_64_with_seed(&since.0.to_le_bytes(), BLOCKED_BY_SEED) as u32;
         // Not a read-modify-write operation, because there is one writer.
@@ -297,7 +299,7 @@ impl Source {
         self.celebrity.load(Ordering::Acquire)
     }
 
-    /// Returns when it last read its feed.
+    /// Returns the instant at which it last read its feed.
     pub fn last_seen(&self) -> Option<UnixMicros> {
         match self.last_seen.load(Ordering::Relaxed) {
             NEVER => None,
@@ -321,7 +323,7 @@ impl Source {
         self.pages.at(UnixMicros(self.last_seen.load(Ordering::Relaxed)), now)
     }
 
-    /// Counts a post. Only the writer calls it.
+    /// Counts a post. Only the state machine calls it.
     pub(super) fn note_post(&self, now: UnixMicros) {
         self.more().posts.note(now);
     }
@@ -331,9 +333,8 @@ impl Source {
         self.more.get().map_or(0.0, |more| more.posts.at(now))
     }
 
-    /// Returns its flow key for fair queueing: the source with the most followers among those that it follows, as of
-    /// when its edges last changed. When many readers arrive at once, it is likely to arrive together with the
-    /// followers of that source.
+    /// Returns its flow key for fair queueing: the source with the most followers among those that it follows, as of the last change of its
+    /// edges. When many readers arrive at once, it is likely to arrive together with the followers of that source.
     pub fn flow_key(&self, sources: &Sources) -> SourceSlot {
         let following = self.following();
         let known = self.flow_key.load(Ordering::Relaxed);
@@ -347,7 +348,7 @@ impl Source {
         flow_key
     }
 
-    /// Bytes it takes, with its edges.
+    /// Returns its bytes, with its edges.
     pub fn bytes(&self) -> usize {
         let preferences = self.more.get().map_or(0, |more| preferences_bytes(more.preferences.read().as_deref()));
         SOURCE_BYTES + id_bytes(&self.id) + self.edges.read().bytes() + preferences + self.more_bytes()
@@ -371,7 +372,7 @@ fn preferences_bytes(own: Option<&Preferences>) -> usize {
     own.map_or(0, |own| allocated(size_of::<Preferences>() + 2 * size_of::<usize>()) + own.heap_bytes())
 }
 
-/// Bytes of the edges to others; none for those who never followed, which share one.
+/// Returns the bytes of the edges to others; 0 for sources that never followed, which share one value.
 fn following_bytes(following: &Following) -> usize {
     let own = allocated(size_of::<Following>() + 2 * size_of::<usize>());
     if following.version() == 0 { 0 } else { own + following.heap_bytes() }
@@ -383,7 +384,7 @@ pub struct Sources {
     by_id: ById,
     by_slot: boxcar::Vec<Arc<Source>>,
     erasures: Erasures,
-    /// The edges of all who never followed.
+    /// The edges of all sources that never followed.
     no_following: Arc<Following>,
     /// The bytes of all sources, edges and preferences.
     graph_bytes: AtomicUsize,
@@ -396,8 +397,8 @@ impl Sources {
         &self.erasures
     }
 
-    /// Returns true if the posts of a source must not be shown to anybody, because it is being erased or was erased: a
-    /// page built meanwhile may find such a post even after the erasure has ended. Called for every post of a page.
+    /// Returns true if the posts of a source must not be shown to anybody, because it is being erased or was erased. A page built meanwhile
+    /// may find such a post even after the erasure has ended. Called for every post of a page.
     pub fn is_erased(&self, source: SourceSlot) -> bool {
         self.erasures.were_any() && self.at(source).is_erased()
     }
@@ -410,14 +411,14 @@ impl Sources {
 
     /// Removes the id of a source permanently, because its erasure began at `at`.
     pub(super) fn begin_erasure(&self, source: &Arc<Source>, at: UnixMicros) {
-        // Done first, so that nobody finds the source by its id or its posts without seeing that it is erased.
+        // Done first, so that no thread finds the source by its id or its posts without seeing that it is erased.
         self.erasures.begin(at, Arc::clone(source), Some(source.id.clone()));
         source.set_erased(at);
         self.by_id.remove(source.slot, &source.id);
     }
 
-    /// Restores a source that is being erased or was erased: with its id, if stored data may still contain it,
-    /// otherwise with a placeholder that nobody can look up.
+    /// Restores a source that is being erased or was erased: with its id, if stored data may still contain it, otherwise with a placeholder
+    /// that no request can name.
     pub(super) fn restore_erased(&self, name: &SourceId, at: UnixMicros, user: Option<SourceId>, is_under_way: bool) {
         let id = user.as_ref().unwrap_or(name);
         self.erasures.note_any();
@@ -428,7 +429,7 @@ impl Sources {
         source.set_erased(at);
     }
 
-    /// Returns the source with this id, if anything ever named it.
+    /// Returns the source with this id, if it is registered.
     pub fn get(&self, id: &SourceId) -> Option<Arc<Source>> {
         self.by_id.get(id, |slot| &self.at(slot).id).map(|slot| Arc::clone(self.at(slot)))
     }
@@ -456,9 +457,8 @@ impl Sources {
         self.by_slot.iter().map(|(_, source)| source)
     }
 
-    /// Returns the source with this id, and creates it if there is none. Only the writer calls it. An event that names
-    /// a user who is being erased is older than the erasure: it is replayed after a snapshot that was taken during the
-    /// erasure.
+    /// Returns the source with this id, and creates it if there is none. Only the state machine calls it. An event that names a user who is
+    /// being erased is older than the erasure: it is replayed after a snapshot that was taken during the erasure.
     pub(super) fn intern(&self, id: &SourceId) -> Arc<Source> {
         if let Some(known) = self.known(id) {
             return known;
@@ -468,7 +468,7 @@ impl Sources {
         source
     }
 
-    /// Adds a source that nobody finds by its id yet.
+    /// Adds a source that cannot be found by its id yet.
     fn push(&self, id: &SourceId) -> &Arc<Source> {
         let make = |slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone(), Arc::clone(&self.no_following)));
         let source = &self.by_slot[self.by_slot.push_with(make)];

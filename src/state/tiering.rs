@@ -1,8 +1,8 @@
 //! Tiering: moving posts that are too old for memory into the archive.
 //!
 //! Responsible for:
-//! - noticing which outboxes have too many posts in memory, and whether all posts together take too many bytes;
-//! - choosing what is written to the archive together, and removing it from memory once it is written;
+//! - detecting outboxes with too many posts in memory, and too many bytes of all posts together;
+//! - choosing the posts that are written to the archive together, and removing them from memory once they are written;
 //! - reading both tiers as one (outboxes: `state::tiering::both`, posts: `state::tiering::look_up`), writing around damaged pages
 //!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::replicated`).
 //!
@@ -91,7 +91,7 @@ impl StateMachine {
         tiering
     }
 
-    /// When all posts take too many bytes, collects the oldest eighth of them, source by source as the pass reaches their outboxes.
+    /// Collects the oldest eighth of all posts when they take too many bytes, source by source as the pass reaches their outboxes.
     fn collect_for_budget(&mut self, limits: TieringLimits, tiering: &mut Tiering) {
         if self.world().posts.bytes() <= limits.posts_bytes {
             return;
@@ -146,7 +146,7 @@ impl StateMachine {
         }
     }
 
-    /// Removes from memory what the archive has now.
+    /// Removes a round from memory after the archive has stored it.
     pub fn finish_tiering(&mut self, tiering: Tiering) {
         self.clear_in_flight(&tiering);
         let held = self.world().held.now();
@@ -178,7 +178,7 @@ impl StateMachine {
             match self.backlog.tombstones.pop_front() {
                 Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
                 Some(oldest) => {
-                    // The tombstone hides also what was read of the archive before another node has written it there.
+                    // The tombstone also hides posts that were read from the archive before another node has written the tombstone there.
                     if let Some(archive) = self.world().archive() {
                         archive.forget(&mut std::iter::once(oldest), &mut std::iter::empty());
                     }
@@ -202,7 +202,7 @@ impl StateMachine {
         may_remain
     }
 
-    /// Returns to the backlog what could not be written.
+    /// Puts a round that could not be written back into the backlog.
     pub fn give_up_tiering(&mut self, tiering: Tiering) {
         self.clear_in_flight(&tiering);
         self.backlog.full.extend(tiering.entries.iter().map(|(slot, ..)| *slot));
@@ -221,8 +221,8 @@ impl StateMachine {
         post.sources().iter().any(|source| self.world().sources.at(source.slot).outbox().contains(post.position))
     }
 
-    /// Records what the archive has of each outbox, if it counts that or `lists_all` is true. Removes from memory the posts of a snapshot that
-    /// were archived after it was taken.
+    /// Records the counts of archived posts of each outbox, if the archive counts them or `lists_all` is true. Removes from memory the
+    /// posts of a snapshot that were archived after it was taken.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -243,9 +243,9 @@ impl StateMachine {
         Ok(())
     }
 
-    /// While a snapshot is loaded: records the contents of the archive early if posts take more bytes than they ever may. Each part of a
-    /// snapshot has the posts that were in memory when the traversal reached it, and together these may be more than were in memory at
-    /// any one moment.
+    /// While a snapshot is loaded: records the contents of the archive early if posts exceed their maximum bytes. Each part of a snapshot
+    /// has the posts that were in memory when the traversal reached it, and together these may be more than were in memory at any one
+    /// moment.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -343,7 +343,7 @@ pub fn encode_record(record: &PostRecord<SourceId>) -> Vec<u8> {
 /// Decodes a post from the bytes stored in the archive.
 ///
 /// # Errors
-/// Returns a description of what is wrong with the bytes.
+/// Returns a description of the defect in the bytes.
 pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
     let (packed, checksum) = bytes.split_last_chunk::<4>().ok_or("it is shorter than its checksum")?;
     if crc32c::crc32c(packed).to_le_bytes() != *checksum {
@@ -353,8 +353,8 @@ pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
 }
 
 impl World {
-    /// Records that the archive lacks a post that is named by an outbox or inbox. Returns false if that is no damage, because the post may have
-    /// expired.
+    /// Records that the archive lacks a post that is named by an outbox or inbox. Returns false if that is not damage, because the post may
+    /// have expired.
     pub(super) fn note_missing(&self, id: PostId) -> bool {
         if let Some(archive) = self.archive() {
             if archive.expires() {
@@ -369,7 +369,7 @@ impl World {
         true
     }
 
-    /// Returns true if the archive may have something for an id. Does not block.
+    /// Returns true if the archive may contain a post or tombstone with this id. Does not block.
     pub fn may_have_archived(&self, id: PostId) -> bool {
         self.archive().is_some_and(|archive| archive.may_have(id))
     }

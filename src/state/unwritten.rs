@@ -1,4 +1,4 @@
-//! What the archive does not have yet, and what is to be moved to it.
+//! Changes that the archive does not have yet, and the state of moving posts to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::state::sources::Source;
 /// Number of posts that an outbox may have in memory beyond its limit before its oldest posts are moved to the archive together.
 pub(super) const TIERING_SLACK: usize = 128;
 
-/// How much is kept in memory.
+/// Limits of the posts in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TieringLimits {
     /// Maximum posts of one outbox in memory.
     pub outbox_posts: usize,
-    /// Maximum bytes of all posts in memory. Above it, outboxes keep fewer posts than `outbox_posts`.
+    /// Maximum bytes of all posts in memory. Above it, outboxes have fewer posts in memory than `outbox_posts`.
     pub posts_bytes: usize,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct UnwrittenChanges {
     pub(super) limits: Option<TieringLimits>,
     /// Sources with more posts in memory than the limit.
     pub(super) full: FxHashSet<SourceSlot>,
-    /// Archived posts that were edited. They are kept in memory until the archive has the new version.
+    /// Archived posts that were edited. They stay in memory until the archive has the new version.
     pub(super) rewrites: FxHashSet<PostId>,
     pub(super) tombstoned: Vec<Deletion>,
     /// Tombstones in memory that the archive has too, oldest first.

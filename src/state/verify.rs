@@ -62,7 +62,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     reader.sync(inbox, world);
     let mut fresh = Inbox::new(inbox.posts_max());
     reader.rebuild(&mut fresh, world);
-    // And after: a post that entered an outbox meanwhile is still being delivered.
+    // Also afterwards: a post that entered an outbox meanwhile is still being delivered.
     open.extend(under_way());
     let floor = inbox.floor().max(fresh.floor());
     let above_floor = |inbox: &Inbox| inbox.iter().filter(|position| *position > floor).collect::<BTreeSet<Position>>();
@@ -73,10 +73,9 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     let viewer = Viewer::home(reader.source(), &following);
     let budget = Budget::untimed(Allowance::UNLIMITED);
     let mut view = FeedFilter::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
-    // An entry that the rebuilt inbox lacks is a fault if pages show it, unless it is being delivered or is a kept
-    // post.
+    // An entry that the rebuilt inbox lacks is a fault if pages show it, unless it is being delivered or is a retained post.
     let is_kept = |position: &Position| {
-        // If a source is followed no longer, all kept posts of it are pulled, even those that the inbox still has.
+        // All retained posts of a source that is no longer followed are pulled, even those that the inbox still has.
         following.only_kept().any(|source| world.sources.at(source).outbox().contains(*position))
     };
     let is_pulled = |position: &Position| {
@@ -107,7 +106,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     }
 }
 
-/// Returns what is in the first set and not in the second, newest first.
+/// Returns the positions that are in the first set and not in the second, newest first.
 fn newest_first(these: &BTreeSet<Position>, others: &BTreeSet<Position>) -> impl Iterator<Item = Position> {
     these.iter().rev().filter(|position| !others.contains(position)).copied()
 }
@@ -166,9 +165,9 @@ mod tests {
         assert!(good.is_good() && (good.entries, good.rebuilt, good.stale) == (9, 9, 0), "{good:?}");
         inbox.remove(at(3, 3));
         inbox.remove(at(7, 7));
-        // Pages show it, but they pull it from the reader's own outbox.
+        // Pages show this post, but they pull it from the reader's own outbox.
         inbox.push(at(20, 20));
-        // These are shown nowhere: one is of a source that is not followed, and one does not exist.
+        // These posts are shown nowhere: one is of a source that is not followed, and one does not exist.
         inbox.push(at(30, 30));
         inbox.push(at(40, 40));
         let bad = verify(&mut reader, &mut inbox, &world, Vec::new);
@@ -233,7 +232,7 @@ mod tests {
         let draft = Draft::new(id("bob"), Body::new("1").unwrap());
         machine.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
         let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
-        // Pages pull the kept posts of the source.
+        // Pages pull the retained posts of the source.
         assert!(verdict.is_good() && verdict.rebuilt == 0, "{verdict:?}");
     }
 }

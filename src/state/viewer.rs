@@ -1,4 +1,4 @@
-//! The viewer: the reader of a feed, and what the reader's edges, blocks and rules let through.
+//! The viewer: the reader of a feed, with the edges, blocks and rules that decide which posts are visible.
 //!
 //! Pages and explanations both use this module, so they cannot contradict each other.
 
@@ -51,7 +51,7 @@ pub enum Blocker {
     Blocked(SourceSlot),
     /// The author of the post blocks the reader.
     BlockedBy(SourceSlot),
-    /// The post is kept out of all feeds.
+    /// The post is hidden from all feeds.
     Hidden,
     /// The reader is the author of the post, and the rules exclude own posts.
     OwnPost,
@@ -136,8 +136,8 @@ impl Viewer {
         Self { preferences, ..Self::page(source.slot, source) }
     }
 
-    /// Creates the viewer of the page of a source as a reader sees it: all its posts, without those that the reader's mutes and blocks, or
-    /// the blocks of authors, keep away.
+    /// Creates the viewer of the page of a source as a reader sees it: all its posts, except those that the reader's mutes and blocks or
+    /// the blocks of authors exclude.
     pub fn page(source: SourceSlot, reader: &Source) -> Self {
         let Self { feed, follows, rules, page_of, .. } = Self::everybody(source);
         Self { rules, page_of, names_sources: false, ..Self::of(reader, feed, follows) }
@@ -166,7 +166,7 @@ impl Viewer {
         }
     }
 
-    /// Returns whose feed this is: the reader, or the source whose own page anybody sees.
+    /// Returns the owner of the feed: the reader, or the source of an own page that anybody sees.
     pub fn owner(&self) -> Option<SourceSlot> {
         let reader = Some(self.reader).filter(|reader| *reader != SourceSlot::NONE);
         reader.or_else(|| self.feed.followed().next())
@@ -178,8 +178,7 @@ impl Viewer {
         self.feed.reach_len() == 1 && !has_own_posts()
     }
 
-    /// Returns the first source that keeps a post and all its reposts from being shown: one that is muted or blocked,
-    /// or an author who blocks the reader.
+    /// Returns the first source that hides a post and all its reposts: one that is muted or blocked, or an author who blocks the reader.
     pub fn silencer(&self, world: &World, post: &Post) -> Option<Blocker> {
         self.silencers(world, post).next()
     }
@@ -190,7 +189,7 @@ impl Viewer {
         of_sources.chain(self.blocked_by(world, post.author().slot))
     }
 
-    /// The single place that decides if an author's posts exist for the reader at all.
+    /// Returns the block that hides all posts of an author from the reader. No other code decides this.
     fn blocked_by(&self, world: &World, author: SourceSlot) -> Option<Blocker> {
         (self.is_blocked && world.sources.at(author).blocks(self.reader)).then_some(Blocker::BlockedBy(author))
     }
@@ -205,8 +204,8 @@ impl Viewer {
         self.preferences.mutes.contains(source).then_some(Blocker::Muted(source))
     }
 
-    /// Returns what brings a post itself, regardless of blockers. Nothing does if the post is a repost: it is shown only
-    /// with its original, even if an earlier repost names it as original.
+    /// Returns the edges that bring a post itself, regardless of blockers. No edge brings a repost itself: it is shown only with its
+    /// original, even if an earlier repost names it as original.
     pub fn direct(&self, post: &Post) -> Direct {
         if post.repost_of.is_some() {
             return Direct::default();
@@ -221,7 +220,7 @@ impl Viewer {
         direct
     }
 
-    /// Returns the rule that keeps a post itself from being shown. A repost may show it nevertheless.
+    /// Returns the rule that hides a post itself. A repost may show it nevertheless.
     pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
         let (rules, author) = (self.rules, post.author().slot);
         if author == self.reader {
@@ -265,7 +264,7 @@ impl Viewer {
             let named = brought.is_some_and(|brought| !brought.hidden);
             let is_silenced =
                 || silenced.binary_search_by_key(&repost.at, |(at, _)| *at).ok().map(|nth| silenced[nth].1);
-            // Decisions of others come first, so that the result does not reveal what the reader decided in addition.
+            // Decisions of others come first, so that the result does not reveal additional decisions of the reader.
             let by_others = || {
                 reposts
                     .is_hidden(repost.at)
@@ -324,7 +323,7 @@ impl Viewer {
         self.silenced(reposts, &budget).into_iter().map(|(at, _)| at).collect()
     }
 
-    /// Returns true if an author's posts exist for the reader at all.
+    /// Returns true if no block hides all posts of an author from the reader.
     pub(super) fn may_see(&self, world: &World, author: SourceSlot) -> bool {
         !world.sources.is_erased(author) && self.blocked_by(world, author).is_none()
     }

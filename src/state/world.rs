@@ -1,10 +1,10 @@
-//! The world: posts, outboxes and the follow graph, and how events change them.
+//! The world: posts, outboxes and the follow graph, and the application of events to them.
 //!
 //! Responsible for:
 //! - applying events, each idempotently, and keeping both sides of an edge, and a post and its outboxes, consistent with each other;
 //! - deciding which sources are celebrities.
 //!
-//! [`World`] is what all threads read. Only [`StateMachine`] changes it, and there is exactly one: the type cannot be cloned.
+//! All threads read the [`World`]. Only the [`StateMachine`] changes it, and there is exactly one: the type cannot be cloned.
 
 mod celebrities;
 mod changed;
@@ -52,13 +52,13 @@ pub struct World {
     pub reposts: RepostIndex,
     /// The users whose earlier tokens are rejected.
     pub revocations: Revocations,
-    /// How followers are assigned to shards.
+    /// The assignment of followers to shards.
     pub sharding: Sharding,
-    /// The readers who want to be told of what they miss.
+    /// The readers who request notifications of posts that they miss.
     pub notified: Notified,
     policy: CelebrityPolicy,
     archive: Option<Arc<dyn Archive>>,
-    /// Up to which instant posts are applied and delivered.
+    /// Tracks the instant up to which posts are applied and delivered.
     pub delivery: DeliveryTracker,
     /// Failed reads of the archive.
     pub read_failures: ReadFailures,
@@ -79,7 +79,7 @@ pub struct StateMachine {
     world: Arc<World>,
     /// Changes that still have to be written to the archive.
     pub(super) backlog: UnwrittenChanges,
-    /// Which of the ids that will be minted next the archive already contains.
+    /// The ids to be minted next, and which of them the archive already contains.
     pub free_ids: FreeIds,
     /// True while replaying the journal: the events were validated by an earlier process, and the archive may be newer than they are.
     is_replaying: bool,
@@ -102,7 +102,7 @@ pub enum Applied {
     },
     /// The new version of an edited post.
     Edited(Arc<Post>),
-    /// A post was edited that memory does not have.
+    /// An edited post that is not in memory.
     EditedInArchive(Affected),
     /// A post was deleted.
     Deleted {
@@ -162,8 +162,8 @@ impl World {
         self.archive.as_ref()
     }
 
-    /// Returns the author whom a reply answers, if it is known. More replies than are remembered may wait for one post: of these it is known
-    /// while that post is in memory.
+    /// Returns the author whom a reply answers, if known. More replies than are recorded may wait for one post. For these, the author is
+    /// known only while that post is in memory.
     pub fn answered_by(&self, reply: &Post) -> Option<SourceSlot> {
         let author = reply.answered.as_deref().map(|author| author.slot);
         author.or_else(|| Some(self.posts.get(reply.reply_to?)?.author().slot))
@@ -194,8 +194,8 @@ impl World {
         self.edges.load(Ordering::Relaxed)
     }
 
-    /// A counter that changes when a source gets posts to pull above what [`World::pulled_until`] returned. Until it changes, a reader's list
-    /// of such sources stays valid.
+    /// Returns a counter that changes when a source gets posts to pull above the result of [`World::pulled_until`]. Until it changes, a
+    /// reader's list of such sources stays valid.
     pub fn pulled_epoch(&self) -> u64 {
         self.pulled_epoch.load(Ordering::Acquire)
     }
@@ -207,7 +207,7 @@ impl StateMachine {
         &self.world
     }
 
-    /// Sets whether the following events are replayed, so that they were validated by an earlier process and not against the current state.
+    /// Switches replay on or off. Events of a replay were validated by an earlier process, and not against the current state.
     pub fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
     }
@@ -278,13 +278,14 @@ impl StateMachine {
 
     /// Publishes a post, and redirects the earlier reposts that name it to its original. Idempotent.
     pub fn publish(&mut self, post: Post, earlier: &[EarlierRepost]) -> Applied {
-        // Before the post is known, since no page may show it as an original. Also if it is deleted by now.
+        // Redirect before the post is known, since no page may show it as an original. This applies even if the post has been deleted
+        // since.
         self.redirect(&post, earlier);
-        // Of a replayed post the archive may say whom it answers, although it was published before that post.
+        // For a replayed post, the archive may name the author whom it answers, although the post was published before its parent.
         let was_answered = post.answered.is_some();
         let mut applied = self.put_in_outboxes(post);
         if let Applied::Published { post, answers, .. } = &mut applied {
-            // After it is in its outboxes, so that a reader that sees the note also finds the post there.
+            // Noted after the post is in its outboxes, so that a reader that sees the note also finds the post there.
             *answers = self.note_arrival(post, was_answered);
             self.note_redirected(earlier, post.accepted_at);
         }
@@ -310,7 +311,7 @@ impl StateMachine {
         sources.iter().for_each(|source| self.note_post(source, post.accepted_at));
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
-        // After it is in its outboxes: until pages find the repost there, the entry of the original must keep its position.
+        // Noted after the post is in its outboxes: until pages find the repost there, the entry of the original must keep its position.
         self.note_repost(&post);
         Applied::published(post, push)
     }
@@ -322,7 +323,7 @@ impl StateMachine {
         }
     }
 
-    /// True if an outbox may have archived a replayed post. If the post was deleted, its deletion is replayed later.
+    /// Returns true if an outbox may have archived a replayed post. If the post was deleted, its deletion is replayed later.
     fn may_be_archived(&self, post: &Post) -> bool {
         let has_archived = |source: Arc<Source>| source.outbox().archived(Part::Whole) >= Some(post.position);
         let mut sources = post.sources().iter();
@@ -330,8 +331,8 @@ impl StateMachine {
     }
 
     /// Completes, in a replay, the publishing of a post that a snapshot or the archive already has. A snapshot taken while the post was
-    /// being applied may have it in only some of its outboxes. Entries in the archive stay there. If the archive does not count them, they are
-    /// in memory again as well: it is not known whether the counts of the snapshot include them, and they are counted when they are archived.
+    /// being applied may have it in only some of its outboxes. Entries in the archive stay there. If the archive does not count them, they
+    /// are in memory again as well. The counts of the snapshot may not include them, so they are counted when they are archived.
     fn complete(&mut self, post: Arc<Post>) -> Applied {
         self.note_repost(&post);
         let mut push = Vec::new();
@@ -435,7 +436,7 @@ impl StateMachine {
         })
     }
 
-    /// Returns the post for an id that memory does not have: as found during validation, or in a replay as archived.
+    /// Returns the post or tombstone of an id that is not in memory: as found during validation, or in a replay as archived.
     fn found(&mut self, id: PostId, found: Option<&Arc<Post>>) -> Option<Stored> {
         match found {
             Some(post) => Some(Stored::Live(Arc::clone(post))),
@@ -443,9 +444,9 @@ impl StateMachine {
         }
     }
 
-    /// Returns, in a replay, what the archive has for an id. A damaged post counts as absent and is marked to be rewritten: if the event
-    /// that published it is replayed too, it becomes whole again. The archive of a cluster may be newer than what is replayed, and has all
-    /// of it once that leaves memory, so it is not asked.
+    /// Returns, in a replay, the archived post or tombstone of an id. A damaged post counts as absent and is marked to be rewritten: if the
+    /// event that published it is replayed too, it becomes whole again. The archive of a cluster is not read. It may be newer than the
+    /// replayed events, and has all their posts once these leave memory.
     fn archived(&mut self, id: PostId) -> Option<Stored> {
         if !self.is_replaying || self.world.replicated_archive().is_some() {
             return None;

@@ -54,10 +54,10 @@ pub fn cluster_of(files: &dyn Files) -> Result<Option<u64>, StorageError> {
     }
 }
 
-/// Makes a directory without an identity one of a node of a cluster. Does nothing if it is one of this cluster already.
+/// Gives a directory without an identity that of a node of `cluster`. Does nothing if the directory has this identity already.
 ///
 /// # Errors
-/// Fails if the directory is of another cluster, or of a server on one machine. Nothing is written then.
+/// Fails if the directory belongs to another cluster, or to a server on one machine. Then it writes nothing.
 pub fn establish_of_cluster(files: &dyn Files, cluster: u64) -> Result<Identity, StorageError> {
     if let Some(found) = cluster_of(files)?.filter(|found| *found != cluster) {
         let directory = files.place("").trim_end_matches('/').to_owned();
@@ -71,10 +71,10 @@ pub fn establish_of_cluster(files: &dyn Files, cluster: u64) -> Result<Identity,
     Ok(identity)
 }
 
-/// Refuses the directory of a node of a cluster: its state is that of the log of the cluster, and may not change without it.
+/// Rejects the directory of a cluster node: its state comes from the log of the cluster, and must not change without the log.
 ///
 /// # Errors
-/// Fails if it is one.
+/// Fails if the directory belongs to a cluster node.
 pub fn refuse_of_cluster(files: &dyn Files) -> Result<(), StorageError> {
     let cluster = find(files)?.and_then(Identity::cluster);
     let directory = files.place("").trim_end_matches('/').to_owned();
@@ -102,7 +102,7 @@ pub fn find(files: &dyn Files) -> Result<Option<Identity>, StorageError> {
     find_with_file(files).map(|(found, _)| found)
 }
 
-/// As [`find`], and returns true if the file `identity` exists.
+/// As [`find`]. The second value is true if the file `identity` exists.
 fn find_with_file(files: &dyn Files) -> Result<(Option<Identity>, bool), StorageError> {
     let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
     let stored = if names.iter().any(|name| name == FILE) { Some(read(files)?) } else { None };

@@ -1,6 +1,7 @@
-//! What the data directory takes on its disk and how much space is left, as measured last.
+//! The disk usage of the data directory and the free space, as last measured.
 //!
-//! Asking a disk may block for as long as the disk does not answer, so one background thread asks, and all others read its last result.
+//! A query to the disk may block for as long as the disk does not answer. So one background thread measures, and all others read its last
+//! result.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use crate::storage::files::Files;
 use crate::storage::{archive, retained, segment, snapshot};
 
-/// Bytes of the files in a data directory, by what they are.
+/// Bytes of the files in a data directory, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoredBytes {
     /// All segments of the journal.
@@ -40,21 +41,21 @@ impl StoredBytes {
             } else {
                 &mut stored.other
             };
-            // A file may be gone since the list was made.
+            // A listed file may have been removed meanwhile.
             *kind += files.bytes_of(&name).unwrap_or(0);
         }
         Ok(stored)
     }
 }
 
-/// The last measurement.
+/// The last measurement of the disk.
 #[derive(Clone, Debug, Default)]
 pub struct DiskUse(Arc<Mutex<(Option<u64>, StoredBytes)>>);
 
 impl DiskUse {
-    /// Asks the disk.
+    /// Measures the disk, and stores the result.
     pub fn measure(&self, files: &dyn Files) {
-        // The disk is not asked with the lock held: readers would wait for it.
+        // Measured without the lock: otherwise readers would wait for the disk.
         let (free, stored) = (files.free_bytes().ok().flatten(), StoredBytes::of(files));
         let mut last = self.0.lock();
         last.0 = free;

@@ -1,4 +1,4 @@
-//! Errors of a data directory: which file is affected, what is wrong with it, and what the operator can do.
+//! Errors of a data directory: the affected file, the problem, and the remedy for the operator.
 
 use std::io;
 
@@ -29,12 +29,12 @@ pub enum StorageError {
         /// The process that holds the lock, as text for the message. Empty if the lock file does not name one.
         holder: String,
     },
-    /// A file has a name of this format, but its content does not begin as this format does.
+    /// A file has a name of this format, but does not start with its magic bytes.
     #[error("{place} is no Tidewire {what}: it does not begin as one; move it out of the data directory")]
     Foreign {
         /// Path of the file.
         place: String,
-        /// The kind of file that its name stands for.
+        /// The kind of file that its name indicates.
         what: &'static str,
     },
     /// A file is larger than any version writes. None of it was read.
@@ -42,7 +42,7 @@ pub enum StorageError {
     TooLarge {
         /// Path of the file.
         place: String,
-        /// The kind of file that its name stands for.
+        /// The kind of file that its name indicates.
         what: &'static str,
         /// Maximum bytes of such a file.
         bytes_max: u64,
@@ -89,9 +89,9 @@ pub enum StorageError {
     OfOtherCluster {
         /// Path of the data directory.
         directory: String,
-        /// The id of the cluster that the directory is of.
+        /// The id of the cluster that owns the directory.
         found: u64,
-        /// The id of the cluster that the log is of.
+        /// The id of the cluster that owns the log.
         cluster: u64,
     },
     /// The file with the positions of consumers cannot be read.
@@ -101,7 +101,7 @@ pub enum StorageError {
     BadConsumers {
         /// Path of the file.
         place: String,
-        /// Description of what is wrong.
+        /// Description of the problem.
         reason: String,
     },
     /// The file `identity` of the directory does not contain a valid identity.
@@ -195,14 +195,14 @@ pub enum StorageError {
         /// Path of the snapshot.
         place: String,
     },
-    /// The data directory has an archive, and another one was to be used.
+    /// The data directory contains an archive, but the options name another one.
     #[error(
         "{file} has posts that {archive} may lack: copy them by \"tidewire archive copy\" and move the file away, or start without --archive"
     )]
     TwoArchives {
         /// Path of the archive in the data directory.
         file: String,
-        /// The place of the other one.
+        /// Place of the other archive.
         archive: String,
     },
     /// The archive is an older copy of the one that a snapshot relies on.
@@ -220,7 +220,7 @@ pub enum StorageError {
         /// The earliest event with which the archive must have been persisted.
         needs: Sequence,
     },
-    /// The archive has writes of later events than the journal, and would ignore what is written with the same events again.
+    /// The archive has writes of events after the end of the journal. It would ignore new writes that reuse these event numbers.
     #[error(
         "the journal ends at event {last}, but the archive {archive} has writes of events up to {written}, and would ignore new posts and edits \
          until there; restore the archive from its own backup of the same time as the data directory, or prepare an empty one (tidewire archive \
@@ -246,7 +246,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Says what to do about a damaged archive, if the archive is in the data directory. A repair does nothing for one that is elsewhere.
+    /// Adds the remedy to the error of a damaged archive in the data directory. A repair does not help an archive that is elsewhere.
     pub(crate) fn of_own_archive(self) -> Self {
         match self {
             Self::Archive(cause @ ArchiveError::Damaged { .. }) => Self::DamagedArchive(cause),

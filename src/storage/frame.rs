@@ -11,9 +11,9 @@
 //! | … | payload: for an event MessagePack, maps with named fields |
 //!
 //! The third field makes it possible to distinguish a torn tail from damage. After a power loss any part of the unsynced data may be
-//! missing, even a part in front of complete frames. But if a later frame states that all events up to 7 are synced, then a broken frame 5
-//! was once complete and acknowledged, so it is damaged. After the events that are synced last there is no such frame until the journal is
-//! closed or has been idle for a moment: then the writer appends a frame without an event that contains this number.
+//! missing, even a part in front of complete frames. But if a later frame states that all events up to 7 are synced, then a broken frame
+//! 5 was once complete and acknowledged, so it is damaged. No such frame follows the last synced events until the journal is closed or
+//! idle for a moment. Then the writer appends a frame without an event that contains this number.
 
 use std::ops::RangeInclusive;
 

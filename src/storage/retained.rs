@@ -1,8 +1,8 @@
 //! Retained segments: segments of the journal that no snapshot needs, kept for consumers of changes.
 //!
-//! A recovery never reads them, so what an erasure removes from them changes no state. A file is named by its first and its last event, and by
-//! the instant from which it is retained, in microseconds. A rewritten segment has another name, because offsets in it differ: it is retained
-//! from a microsecond later. Of several files with the same events the latest is the right one.
+//! A recovery never reads them, so an erasure can remove data from them without a change of the state. The name of a file contains its
+//! first and its last event, and the instant from which it is retained, in microseconds. A rewritten segment gets another name, because
+//! offsets in it differ: its instant is one microsecond later. Of several files with the same events, the latest is valid.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::storage::sequence::Sequence;
 pub struct EventFile {
     /// The first event in it.
     pub first: Sequence,
-    /// The last event in it. Of the segment that is written, the last possible one.
+    /// The last event in it. For the segment that is being written, the largest possible sequence.
     pub last: Sequence,
     /// The instant from which it is retained, or none if it belongs to the journal.
     pub retained_since: Option<UnixMicros>,
 }
 
 impl EventFile {
-    /// Returns the segment of the journal that begins with this event, whatever its last one is.
+    /// Returns the segment of the journal that begins with this event and has no known end.
     pub fn written(first: Sequence) -> Self {
         Self { first, last: Sequence(u64::MAX), retained_since: None }
     }
@@ -67,10 +67,10 @@ pub fn parse_name(name: &str) -> Option<EventFile> {
 pub struct EventFiles {
     /// The segments of the journal, in their order.
     pub journal: Vec<EventFile>,
-    /// The retained segments, in their order: the right file for the same events, up to the journal without a gap. While an erasure is under way, some
-    /// have the events of a segment of the journal.
+    /// The retained segments, in order and without a gap up to the journal. Of several files with the same events, only the latest is
+    /// listed. During an erasure, some have the same events as a segment of the journal.
     pub retained: Vec<EventFile>,
-    /// The names of all other files for retained segments: rewritten since, behind a gap, or never finished.
+    /// The names of all other files of retained segments: replaced by a rewrite, before a gap, or unfinished.
     pub obsolete: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl EventFiles {
     /// # Errors
     /// Fails if the directory cannot be read.
     pub fn list(files: &dyn Files) -> Result<Self, StorageError> {
-        // First: a segment that is retained meanwhile is then among the retained ones, or among both.
+        // The journal is listed first. So a segment that becomes retained meanwhile is in the second list, or in both.
         let mut journal: Vec<EventFile> =
             segments(files)?.iter().map(|(_, first)| EventFile::written(*first)).collect();
         for nth in 1..journal.len() {
@@ -106,7 +106,7 @@ impl EventFiles {
         Ok(Self { journal, retained, obsolete })
     }
 
-    /// Returns the files from which events are read, in their order. Of a segment of the journal that was rewritten it is the rewritten one.
+    /// Returns the files from which events are read, in order. A rewritten file replaces the segment of the journal with the same events.
     pub fn readable(&self) -> Vec<EventFile> {
         let is_rewritten = |segment: &&EventFile| self.retained.iter().any(|file| file.has_events_of(segment));
         let mut all = self.retained.clone();
@@ -119,7 +119,7 @@ impl EventFiles {
 /// Returns the content of a segment with the same events, whose payloads `payload` appends.
 ///
 /// # Errors
-/// Fails if the segment is damaged, or `payload` returns what is wrong with an event.
+/// Fails if the segment is damaged, or `payload` returns an error for an event.
 pub fn rewritten(
     segment: &Segment,
     mut payload: impl FnMut(FoundEvent<'_>, &mut Vec<u8>) -> Result<(), String>,
@@ -149,25 +149,26 @@ pub fn rewritten(
 /// Writes a retained segment, so that it survives a power loss.
 ///
 /// # Errors
-/// Fails if the file cannot be written. An unfinished one may then be left.
+/// Fails if the file cannot be written. An unfinished file may remain then.
 pub fn write(files: &dyn Files, file: EventFile, bytes: &[u8]) -> Result<(), StorageError> {
     let name = file.name();
     replace(files, &name, bytes).map_err(StorageError::io("write", files.place(&name)))
 }
 
-/// For how long segments are retained.
+/// The limits for retained segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Time for which each of them is kept.
+    /// Time for which each segment is retained.
     pub time: Duration,
-    /// Maximum bytes of all of them.
+    /// Maximum bytes of all retained segments.
     pub bytes_max: u64,
     /// The last event that every registered consumer has processed. None without consumers.
     pub consumed: Option<Sequence>,
 }
 
 impl Retention {
-    /// Returns how many of these segments are kept, the last ones of them: what is kept has no gaps. One of the journal is retained from `now` on.
+    /// Returns the number of these segments to retain, counted from the end, so that they have no gaps. A segment of the journal counts
+    /// as retained from `now` on.
     ///
     /// # Errors
     /// Fails if the size of a file cannot be read.
@@ -185,7 +186,7 @@ impl Retention {
     }
 
     fn wants(&self, file: EventFile, now: UnixMicros) -> bool {
-        // Also if the clock was set back meanwhile.
+        // The absolute difference, since the clock may have been set back meanwhile.
         let age = now.0.abs_diff(file.retained_since.unwrap_or(now).0);
         let is_young = u128::from(age) < self.time.as_micros();
         is_young || self.consumed.is_some_and(|consumed| consumed < file.last)
@@ -277,13 +278,13 @@ mod tests {
             (10 * second, 100, None, 3),
             (10 * second, 29, None, 2),
             (10 * second, 0, None, 0),
-            // What a consumer has not processed is kept, however old it is.
+            // Segments that a consumer has not processed are retained, whatever their age.
             (Duration::ZERO, 100, Some(0), 3),
             (Duration::ZERO, 100, Some(9), 3),
             (Duration::ZERO, 100, Some(10), 2),
             (Duration::ZERO, 100, Some(30), 0),
             (Duration::ZERO, 15, Some(0), 1),
-            // One that is up to date takes nothing away from the others.
+            // A consumer that is up to date does not shorten the retention.
             (6 * second, 100, Some(30), 2),
             (Duration::MAX, u64::MAX, None, 3),
         ] {

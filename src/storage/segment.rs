@@ -140,7 +140,7 @@ impl Segment {
         Self::of_bytes(place, first, bytes)
     }
 
-    /// Takes the content of a segment file that was read before. Errors name `place`.
+    /// Creates a segment from the content of a file that was read before. Errors name `place`.
     ///
     /// # Errors
     /// Fails if this is not a segment, or has a later format.

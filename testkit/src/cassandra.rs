@@ -35,8 +35,8 @@ impl Nodes {
         Self::with(count, &[("CASSANDRA_DATACENTRES", &count.to_string())])
     }
 
-    /// Returns what all tests of this process share: each uses a keyspace of its own, and none disturbs the nodes. It is one node, or as many
-    /// as `TIDEWIRE_CASSANDRA_NODES` says.
+    /// Returns the nodes that all tests of this process share. Each test uses a keyspace of its own, and none disturbs the nodes. Their
+    /// number is `TIDEWIRE_CASSANDRA_NODES` [default: 1].
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Nodes> = OnceLock::new();
         let count = || std::env::var("TIDEWIRE_CASSANDRA_NODES").map_or(1, |count| count.parse().unwrap());
@@ -54,7 +54,7 @@ impl Nodes {
         format!("tidewire_{}", NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns the URL of a keyspace, as the server takes it.
+    /// Returns the URL of a keyspace, as the server accepts it.
     pub fn url(&self, keyspace: &str) -> String {
         format!("cassandra://{}/{keyspace}", self.addresses)
     }

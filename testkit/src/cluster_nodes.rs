@@ -21,10 +21,10 @@ use tidewire::storage::log::memory::MemoryLog;
 use crate::eventually_async;
 use crate::world::{draft, ids, patient};
 
-/// Longer than a busy machine keeps a node from writing a beat.
+/// Longer than a busy machine delays a heartbeat of a node.
 pub const SESSION: Duration = Duration::from_secs(3);
 
-/// Records that a node writes in a session to show that it lives.
+/// Number of heartbeats that a node writes in a session.
 pub const BEATS_PER_SESSION: u64 = 12;
 
 pub struct Node {
@@ -63,7 +63,7 @@ pub fn post(author: &str, number: u64) -> Draft {
     Draft { id: Some(PostId(number)), published_at, ..draft(author, "{}") }
 }
 
-/// Waits until a node holds something, and returns the node. On a busy machine a node may have no lease for a moment.
+/// Waits until `holds` is true for a node, and returns the node. On a busy machine a node may have no lease for a moment.
 pub async fn one_of<'n>(nodes: &'n [Node], what: &str, holds: impl Fn(&Node) -> bool) -> &'n Node {
     let mut found = None;
     eventually_async(what, async || {
@@ -84,12 +84,12 @@ pub async fn owner<'n>(nodes: &'n [Node], reader: &SourceId) -> &'n Node {
 
 /// Waits until all nodes have applied the log to the same event, and compares their worlds.
 pub async fn in_step(nodes: &[Node]) {
-    // The answer to a write may come before the batch of records that it is in is applied as a whole.
+    // A write may be answered before all records of its batch are applied.
     let applied = nodes.iter().map(|node| node.view.applied().max(node.view.last_event())).max().unwrap();
     eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.view.applied() >= applied)).await;
     let mut worlds = BTreeSet::new();
     eventually_async("all nodes have applied the same events", async || {
-        // A write that was delayed may still come, and be applied by some nodes first.
+        // A delayed write may still arrive, and some nodes may apply it first.
         let computed: Option<Vec<_>> = nodes.iter().map(|node| node.engine.digest(&*node.view)).collect();
         let computed = computed.unwrap_or_default();
         worlds = computed.iter().map(|(sequence, digest)| (*sequence, digest.to_string())).collect();

@@ -1,4 +1,4 @@
-//! Connections that do not wait for ever.
+//! Connections with a timeout.
 
 use std::net::{TcpStream, ToSocketAddrs};
 

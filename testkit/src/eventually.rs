@@ -1,24 +1,24 @@
-//! The only place where tests wait: for something that comes at once on an idle machine, and at most until a deadline.
+//! The only place where tests wait: for a condition that is true at once on an idle machine, and at most until a deadline.
 
 use std::fmt::{Debug, Display};
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what comes at once on an idle machine.
+/// Maximum wait of a test for a condition that is true at once on an idle machine.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Questions that are asked without a pause, since most answers come within microseconds.
+/// Number of polls without a pause, since most conditions become true within microseconds.
 const HASTY: u32 = 100;
 
-/// The time between later questions.
+/// The pause between later polls.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// An answer to wait for: true, a value, or a value in place of the reason why there is none yet.
+/// The result of a poll: true, a value, or the reason why there is no value yet.
 pub trait Answer {
     type Value;
 
-    /// Returns the value, or why it has not come yet.
+    /// Returns the value, or the reason why there is none yet.
     fn value(self) -> Result<Self::Value, String>;
 }
 
@@ -51,10 +51,10 @@ pub fn reached<T: Debug + PartialEq>(now: &T, expected: &T) -> Result<(), String
     if now == expected { Ok(()) } else { Err(format!("it is {now:?}, not {expected:?}")) }
 }
 
-/// Asks until the answer is true or a value, and returns that value.
+/// Polls until the answer is true or a value, and returns that value.
 ///
 /// # Panics
-/// Panics after [`DEADLINE`]. The message has `what` the test waited for, and the last reason why it had not come.
+/// Panics after [`DEADLINE`]. The message contains `what`, and the last reason why there was no value.
 pub fn eventually<A: Answer>(what: &str, mut ask: impl FnMut() -> A) -> A::Value {
     let mut wait = Wait::new(what);
     loop {
@@ -66,10 +66,10 @@ pub fn eventually<A: Answer>(what: &str, mut ask: impl FnMut() -> A) -> A::Value
     }
 }
 
-/// Same as [`eventually`], for an asynchronous question, or if tasks of this thread have to run meanwhile.
+/// As [`eventually`], for an asynchronous poll, or if tasks of this thread have to run meanwhile.
 ///
 /// # Panics
-/// Panics after [`DEADLINE`]. The message has `what` the test waited for, and the last reason why it had not come.
+/// Panics after [`DEADLINE`]. The message contains `what`, and the last reason why there was no value.
 pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() -> A) -> A::Value {
     let mut wait = Wait::new(what);
     loop {
@@ -84,13 +84,13 @@ pub async fn eventually_async<A: Answer>(what: &str, mut ask: impl AsyncFnMut() 
 /// Waits for a future.
 ///
 /// # Panics
-/// Panics after [`DEADLINE`]. The message has `what` the test waited for.
+/// Panics after [`DEADLINE`]. The message contains `what`.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(output) = tokio::time::timeout(DEADLINE, future).await else { panic!("not within {DEADLINE:?}: {what}") };
     output
 }
 
-/// Waits until a process has ended by itself, and returns how.
+/// Waits until a process has ended by itself, and returns its exit status.
 ///
 /// # Panics
 /// Panics after [`DEADLINE`].
@@ -109,7 +109,7 @@ impl<'a> Wait<'a> {
         Self { what, began: Instant::now(), asked: 0 }
     }
 
-    /// Returns true if the next question comes without a pause. Panics at the deadline.
+    /// Returns true if the next poll comes without a pause. Panics at the deadline.
     fn is_hasty(&mut self, why: &str) -> bool {
         assert!(self.began.elapsed() < DEADLINE, "not within {DEADLINE:?}: {}. {why}", self.what);
         self.asked += 1;

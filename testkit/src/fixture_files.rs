@@ -1,4 +1,4 @@
-//! What the data files of released formats hold, and where they are.
+//! The contents and the paths of the data files of released formats.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub fn full() -> Draft {
     }
 }
 
-/// What the journal holds, from event 1 on.
+/// The events of the journal, from event 1 on.
 pub fn events() -> Vec<Event> {
     let hidden = NewEdge { hidden: true, ..edge("ann", "tag:tea") };
     vec![

@@ -1,5 +1,5 @@
-//! Shared by the tests of what is kept: random histories, a naive model of them, the text of a state, and stores without
-//! an engine around them, which are fast enough for thousands of crashes.
+//! Helpers for the tests of stored data: random histories, a naive model of them, the text of a state, and stores without an engine,
+//! which are fast enough for thousands of crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ pub fn state(world: &World) -> String {
     text
 }
 
-/// What a reader has decided, and how far edges reach.
+/// Adds the preferences of a reader, and the starts of edges.
 fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
     let (who, name) = (&reader.id, |source: SourceSlot| world.sources.at(source).id.clone());
     let (preferences, following) = (reader.preferences(), reader.following());
@@ -97,7 +97,7 @@ fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
     lines.extend(following.kept().iter().map(kept));
 }
 
-/// Who repeats a post, as a page finds it.
+/// Adds the reposts of a post, as a page finds them.
 pub fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
     let Some(reposts) = world.reposts.of(of) else { return };
     let reposts = reposts.read();
@@ -113,7 +113,7 @@ fn make_world() -> (Arc<World>, StateMachine) {
     World::create(above(3), Sharding::new(2))
 }
 
-/// The state after these events, computed from nothing else.
+/// Returns the state after these events, computed from the events alone.
 pub fn model<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
     let (world, mut machine) = make_world();
     for event in events {
@@ -126,7 +126,7 @@ pub fn model<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
 pub struct History {
     pub random: fastrand::Rng,
     now: i64,
-    /// With what they repeat.
+    /// The published posts, each with the post that it repeats.
     posts: Vec<(PostId, Option<PostId>)>,
     has_erased: bool,
 }
@@ -155,7 +155,7 @@ impl History {
                 Event::Deleted { id, repost_of, post: None }
             }
             13..=15 => match self.follow() {
-                // The last is removed instead, and so is the first at once.
+                // The last edge becomes an unfollow, and the first one is removed at once.
                 Event::Followed { edges, since } if edges.len() == 3 => {
                     let old = |edge: &NewEdge| OldEdge { follower: edge.follower.clone(), source: edge.source.clone() };
                     let unfollows = vec![old(&edges[2]), old(&edges[0])];
@@ -163,7 +163,7 @@ impl History {
                 }
                 followed => followed,
             },
-            // What is journaled of the user afterwards is of the erasure.
+            // Later events of the user belong to the erasure.
             16 if !self.has_erased && self.random.bool() => {
                 self.has_erased = true;
                 Event::Erased { user: self.person(), at: self.tick(1) }
@@ -263,12 +263,12 @@ impl History {
     }
 }
 
-/// What is kept in these files.
+/// Recovers the state in these files.
 pub fn recover(files: &dyn Files, repair: bool) -> Result<Recovered, StorageError> {
     Recovery { files, make_world: &make_world, repair, progress: &RecoveryProgress::default() }.run()
 }
 
-/// The state that is recovered, and the last event.
+/// Returns the recovered state, and the last event.
 pub fn recovered(files: &dyn Files) -> Result<(String, Sequence), StorageError> {
     recover(files, false).map(|recovered| (state(&recovered.world), recovered.tail.last))
 }
@@ -277,7 +277,7 @@ pub fn journal(durability: Durability, segment_bytes: u64) -> JournalOptions {
     JournalOptions { durability, segment_bytes }
 }
 
-/// A world with its journal, and no engine around them.
+/// A world with its journal, without an engine.
 pub struct Store {
     pub files: Arc<dyn Files>,
     pub journal: SegmentJournal,
@@ -286,12 +286,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Goes on with what the files hold.
+    /// Recovers the state in the files, and continues their journal.
     pub fn open(files: Arc<dyn Files>, options: JournalOptions) -> Result<(Self, RecoveryReport), StorageError> {
         Self::open_on(files, options, Arc::new(SystemClock))
     }
 
-    /// The same, with the clock that says when the journal is synced.
+    /// As [`Self::open`], with the clock that determines when the journal is synced.
     pub fn open_on(
         files: Arc<dyn Files>,
         options: JournalOptions,
@@ -314,7 +314,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a snapshot, while `meanwhile` is written between its beginning and its walk.
+    /// Takes a snapshot. The events `meanwhile` are written after its start and before its records.
     pub fn snapshot(&mut self, meanwhile: &[Event]) -> Result<(), String> {
         let (sequence, sources) = (self.journal.last(), self.world.sources.len());
         self.write(meanwhile).map_err(|cause| cause.to_string())?;
@@ -327,8 +327,8 @@ impl Store {
     }
 }
 
-/// Files with these events, each its own group, in one closed journal or one that just ends, and snapshots at the events
-/// that `snapshots` lists.
+/// Returns files with these events, each in its own group, and with snapshots at the events that `snapshots` lists. The journal is closed
+/// in order only if `close` is true.
 pub fn written(events: &[Event], segment_bytes: u64, snapshots: &[usize], close: bool) -> MemoryFiles {
     let files = MemoryFiles::default();
     let options = journal(Durability::Always, segment_bytes);

@@ -22,7 +22,7 @@ impl Brokers {
         Self::with_doors(count, 0)
     }
 
-    /// The same, and each broker has this many doors: ways to it that lead through proxies.
+    /// As [`Self::start`], with this many doors per broker: further addresses, for connections through proxies.
     pub fn with_doors(count: usize, doors: usize) -> Self {
         Self(Servers::start("kafka", count, 2 * count * (1 + doors), &[("KAFKA_DOORS", &doors.to_string())]))
     }
@@ -34,7 +34,7 @@ impl Brokers {
         Self(servers)
     }
 
-    /// Returns the ports of a door, the first of which has number 1: for each broker, where the proxy must listen, and where the broker does.
+    /// Returns the ports of a door, counted from 1: for each broker, the port of the proxy and the port of the broker.
     pub fn door(&self, door: usize) -> Vec<(u16, u16)> {
         let listens = |broker: usize| self.port() + 2 * (self.count() * door + broker) as u16;
         (0..self.count()).map(|broker| (listens(broker) + 1, listens(broker))).collect()

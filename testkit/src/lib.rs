@@ -1,4 +1,4 @@
-//! What the tests of the engine, the server and the load tool share.
+//! Helpers that the tests of the engine, the server and the load tool share.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs, reason = "tests")]
 
 mod cases;

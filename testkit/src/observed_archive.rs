@@ -1,4 +1,4 @@
-//! An archive that a test watches: it may count what is read, delay it or make it fail, and see what is about to be written.
+//! An archive that a test observes: the test can count, delay or fail reads, and inspect writes before they run.
 
 use tidewire::feed::outbox::OutboxQuery;
 use tidewire::feed::position::Position;
@@ -6,7 +6,7 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
 use tidewire::storage::sequence::Sequence;
 
-/// What is about to be read or written.
+/// A read or a write that is about to run.
 pub enum Read<'a> {
     /// One post.
     Post,
@@ -14,13 +14,13 @@ pub enum Read<'a> {
     Outbox(&'a SourceId),
     /// A list of ids.
     Ids,
-    /// Nothing: this batch is about to be written.
+    /// No read: this batch is about to be written.
     Nothing(&'a Batch),
 }
 
 type BeforeRead = dyn Fn(&Read<'_>) -> Result<(), ArchiveError> + Send + Sync;
 
-/// An archive in front of which every read and every write is shown to `before`.
+/// An archive that passes every read and every write to `before` first.
 pub struct ObservedArchive<A> {
     pub archive: A,
     before: Box<BeforeRead>,

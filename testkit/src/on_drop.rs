@@ -1,7 +1,7 @@
-//! What happens however a test ends.
+//! Cleanup at the end of a test, even if the test fails.
 
-/// Calls a function when it is dropped. It ends what threads of a scope wait for, also if the test fails before its end: the scope would wait for
-/// them for ever.
+/// Calls a function when it is dropped. So it can release the threads of a scope if the test fails before its end. Otherwise the scope
+/// would wait for them forever.
 pub struct OnDrop<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

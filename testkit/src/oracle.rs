@@ -1,4 +1,4 @@
-//! The naive oracle: posts in a vector, everything readers decided in maps; every read filters everything and sorts.
+//! The naive oracle: posts in a vector, and the decisions of readers in maps. Every read filters and sorts everything.
 
 mod counts;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidewire::feed::rules::{Replies, Rules, RulesPatch};
 use tidewire::id::PostId;
 
-/// Where something stands: time, then id.
+/// A position: time, then id.
 pub type At = (i64, u64);
 
 #[derive(Clone, Debug, Default)]
@@ -15,28 +15,28 @@ pub struct NaivePost {
     pub id: u64,
     pub published_at: i64,
     pub author: String,
-    /// The author, then tags, topic and the replies of what it answers, as sources.
+    /// The sources of the post: its author, tags, topic, and the replies to the post that it answers.
     pub sources: Vec<String>,
     pub body: String,
     pub hidden: bool,
     pub deleted: bool,
-    /// What it repeats in the end, as of when the later of both was published.
+    /// The original that it repeats, as of the publish time of the later of both.
     pub repost_of: Option<u64>,
     pub reply_to: Option<u64>,
-    /// Whom it answers, as of when it was published.
+    /// The author whom it answers, as of its publish time.
     pub answered: Option<String>,
-    /// When it was published or last came to be shown again, by [`Oracle::arrivals`].
+    /// The value of [`Oracle::arrivals`] when it was published or last became visible again.
     pub arrived: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NaiveEdge {
     pub hidden: bool,
-    /// What stands below does not come.
+    /// The edge brings no posts below this position.
     pub start: Option<At>,
 }
 
-/// What stays of an edge that is gone.
+/// The retained posts of a removed edge.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     from: Option<At>,
@@ -58,23 +58,23 @@ pub struct Oracle {
     pub rules: BTreeMap<String, Rules>,
     /// By reader and name.
     pub lists: BTreeMap<Pair, BTreeSet<String>>,
-    /// Up to where, and when by [`Oracle::arrivals`].
+    /// The position of each marker, and the value of [`Oracle::arrivals`] when it was set.
     pub markers: BTreeMap<String, (At, usize)>,
-    /// How many posts came to be shown so far.
+    /// The number of times that a post became visible.
     pub arrivals: usize,
 }
 
-/// Which feed.
+/// The kind of feed.
 #[derive(Clone, Copy, Debug)]
 pub enum Of<'a> {
     Home(&'a str),
-    /// Whose, and its name.
+    /// A list, by its owner and its name.
     List(&'a str, &'a str),
     /// A source's own posts.
     Page(&'a str),
-    /// The same, as its owner sees it.
+    /// A source's own posts, as the source sees them.
     Mine(&'a str),
-    /// The replies to a post, as a source, and the reader who sees them.
+    /// The replies to a post, as a source, for the reader who sees them.
     Replies(&'a str, &'a str),
 }
 
@@ -86,25 +86,25 @@ pub struct Expected {
     pub body: String,
     /// The followed sources that brought it, in the order of their names.
     pub via: Vec<String>,
-    /// Who repeated it, each with the newest repost.
+    /// The authors who repeated it, each with the newest repost.
     pub reposts: Vec<(String, u64)>,
 }
 
-/// Something that brings a post.
+/// A reason that brings a post.
 #[derive(Clone, Debug)]
 struct Reason {
     at: At,
-    /// The repost's author, if it is one.
+    /// The author of the repost, if it is one.
     reposter: Option<String>,
     /// The source, unless it is the reader's own post.
     source: Option<String>,
     is_named: bool,
-    /// A rule speaks against it.
+    /// True if a rule excludes it.
     is_barred: bool,
     text: String,
 }
 
-/// What an explanation must say.
+/// The expected content of an explanation.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Explained {
     pub shown: bool,
@@ -112,7 +112,7 @@ pub struct Explained {
     pub is_blocked: bool,
 }
 
-/// Which part of a feed.
+/// The requested part of a feed.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked {
     Newest,
@@ -147,17 +147,17 @@ impl<'a> Of<'a> {
     }
 }
 
-/// What readers do.
+/// Changes by authors and readers.
 impl Oracle {
-    /// Makes an edge that shows and brings everything.
+    /// Adds a visible edge that brings all posts.
     pub fn follow(&mut self, follower: &str, source: &str) {
         self.follow_with(follower, source, false, None);
     }
 
-    /// Makes an edge, or lets one show or not. True if it is new.
+    /// Adds an edge, or makes a hidden one visible. Returns true if the edge is new or became visible.
     pub fn follow_with(&mut self, follower: &str, source: &str, hidden: bool, backfill: Option<usize>) -> bool {
         if let Some(edge) = self.edges.get_mut(&pair(follower, source)) {
-            // Nobody's own follow is hidden by being asked for as a virtual one.
+            // A request for a hidden follow does not hide a visible one.
             let comes_to_show = edge.hidden && !hidden;
             edge.hidden &= hidden;
             return comes_to_show;
@@ -189,7 +189,7 @@ impl Oracle {
         stays.push(Stay { from: edge.start, until, hidden: edge.hidden });
     }
 
-    /// Nothing is left of a user.
+    /// Removes all data of a user.
     pub fn erase(&mut self, user: &str) {
         let of_others = |(one, other): &Pair| one != user && other != user;
         self.posts.iter_mut().filter(|post| post.author == user).for_each(|post| post.deleted = true);
@@ -207,7 +207,7 @@ impl Oracle {
         self.markers.remove(user);
     }
 
-    /// Edges between the two go. False if it was blocked.
+    /// Adds a block, and removes the edges between the two. Returns false if the block existed.
     pub fn block(&mut self, reader: &str, source: &str) -> bool {
         self.unfollow(reader, source);
         self.unfollow(source, reader);
@@ -218,18 +218,19 @@ impl Oracle {
         self.blocks.contains(&pair(one, other)) || self.blocks.contains(&pair(other, one))
     }
 
-    /// What a post repeats, for an author who is about to repost it: unknown, if it is hidden or one of both blocks the other.
+    /// Returns the original that a post repeats, for an author who is about to repost it. None if the post is hidden, or one of both
+    /// authors blocks the other.
     pub fn repeated_by(&self, author: &str, id: u64) -> Option<u64> {
         self.post(id)?.repost_of.filter(|_| self.is_shown_to(author, id))
     }
 
-    /// Whether a user may see a post by its id.
+    /// Returns true if a user may see a post by its id.
     pub fn is_shown_to(&self, user: &str, id: u64) -> bool {
         let Some(post) = self.post(id) else { return false };
         user == post.author || !(post.hidden || self.has_block(user, &post.author))
     }
 
-    /// A new repost of `origin` is known: what named it before repeats `origin` instead, but where one author blocks the other.
+    /// Applies a new repost of `origin`: earlier reposts of it repeat `origin` instead, unless one author blocks the other.
     pub fn redirect(&mut self, author: &str, id: u64, origin: u64, arrived: usize) {
         let names = |post: &NaivePost| !post.deleted && post.repost_of == Some(id) && post.id != origin;
         let named = self.posts.iter().enumerate().filter(|(_, post)| names(post));
@@ -249,7 +250,7 @@ impl Oracle {
         *rules
     }
 
-    /// A post comes to be shown: when.
+    /// Counts that a post becomes visible, and returns the count.
     pub fn arrives(&mut self) -> usize {
         self.arrivals += 1;
         self.arrivals
@@ -261,7 +262,7 @@ impl Oracle {
     }
 }
 
-/// What they see.
+/// The results of reads.
 impl Oracle {
     pub fn post(&self, id: u64) -> Option<&NaivePost> {
         self.posts.iter().find(|post| post.id == id && !post.deleted)
@@ -285,7 +286,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a feed gets a post of a source: if by an edge that shows, and if by one that is gone.
+    /// Returns none if a source does not bring a post into a feed. Otherwise: true if the edge is visible, and true if it was removed.
     fn brings(&self, of: Of<'_>, source: &str, at: At) -> Option<(bool, bool)> {
         let Of::Home(reader) = of else { return self.is_member(of, source).then_some((true, false)) };
         let edge = self.edges.get(&pair(reader, source)).filter(|edge| edge.start <= Some(at));
@@ -305,7 +306,7 @@ impl Oracle {
         is_blocked || post.sources.iter().any(|source| !is_page(source) && (mutes(source) || blocks(source)))
     }
 
-    /// Whether the rules leave out a post that is no repost.
+    /// Returns true if the rules exclude a post that is not a repost.
     fn is_left_out(&self, of: Of<'_>, post: &NaivePost) -> bool {
         let rules = self.feed_rules(of);
         if of.reader() == Some(&post.author) {
@@ -330,7 +331,7 @@ impl Oracle {
         }
     }
 
-    /// All that brings a post, by itself or by a repost.
+    /// Returns all reasons that bring a post, directly or by a repost.
     fn reasons(&self, of: Of<'_>, origin: &NaivePost, reposts: &[&NaivePost]) -> Vec<Reason> {
         let rules = self.feed_rules(of);
         let own = |post: &NaivePost| matches!(of, Of::Home(reader) if post.author == reader);
@@ -451,7 +452,8 @@ impl Oracle {
         ExpectedPage { items: candidates, has_next, newest }
     }
 
-    /// How many entries of others came above the marker, or after it was set, up to 99, and whether there are more.
+    /// Returns the number of unread entries of others, at most 99, and true if there are more. An entry is unread if it is above the
+    /// marker, or arrived after the marker was set.
     pub fn unread(&self, reader: &str) -> (usize, bool) {
         let marker = self.markers.get(reader).copied();
         let new = |entry: &&Expected| {
@@ -464,7 +466,7 @@ impl Oracle {
         (of_others.min(99), of_others > 99)
     }
 
-    /// Why a post shows at home, or of a repost: why it counts.
+    /// Explains why a post is in the home feed. For a repost: why it counts.
     pub fn explain(&self, reader: &str, id: u64) -> Explained {
         let nothing = Explained { shown: false, reasons: BTreeSet::new(), is_blocked: true };
         let Some(post) = self.post(id) else { return nothing };
@@ -479,8 +481,8 @@ impl Oracle {
         Explained { shown, is_blocked: is_out || (!shown && is_barred), reasons }
     }
 
-    /// Whether an explanation may say anything of a post to the reader: of their own, and of what something brings, unless it is hidden, deleted
-    /// or of somebody who blocks them.
+    /// Returns true if an explanation may reveal a post to the reader: their own post, or a post with a reason, unless it is hidden,
+    /// deleted, or by an author who blocks them.
     pub fn is_there_for(&self, reader: &str, id: u64) -> bool {
         let Some(post) = self.post(id) else { return false };
         let Some(origin) = self.post(post.repost_of.unwrap_or(id)) else { return false };

@@ -1,4 +1,4 @@
-//! What a program says until it ends.
+//! The output of a program until it ends.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::{DEADLINE, ended};
 
-/// Runs a program without input, and returns what it has said when it has ended.
+/// Runs a program without input, and returns its output when it has ended.
 ///
 /// # Panics
 /// Panics after [`DEADLINE`]. The program is killed then.
@@ -16,7 +16,7 @@ pub fn output(command: &mut Command) -> Output {
     output_of(spawned.unwrap_or_else(|cause| panic!("{command:?}: {cause}")))
 }
 
-/// Returns what a process has said when it has ended. It gets no more input.
+/// Returns the output of a process when it has ended. The process gets no more input.
 ///
 /// # Panics
 /// Panics after [`DEADLINE`]. The process is killed then.
@@ -25,7 +25,7 @@ pub fn output_of(child: Child) -> Output {
     drop(child.0.stdin.take());
     let (stdout, stderr) = (child.0.stdout.take().map(read), child.0.stderr.take().map(read));
     let status = ended(&mut child.0);
-    // A process of its own may still have the pipe.
+    // A child of the process may still hold the pipe.
     let all = |pipe: Option<Receiver<Vec<u8>>>| {
         pipe.map_or_else(Vec::new, |all| all.recv_timeout(DEADLINE).expect("the end of what the process says"))
     };
@@ -36,7 +36,7 @@ struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // Fails if it has ended.
+        // Fails if the process has ended.
         let _ = self.0.kill();
     }
 }

@@ -3,12 +3,12 @@
 /// More than any test reads.
 const PAGES_MAX: usize = 10_000;
 
-/// Counts the pages of one scroll. A cursor that does not move on then fails the test, where it would read for ever.
+/// Counts the pages of one scroll. So a cursor that does not advance fails the test instead of looping forever.
 #[derive(Debug, Default)]
 pub struct PageCount(usize);
 
 impl PageCount {
-    /// Counts one page more.
+    /// Counts one more page.
     #[track_caller]
     pub fn count(&mut self) {
         self.0 += 1;

@@ -1,4 +1,4 @@
-//! Other programs that tests start: where they are, and servers that a script runs, on ports that no other test has.
+//! Programs that tests start: their paths, and servers that a script runs, on ports that no other test has.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -12,10 +12,10 @@ const ATTEMPTS: u32 = 5;
 /// Number of ports in a row, more than any servers of a test need.
 const ROW: u16 = 64;
 
-/// Ports of rows, below those that the kernel gives to connections.
+/// Ports of these rows, below the ephemeral ports of the kernel.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Returns the path of a program. Fails the calling test if it is missing, and says what to install.
+/// Returns the path of a program. If it is missing, fails the calling test and names the package to install.
 #[track_caller]
 pub fn program(name: &str, install: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn program(name: &str, install: &str) -> PathBuf {
 /// Servers that a script of the repository runs, on ports and in a directory of their own. They end with the process that started them.
 pub struct Servers {
     script: Script,
-    /// Runs the servers until its standard input is closed, which happens also if this process is killed.
+    /// Runs the servers until its standard input is closed, which also happens if this process is killed.
     run: Child,
     ports: Ports,
     count: usize,
@@ -37,8 +37,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts servers by the script `scripts/NAME.sh`, with these variables besides that of the first of their ports. Fails the calling test
-    /// if they are not installed.
+    /// Starts servers by the script `scripts/NAME.sh`, with these variables and that of the first port. Fails the calling test if the
+    /// servers are not installed.
     pub fn start(name: &'static str, count: usize, ports: usize, variables: &[(&str, &str)]) -> Self {
         let check = script(name).arg("check").output().unwrap();
         assert!(check.status.success(), "{name} is missing: install Java, and run scripts/{name}.sh install");
@@ -49,7 +49,7 @@ impl Servers {
     fn start_at(name: &'static str, count: usize, ports: Ports, variables: &[(&str, &str)]) -> Option<Self> {
         let port = (format!("{}_PORT", name.to_uppercase()), ports.first.to_string());
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        // The script removes it.
+        // The script removes the directory.
         let directory = tempfile::Builder::new().prefix(&format!("tidewire-{name}")).tempdir().unwrap().keep();
         let script = Script { name, directory, variables: variables.chain([port]).collect() };
         let mut run = script.command(&["run", &count.to_string()]);
@@ -73,7 +73,7 @@ impl Servers {
         self.ports.first
     }
 
-    /// Returns the directory of all that the servers keep.
+    /// Returns the directory with all files of the servers.
     pub fn directory(&self) -> &Path {
         &self.script.directory
     }
@@ -83,7 +83,7 @@ impl Servers {
         self.command(&["kill", &server.to_string()]);
     }
 
-    /// Stops a server where it is. Its connections remain.
+    /// Pauses a server. Its connections remain open.
     pub fn pause(&self, server: usize) {
         self.command(&["pause", &server.to_string()]);
     }
@@ -93,7 +93,7 @@ impl Servers {
         self.command(&["resume"]);
     }
 
-    /// Continues all paused servers, and starts all that were killed. They take requests then.
+    /// Continues all paused servers, and starts all killed ones. They accept requests when this returns.
     pub fn restore(&self) {
         self.resume();
         self.command(&["start", &self.count.to_string()]);
@@ -112,7 +112,7 @@ impl Drop for Servers {
     }
 }
 
-/// A script of servers, and what its commands are about.
+/// A script of servers, and the arguments of its commands.
 struct Script {
     name: &'static str,
     directory: PathBuf,
@@ -135,8 +135,8 @@ fn script(name: &str) -> Command {
 /// Ports in a row, reserved for one test.
 pub struct Ports {
     pub first: u16,
-    /// A socket on the first port. The servers listen for TCP only, so it is not in their way, and no two tests can have it at once, also if
-    /// they are of different processes.
+    /// A UDP socket on the first port, which no two tests can have at once, even of different processes. It does not conflict with the
+    /// servers, since they listen for TCP only.
     _reservation: UdpSocket,
 }
 

@@ -1,4 +1,4 @@
-//! Shared by the engine's tests: an engine driven from a test's thread, and shorthands.
+//! Helpers of the engine's tests: an engine driven from a test's thread, and shorthands.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub fn some(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-/// The default configuration, but pages end by what they hold, however slow the machine is.
+/// The default configuration, but with so much time that pages do not end early on a slow machine.
 pub fn patient() -> EngineConfig {
     EngineConfig { pull_budget: Duration::from_secs(60), ..EngineConfig::default() }
 }
@@ -86,7 +86,7 @@ pub fn ids(page: &FeedPage) -> Vec<PostId> {
     page.page.items.iter().map(|(position, _)| position.id).collect()
 }
 
-/// Pages a feed down to its end, and checks what holds for every page on the way.
+/// Reads a feed page by page down to its end, and checks the invariants of every page.
 pub async fn whole_feed(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
     let (mut all, mut range) = (Vec::new(), Range::Newest);
     let mut pages = PageCount::default();
@@ -102,7 +102,7 @@ pub async fn whole_feed(engine: &Engine, reader: &str, limit: usize) -> Vec<Expe
     }
 }
 
-/// Pages a feed up from its very end, newest first in the answer.
+/// Reads a feed page by page up from its very end. Returns it newest first.
 pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
     let (mut all, mut above) = (Vec::new(), Position::MIN);
     let mut pages = PageCount::default();
@@ -122,13 +122,13 @@ pub async fn next_event(watcher: &mut Watcher) -> LiveEvent {
     in_time("the next live event", watcher.next()).await.unwrap()
 }
 
-/// Waits until everyone sleeps who is not watched.
+/// Waits until all readers that are not watched are asleep.
 pub async fn all_asleep(engine: &Engine) {
     let is_over = async || engine.shared().directory.len() <= engine.shared().watchers.readers();
     eventually_async("readers fall asleep after the active window", is_over).await;
 }
 
-/// Asks again while the engine refuses for a temporary reason.
+/// Retries while the engine returns a temporary error.
 pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
     let ask = async || match ask().await {
         Err(refused) if refused.is_temporary() => Err(refused),

@@ -1,4 +1,4 @@
-//! `tidewire-load cluster`: measures a cluster beside one node.
+//! `tidewire-load cluster`: measures a cluster and compares it with one node.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ enum Measure {
     Pages,
     Outages,
     Takeover,
-    /// The same work on 1, 2, 3 and 6 nodes, beside a simulation of it
+    /// Run the same work on 1, 2, 3 and 6 nodes, and compare it with a simulation
     Scale,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 1_000, value_parser = connections())]
     audience: u64,
 
-    /// throughput: duration of a round of publishing as much as possible [seconds]
+    /// throughput: duration of a round of publishing at the maximum rate [seconds]
     #[arg(long, default_value_t = 2, value_parser = within(1..=SECONDS_MAX))]
     seconds: u64,
 
@@ -62,7 +62,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 16, value_parser = within(1..=PUBLISHERS_MAX))]
     publishers: u64,
 
-    /// throughput: posts ahead of the slowest follower; 0: no limit, so that clients that fall behind are cut off [posts]
+    /// throughput: maximum number of posts ahead of the slowest follower; 0: no limit, so that the server disconnects slow clients [posts]
     #[arg(long, value_name = "POSTS", default_value_t = 256, value_parser = within(0..=POSTS_MAX))]
     window: u64,
 
@@ -70,7 +70,7 @@ pub(super) struct Live {
     #[arg(long, default_value_t = 2_000, value_parser = connections())]
     connections: u64,
 
-    /// memory: how long they are held open; after 60 one that does not answer its ping would be closed [seconds]
+    /// memory: how long the connections stay open; after 60 the server closes connections that do not answer a ping [seconds]
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within(0..=SECONDS_MAX))]
     hold_seconds: u64,
 
@@ -82,7 +82,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "BYTES", default_value_t = 8_192, value_parser = body_bytes())]
     stalled_body_bytes: u64,
 
-    /// stalled: timeout until clients are cut off in the last round; 0: do not wait for it [seconds]
+    /// stalled: timeout until the server disconnects clients in the last round; 0: do not wait for it [seconds]
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within(0..=SECONDS_MAX))]
     cut_off_seconds: u64,
 

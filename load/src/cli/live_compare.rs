@@ -24,10 +24,10 @@ const PUBLISHERS: usize = 16;
 /// The seed of the order of the turns.
 const SEED: u64 = 1;
 
-/// Each design has a turn in each round: a server of its own, the same followers online, the same posts. `to_last_of_N` is the time from
-/// a publish until the last of N followers has read the post, as the median of a round; `to_last_of_N_p99` is its p99. The processor time
-/// of a message is the server's, for each message that was delivered: while posts are published as fast as possible, and (`_paced`) one at
-/// a time to the most followers. All connections are on one thread of this program.
+/// In each round, each design has one turn: with a server of its own, the same online followers and the same posts. `to_last_of_N` is the
+/// time from a publish until the last of N followers has read the post, as the median of a round; `to_last_of_N_p99` is its p99. The
+/// processor time of a message is the server's time for each delivered message: at the maximum rate, and (`_paced`) with one post at a time
+/// to the largest audience. All connections are on one thread of this program.
 #[derive(Debug, clap::Args)]
 pub(super) struct LiveCompare {
     /// A small run that takes less than 40 seconds
@@ -54,7 +54,7 @@ pub(super) struct LiveCompare {
     #[arg(long, value_name = "CONNECTIONS", value_parser = connections())]
     audience: Option<u64>,
 
-    /// How long that is [default: 4s, quick: 0.5s]
+    /// How long this author publishes [default: 4s, quick: 0.5s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
 

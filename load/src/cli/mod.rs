@@ -43,11 +43,11 @@ enum Command {
     Run(run::Run),
     /// Run one design for hours and report the drift
     Soak(soak::Soak),
-    /// Run one design above its maximum rate and measure how soon it recovers
+    /// Run one design above its maximum rate and measure its recovery time
     Overload(overload::Overload),
-    /// Measure a cluster beside one node: writes, pages, faults
+    /// Measure a cluster and compare it with one node: writes, pages, faults
     Cluster(cluster::Cluster),
-    /// Calculate what the nodes of a cluster need, and what ends first
+    /// Calculate the resources that the nodes of a cluster need, and the first bottleneck
     Scale(scale::Scale),
     /// Measure live connections: latency, throughput, memory, and clients that stall
     Live(live::Live),
@@ -56,7 +56,7 @@ enum Command {
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    // Two hidden commands, by which this program starts servers.
+    // Two hidden commands, which this program uses to start servers.
     match arguments.get(1).map(String::as_str) {
         Some(GUARDED) => {
             terminal::fail(&become_guarded(&arguments[2..]));

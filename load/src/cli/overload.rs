@@ -76,7 +76,7 @@ impl Overload {
         ended(name, wrong)
     }
 
-    /// Runs one overload. Returns its results, if any, and what went wrong.
+    /// Runs one overload. Returns its results, if any, and the problem, if any.
     fn overload(
         &self,
         times: f64,

@@ -162,7 +162,7 @@ impl Loaded {
         Ok((ran, wrong))
     }
 
-    /// Adds what is known at the end: the number of correct pages, and the results of readers online.
+    /// Adds the final results: the number of correct pages, and the results of readers online.
     pub(super) fn end(&mut self, target: &mut TargetReport) {
         target.pages_checked += self.pages_checked;
         if let Some(online) = self.prepared.online.take() {

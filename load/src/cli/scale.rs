@@ -1,4 +1,4 @@
-//! `tidewire-load scale`: prints what clusters of given sizes need.
+//! `tidewire-load scale`: prints the needs of clusters of given sizes.
 
 use std::error::Error;
 use std::num::NonZeroUsize;
@@ -12,8 +12,8 @@ use crate::simulation::costs::MEASURED;
 const USERS: [f64; 5] = [1e4, 1e5, 1e6, 1e7, 1e8];
 const NODES: [usize; 6] = [1, 3, 6, 12, 32, 128];
 
-/// Simulates clusters, with costs that were measured (docs/scale.md). Without options it prints a table of clusters up to 100,000,000 users
-/// and 128 nodes.
+/// Simulates clusters, with measured costs (docs/scale.md). Without options it prints a table of clusters up to 100,000,000 users and 128
+/// nodes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Scale {
     /// Number of users, such as 1e8 [default: several]
@@ -36,7 +36,7 @@ pub(super) struct Scale {
     #[arg(long, default_value_t = 20.0, value_parser = positive)]
     pages_per_day: f64,
 
-    /// The most in a second as a multiple of the average
+    /// Peak rate as a multiple of the average
     #[arg(long, default_value_t = 5.0, value_parser = positive)]
     peak: f64,
 
@@ -56,7 +56,7 @@ pub(super) struct Scale {
     #[arg(long, default_value_t = 7.0, value_parser = positive)]
     kept_days: f64,
 
-    /// Clients ask the owner of a user, in place of any node
+    /// Clients send requests to the owner of a user instead of any node
     #[arg(long)]
     asks_owner: bool,
 
@@ -76,12 +76,12 @@ pub(super) struct Scale {
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
     network: f64,
 
-    /// Print the most users of clusters in place of their needs: with the memory of a node, and without a limit of memory and disk
+    /// Print the maximum number of users instead of the needed resources: with the memory of a node, and without a limit of memory and disk
     #[arg(long, conflicts_with = "users")]
     most: bool,
 }
 
-/// The fewest and the most users that are looked at for `--most`, and the precision of the result.
+/// The minimum and maximum number of users for `--most`, and the precision of the result.
 const MOST_USERS: (f64, f64) = (1e3, 1e11);
 const MOST_PRECISION: f64 = 1.05;
 
@@ -165,21 +165,21 @@ impl Scale {
         )
     }
 
-    /// Returns the most users of a cluster, with the memory and disk of a node and without their limits.
+    /// Returns the maximum number of users of a cluster: with the memory and disk of a node, and without these limits.
     fn most_users(&self, nodes: usize) -> String {
         let machine = self.machine();
         let endless = Machine { memory_bytes: f64::INFINITY, disk_bytes: f64::INFINITY, ..machine };
         format!("| {nodes} | {} | {} |", self.most_users_of(nodes, &machine), self.most_users_of(nodes, &endless))
     }
 
-    /// Finds the most users of a cluster by bisection, and the resource that more would lack.
+    /// Finds the maximum number of users of a cluster by bisection, and the resource that limits it.
     fn most_users_of(&self, nodes: usize, machine: &Machine) -> String {
         let (mut enough, mut too_many) = MOST_USERS;
         while too_many / enough > MOST_PRECISION {
             let users = (enough * too_many).sqrt();
-            // What needs too much memory is not worth simulating.
+            // Skip the simulation if the memory is too small.
             let is_enough = self.demand(users).memory_bytes(0.0, &MEASURED) <= machine.memory_bytes && {
-                // What falls behind is above a limit: not all of its work is in the measured time.
+                // If a cluster falls behind, part of its work is after the measured time. It is above a limit.
                 let (_, outcome, need) = self.simulate(users, nodes, machine);
                 outcome.keeps_up() && need.shares(machine)[0].1 <= 1.0
             };

@@ -1,4 +1,4 @@
-//! Clients that send one request after the other, each over a connection of its own.
+//! Clients in a closed loop, each over a connection of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use crate::cluster::unexpected;
 use crate::report::Latency;
 use crate::target::tidewire::connection::Connection;
 
-/// Times above it are recorded as this.
+/// Longest time in the histogram. Longer times are recorded as this one.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What clients have measured together.
+/// The measurements of all clients together.
 pub struct Measured {
     /// The time of each answered request.
     pub latency: Latency,
-    /// The time of all.
+    /// The duration of the whole measurement.
     pub took: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Measured {
     }
 }
 
-/// Returns a number with a precision of three digits, or of one below 1,000.
+/// Returns a number as text: in thousands with three digits, or below 1,000 without decimals.
 pub fn thousands(number: f64) -> String {
     match number / 1e3 {
         many if many >= 99.95 => format!("{many:.0} k"),
@@ -57,14 +57,14 @@ pub fn milliseconds(microseconds: f64) -> String {
 /// The end of the work of each client.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// It ends after this time.
+    /// Clients stop after this time.
     Elapsed(Duration),
-    /// It ends after this number of requests of all clients.
+    /// Clients stop after this total number of requests.
     Done(usize),
 }
 
-/// Sends requests with this many clients, over connections to the addresses in turn. `next` returns the request of a client, by its number
-/// and that of the request; a client goes on to another connection of its own if `next` names another address.
+/// Sends requests with `clients` clients. `next` returns the address and the request of a client, by its number and the number of the
+/// request. A client has one connection for each address.
 ///
 /// # Errors
 /// If a connection fails, or a request is refused.
@@ -113,7 +113,7 @@ pub async fn closed_loop(
     Ok(Measured { latency: Latency::of(&all), took: began.elapsed() })
 }
 
-/// Creates an empty histogram of nanoseconds, up to the longest time that is recorded.
+/// Creates an empty histogram of nanoseconds, up to the longest recorded time.
 pub fn new_histogram() -> io::Result<Histogram<u64>> {
     let most = u64::try_from(TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
     Histogram::new_with_bounds(1, most, 3).map_err(io::Error::other)

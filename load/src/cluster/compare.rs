@@ -1,4 +1,4 @@
-//! The same work on clusters of several sizes, beside what the simulation expects.
+//! Runs the same work on clusters of several sizes, and compares it with the simulation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::simulation::{Clients, Machines, Outcome, Scenario, Work, simulate};
 /// Sizes of the clusters.
 const SIZES: [usize; 4] = [1, 2, 3, 6];
 
-/// The world, and the work.
+/// The sizes of the world and of the work.
 const READERS: usize = 20_000;
 const FOLLOWED: usize = 20;
 const AUTHORS: usize = 1_000;
@@ -24,11 +24,11 @@ const FIRST_POSTS: usize = 20_000;
 const POSTS: usize = 10_000;
 const PAGES: usize = 40_000;
 
-/// Numbers of clients that publish, and the posts of one that publishes alone.
+/// The number of clients that publish, and the number of posts of a single client.
 const CLIENTS: usize = 64;
 const POSTS_OF_ONE: usize = 2_000;
 
-/// Does the same work on clusters of several sizes, and compares what it took with a simulation of it on a machine with this many cores.
+/// Runs the same work on clusters of several sizes, and compares its cost with a simulation on a machine with this many cores.
 ///
 /// # Errors
 /// If a node does not start, or a request fails.
@@ -81,7 +81,7 @@ fn processor_time(nodes: &Nodes) -> Duration {
     nodes.nodes.iter().map(Node::processor_time).sum()
 }
 
-/// Simulates the same work. The clients write at the sequencer, for authors that it owns, and read at the owners: nothing is passed on.
+/// Simulates the same work. Clients write at the sequencer, for authors that it owns, and read at the owners: no request is forwarded.
 fn expect(nodes: usize, clients: Clients, costs: &Costs, cores: usize) -> Outcome {
     let work = Work {
         clients,
@@ -110,7 +110,7 @@ fn demand() -> Demand {
     }
 }
 
-/// A line with the rate, the times, and the processor time of all nodes for a request: measured, and as the simulation has it.
+/// Returns a row with the rate, the times, and the processor time of all nodes for a request, measured and simulated.
 fn row(what: String, measured: &Measured, used: Duration, outcome: &Outcome, expected: &Latency) -> Row {
     let text = |rate: f64, latency: &Latency, us: f64| {
         format!(
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
     use crate::simulation::costs::MEASURED;
 
-    /// What real clusters took on a machine with two cores (docs/scale.md): nodes; the rate, and the microseconds of all nodes for each, of one
-    /// client that publishes, of 64 that publish, and of 64 that read.
+    /// Measurements of real clusters on a machine with two cores (docs/scale.md): the number of nodes; for each workload the rate, and the
+    /// microseconds of all nodes per operation. Workloads: one client that publishes, 64 that publish, 64 that read.
     const REAL: [(usize, [(f64, f64); 3]); 4] = [
         (1, [(1_850.0, 330.0), (21_900.0, 103.0), (75_200.0, 15.0)]),
         (2, [(1_590.0, 495.0), (17_500.0, 140.0), (83_100.0, 16.0)]),
@@ -181,7 +181,7 @@ mod tests {
                 let outcome = expect(nodes, clients, &MEASURED, 2);
                 let answered = outcome.answered as f64;
                 let ratios = [answered / outcome.answered_after / rate, outcome.processor_time() / answered * 1e6 / us];
-                // Real figures differ as much between two runs.
+                // Two runs on real clusters differ as much.
                 assert!(
                     ratios.iter().all(|ratio| (0.7..1.3).contains(ratio)),
                     "{nodes} nodes, {clients:?}: {ratios:?}"

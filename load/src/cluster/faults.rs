@@ -1,4 +1,4 @@
-//! Figures of faults: how long writes and pages fail when a node is killed, and how fast its readers wake on other nodes.
+//! Measures faults: how long writes and pages fail after a node is killed, and how fast its readers wake on other nodes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,20 +14,20 @@ use crate::target::tidewire::connection::Connection;
 /// The time before and after a fault.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Time without an answer after which a client asks again: longer than the 2 s for which a node waits until a role has moved.
+/// Timeout of a client before it retries: longer than the 2 s that a node waits for a role to move.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Readers that are awake, of whom each node has about a third.
+/// Number of awake readers. Each node owns about a third.
 const AWAKE: usize = 150_000;
 
-/// Authors that each reader follows, and all of them.
+/// Number of authors that each reader follows, and number of all authors.
 const FOLLOWED: usize = 5;
 const AUTHORS: usize = 1_000;
 
-/// Clients that ask for pages after a takeover.
+/// Number of clients that request pages after a takeover.
 const CLIENTS: usize = 64;
 
-/// Sends requests until `is_over`, and returns the longest time from one answer to the next. A refusal is no answer.
+/// Sends requests until `is_over`, and returns the longest time between two successful answers. A refusal does not count as one.
 async fn longest_gap(address: SocketAddr, is_over: &AtomicBool, next: impl Fn() -> String) -> Duration {
     let (mut longest, mut last, mut connection) = (Duration::ZERO, Instant::now(), None);
     while !is_over.load(Ordering::Relaxed) {
@@ -49,7 +49,7 @@ async fn longest_gap(address: SocketAddr, is_over: &AtomicBool, next: impl Fn() 
     longest.max(last.elapsed())
 }
 
-/// Measures how long writes and pages fail when the sequencer is killed, and when another node is.
+/// Measures how long writes and pages fail when the sequencer is killed, and when another node is killed.
 ///
 /// # Errors
 /// If a node does not start.
@@ -59,11 +59,11 @@ pub async fn outages(setup: &Setup) -> io::Result<Vec<Row>> {
     for is_sequencer in [true, false] {
         nodes.await_members().await?;
         let victim = (nodes.sequencer() + usize::from(!is_sequencer)) % 3;
-        // All requests go through a node that survives.
+        // All requests go through a surviving node.
         let through = nodes.nodes[(victim + 1) % 3].address;
         let of = |owner: usize| (0..).map(|nth| format!("reader-{nth}")).find(|reader| nodes.owner(reader) == owner);
         let readers = [of(victim), of((victim + 1) % 3), of((victim + 2) % 3)].map(Option::unwrap_or_default);
-        // Nobody follows oneself.
+        // The author is not one of the readers: users cannot follow themselves.
         let authors = (0..).map(|nth| format!("author-{nth}"));
         let author = authors.into_iter().find(|author| nodes.owner(author) == (victim + 1) % 3).unwrap_or_default();
         for reader in &readers {
@@ -71,7 +71,7 @@ pub async fn outages(setup: &Setup) -> io::Result<Vec<Row>> {
             closed_loop(1, Until::Done(1), |_, _| (through, edge.clone())).await?;
         }
         let is_over = AtomicBool::new(false);
-        // The author's owner survives as well.
+        // The owner of the author survives as well.
         let write = || {
             request(
                 "POST /v1/posts",
@@ -103,7 +103,7 @@ pub async fn outages(setup: &Setup) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures how fast the readers of a killed node have pages again.
+/// Measures the time until the readers of a killed node have pages again.
 ///
 /// # Errors
 /// If a node does not start, or a request fails.

@@ -1,4 +1,4 @@
-//! Figures without faults: writes, passing on, replicas, pages.
+//! Measures a cluster without faults: writes, forwarding, replicas, pages.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,22 +14,22 @@ use crate::report::Latency;
 /// Numbers of clients that publish.
 const CLIENTS: [usize; 3] = [1, 64, 1_000];
 
-/// The time of each measurement.
+/// Duration of each measurement.
 const LASTS: Duration = Duration::from_secs(3);
 
-/// The time after which a post that another node does not have counts as lost.
+/// Time after which a post that is missing on another node counts as lost.
 const LAG_MAX: Duration = Duration::from_secs(10);
 
-/// Clients of a measurement that has one number of them.
+/// Number of clients of measurements with a fixed number.
 const SOME: usize = 64;
 
-/// Readers, the authors that each follows, and the posts of each author, for pages.
+/// Numbers of readers, of authors that each reader follows, and of posts of each author, for pages.
 const READERS: usize = 3_000;
 const FOLLOWED: usize = 10;
 const AUTHORS: usize = 1_000;
 const POSTS: usize = 10;
 
-/// The request that publishes a post with a body of some hundred bytes.
+/// Returns a request that publishes a post with a body of about a hundred bytes.
 pub(super) fn post(author: usize) -> String {
     let text = "Just setting up a feed, in a text as long as people write. And so it goes on for a while.";
     request("POST /v1/posts", &format!(r#"{{"author":"author-{author}","body":{{"text":"{text}"}}}}"#))
@@ -43,7 +43,7 @@ async fn publish(addresses: &[SocketAddr], authors: &[usize], clients: usize) ->
     let next = |client: usize, nth: usize| {
         (addresses[client % addresses.len()], post(authors[(client + nth) % authors.len()]))
     };
-    // Connections and threads start outside of the measurement.
+    // Connections and threads start before the measurement.
     closed_loop(clients, Until::Elapsed(LASTS / 6), next).await?;
     closed_loop(clients, Until::Elapsed(LASTS), next).await
 }
@@ -84,7 +84,7 @@ pub async fn publishes(setup: &Setup) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures what an event costs on the sequencer and on the other nodes, how many bytes it has in the log, and how late it is applied.
+/// Measures the cost of an event on the sequencer and on the other nodes, its bytes in the log, and the delay until it is applied.
 ///
 /// # Errors
 /// If a node does not start, or a request fails.
@@ -94,13 +94,13 @@ pub async fn replicas(setup: &Setup, log_bytes: impl Fn(&str) -> Option<u64>) ->
     let direct = [nodes.nodes[sequencer].address];
     let times = || nodes.nodes.iter().map(Node::processor_time).collect::<Vec<_>>();
     let (before, bytes_before, idle) = (times(), log_bytes("replicas"), LASTS / 2);
-    // Beats cost something as well.
+    // Heartbeats have a cost as well.
     tokio::time::sleep(idle).await;
     let idle_share = |node: usize, after: &[Duration]| (after[node] - before[node]).as_secs_f64() / idle.as_secs_f64();
     let after_idle = times();
     let applied_before = applied(direct[0]).await?;
     let began = Instant::now();
-    // Nothing is passed on.
+    // The sequencer owns these authors, so that no request is forwarded.
     let own = nodes.authors_of(sequencer, AUTHORS);
     let measured = publish(&direct, &own, SOME).await?;
     let took = began.elapsed().as_secs_f64();
@@ -131,7 +131,7 @@ async fn applied(address: SocketAddr) -> io::Result<u64> {
         .map_err(io::Error::other)
 }
 
-/// Waits until all nodes have applied what the sequencer has.
+/// Waits until all nodes have applied the last record of the sequencer.
 pub(super) async fn wait_applied(nodes: &Nodes) -> io::Result<()> {
     let last = applied(nodes.nodes[nodes.sequencer()].address).await?;
     for node in &nodes.nodes {
@@ -139,7 +139,7 @@ pub(super) async fn wait_applied(nodes: &Nodes) -> io::Result<()> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    // Deliveries follow.
+    // Deliveries follow after that.
     tokio::time::sleep(LASTS / 6).await;
     Ok(())
 }
@@ -206,7 +206,7 @@ async fn fill(addresses: &[SocketAddr]) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures pages of clusters of one, two and three nodes, each asked at its reader's owner.
+/// Measures pages of clusters with one, two and three nodes. Each request goes to the owner of the reader.
 ///
 /// # Errors
 /// If a node does not start, or a request fails.
@@ -221,7 +221,7 @@ pub async fn pages(setup: &Setup) -> io::Result<Vec<Row>> {
             let reader = (client * 97 + nth * 31) % READERS;
             (owners[reader], page(reader))
         };
-        // All wake.
+        // Wake all readers.
         closed_loop(SOME, Until::Done(READERS), |client, nth| (owners[client + nth * SOME], page(client + nth * SOME)))
             .await?;
         let before: Duration = nodes.nodes.iter().map(Node::processor_time).sum();
@@ -263,7 +263,7 @@ async fn passing_on(nodes: &Nodes) -> io::Result<Vec<Row>> {
     ])
 }
 
-/// Returns the bytes of a cluster's log in the data directories of brokers, once.
+/// Returns the size of a cluster's log in the data directories of brokers, counting one replica.
 pub fn log_bytes(data: &Path, cluster: &str) -> Option<u64> {
     let directory = data.join(format!("{cluster}.log-0"));
     let files = std::fs::read_dir(directory).ok()?.filter_map(Result::ok);
@@ -271,7 +271,7 @@ pub fn log_bytes(data: &Path, cluster: &str) -> Option<u64> {
     Some(segments.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum())
 }
 
-/// A number that differs for each call, for posts.
+/// Returns a number for a post id, unique in this process.
 pub(super) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,7 +1,7 @@
-//! Figures of a cluster beside those of one node: what its log costs, how long its faults last, and what its nodes share.
+//! Measures a cluster and compares it with one node: the cost of its log, the duration of faults, and the load that its nodes share.
 //!
 //! Responsible for:
-//! - nodes of a cluster whose brokers run already ([`nodes`]), and clients in a closed loop ([`clients`]);
+//! - nodes of a cluster on running brokers ([`nodes`]), and clients in a closed loop ([`clients`]);
 //! - the figures ([`figures`], [`faults`], [`compare`]), each as a line of a table.
 
 pub mod clients;
@@ -15,7 +15,7 @@ use std::io;
 /// A line of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What was measured.
+    /// The name of the measurement.
     pub what: String,
     /// The result, with its unit.
     pub figure: String,

@@ -1,4 +1,4 @@
-//! The processes of a cluster, and what they know about each other.
+//! The processes of a cluster, and the owners of its readers.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,7 +13,7 @@ use crate::cluster::unexpected;
 use crate::target::process::{Process, complete, free_address, processor_time, resident_bytes};
 use crate::target::tidewire::connection::Connection;
 
-/// What all nodes of a cluster have in common.
+/// The common settings of all nodes of a cluster.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The server, built with the feature `cluster`.
@@ -22,14 +22,14 @@ pub struct Setup {
     pub kafka: String,
     /// The number of copies of the log.
     pub replicas: u32,
-    /// The time after which a silent node counts as dead.
+    /// Time after which a silent node counts as dead.
     pub session: Duration,
 }
 
 /// A running node.
 pub struct Node {
     name: String,
-    /// The address at which it listens.
+    /// The address that the node listens on.
     pub address: SocketAddr,
     process: Process,
 }
@@ -41,7 +41,7 @@ pub struct Nodes {
     key: tempfile::NamedTempFile,
     /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
-    /// What the first node knows.
+    /// The cluster state as the first node reports it.
     pub view: ClusterInfo,
 }
 
@@ -94,7 +94,7 @@ impl Node {
         Ok(Self { name: name.to_owned(), address, process })
     }
 
-    /// Starts a node that is alone, with a journal of its own.
+    /// Starts a single node with its own journal.
     ///
     /// # Errors
     /// If it does not become ready.
@@ -102,18 +102,18 @@ impl Node {
         Self::start(program, "alone", &["--durability".to_owned(), durability.to_owned()]).await
     }
 
-    /// Returns the resident memory of its process.
+    /// Returns the resident memory of the process.
     pub fn resident_bytes(&self) -> u64 {
         resident_bytes(self.process.id())
     }
 
-    /// Returns the processor time that it has used.
+    /// Returns the processor time that the process has used.
     pub fn processor_time(&self) -> Duration {
         processor_time(self.process.id())
     }
 }
 
-/// Reads something from a node.
+/// Sends a GET request to a node.
 pub async fn get(address: SocketAddr, path: &str) -> io::Result<(u16, Vec<u8>)> {
     let mut connection = Connection::open(address).await?;
     let (status, body) = connection.ask(request(&format!("GET {path}"), "").as_bytes()).await?;
@@ -121,7 +121,7 @@ pub async fn get(address: SocketAddr, path: &str) -> io::Result<(u16, Vec<u8>)> 
 }
 
 impl Nodes {
-    /// Creates a cluster of this name, and starts its nodes.
+    /// Creates a cluster with this name, and starts its nodes.
     ///
     /// # Errors
     /// If the brokers refuse it, or a node does not become a member.
@@ -162,7 +162,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until all nodes are members, as all of them know.
+    /// Waits until all nodes report all nodes as members.
     ///
     /// # Errors
     /// If that takes longer than ten sessions.
@@ -187,7 +187,7 @@ impl Nodes {
         self.nodes.remove(node).name
     }
 
-    /// Returns the node that takes writes.
+    /// Returns the sequencer: the node that accepts writes.
     pub fn sequencer(&self) -> usize {
         let is_it = |node: &Node| Some(&node.name) == self.view.sequencer.as_ref();
         self.nodes.iter().position(is_it).unwrap_or_default()
@@ -200,7 +200,7 @@ impl Nodes {
         self.nodes.iter().position(|node| owner.is_some_and(|owner| owner.name == node.name)).unwrap_or_default()
     }
 
-    /// Returns which of `author-0`, `author-1` … a node owns. Publishing goes through the owner of the author.
+    /// Returns the numbers of the authors `author-0`, `author-1` … that a node owns. The owner of an author forwards its posts.
     pub fn authors_of(&self, node: usize, authors: usize) -> Vec<usize> {
         (0..authors).filter(|author| self.owner(&format!("author-{author}")) == node).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_reader_belongs_to_the_partition_that_the_servers_document() {
-        // As in the engine: `cluster::membership`.
+        // Must match the engine: `cluster::membership`.
         for (reader, partition) in [("alice", 176), ("bob", 229), ("carol", 164)] {
             assert_eq!(xxh3_64(reader.as_bytes()) % 256, partition);
         }

@@ -270,9 +270,9 @@ mod tests {
         assert_eq!(cases_of(Kind::TidewireHttp, 0), 6);
         assert_eq!(cases_of(Kind::TidewireHttp, 1), 7);
         assert_eq!(cases_of(Kind::RedisList, 1), 6);
-        // It is in the process of its client, and needs no request for many pages.
+        // The engine runs in the client's process: the case of many pages in one request does not apply.
         assert_eq!(cases_of(Kind::TidewireInProcess, 1), 5);
-        // This design has no deliveries when a post is published.
+        // This design delivers nothing when a post is published.
         assert_eq!(cases_of(Kind::MariadbPull, 1), 3);
     }
 

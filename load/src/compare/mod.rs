@@ -2,8 +2,7 @@
 //!
 //! Responsible for:
 //! - starting each design, loading the same world and posts, and checking its answers before the measurement;
-//! - rounds in which each case is measured on all designs one after the other, so that other load on the machine affects all of them
-//!   equally.
+//! - rounds in which each case is measured on all designs one after the other, so that other load on the machine affects them equally.
 
 mod cases;
 mod tests;
@@ -55,7 +54,7 @@ pub struct Settings {
 /// Runs the comparison. Returns the results of each design and the load of the machine.
 ///
 /// # Errors
-/// Only if none of the designs can take part. Designs that cannot are listed in the report with the reason.
+/// Only if no design can take part. The report lists designs that cannot take part, with the reason.
 pub fn compare(
     settings: &Settings,
     load: &Load,
@@ -127,8 +126,8 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
     environment
 }
 
-/// Returns the order of the designs. It differs each time, because a design is affected by what the one before it leaves behind, such as
-/// background writes.
+/// Returns the order of the designs. It differs each time, because the design before another one may affect it, for example by background
+/// writes.
 pub(crate) fn turns(designs: usize, seed: u64, time: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..designs).collect();
     fastrand::Rng::with_seed(seed ^ (time as u64).wrapping_mul(TURN_STEP)).shuffle(&mut order);

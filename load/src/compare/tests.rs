@@ -95,7 +95,7 @@ fn what_was_recorded_is_done_once_on_every_design() {
     }
 }
 
-/// A mock with a process that ends after this number of clients was opened.
+/// A mock with a process that ends after this number of clients were opened.
 struct Mortal {
     mock: Mock,
     process: u32,

@@ -16,7 +16,7 @@ use crate::operation::Operation;
 use crate::target::{Client, Failure, Target};
 use crate::workload::{Operations, Workload};
 
-/// How long after its intended time a refused operation is still retried.
+/// Maximum time after its intended time for which a refused operation is retried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Pause of a client before it retries a refused operation.

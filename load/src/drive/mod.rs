@@ -272,10 +272,10 @@ impl Dispatcher<'_> {
     }
 }
 
-/// Interval of the progress reports and of the checks whether the run has been aborted.
+/// Interval of the progress reports, and of the checks for an aborted run.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// Sleeps until a time unless the run has been aborted, and reports the progress meanwhile.
+/// Sleeps until a time unless the run is aborted, and reports the progress while it sleeps.
 struct Clock<'a> {
     timing: Timing,
     gate: &'a Gate,

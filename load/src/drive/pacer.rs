@@ -1,7 +1,7 @@
-//! The schedule of an open loop: the intended time of each operation. It reads no clock.
+//! The schedule of an open loop: the intended time of each operation. It does not read a clock.
 //!
-//! A late operation is still done, and its latency counts from its intended time. A server that stalls is so charged for all operations
-//! that waited, not only for those that were sent during the stall (this avoids coordinated omission).
+//! Clients also perform late operations, and measure their latency from the intended time. So the latencies of a stall include all
+//! operations that waited, not only those that were sent during the stall (this avoids coordinated omission).
 
 use std::time::Duration;
 

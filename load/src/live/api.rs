@@ -35,7 +35,7 @@ pub(super) struct Api {
 pub(super) struct LiveFigures {
     /// Number of open connections.
     pub(super) connections: usize,
-    /// Number of connections that were cut off up to now.
+    /// Number of connections that the server has cut off up to now.
     pub(super) cut_off: usize,
 }
 

@@ -1,4 +1,4 @@
-//! All followers of one author with live connections: which posts they received and when.
+//! All followers of one author with live connections: the posts that they received, and when.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ impl Listener for Audience {
         self.counts.borrow_mut().pings += 1;
     }
 
-    /// The posts that the closed connection has not received are no longer waited for.
+    /// Stops waiting for the posts that the closed connection has not received.
     fn leave(&self, code: u16) {
         self.size.set(self.size().saturating_sub(1));
         self.counts.borrow_mut().leave(code);
@@ -154,7 +154,7 @@ impl Listener for Audience {
     }
 }
 
-/// Connects readers, several at a time, and passes on each connection once it is ready.
+/// Connects readers, several at a time, and hands over each connection once it is ready.
 pub(super) async fn open_all(
     server: SocketAddr,
     readers: Range<User>,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Maximum bytes of a frame: a larger one exceeds what the server queues for a connection, so it must be an error.
+/// Maximum bytes of a frame. A larger frame exceeds the server's queue for a connection, so it must be an error.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// The close code of a close frame without a code.
@@ -43,7 +43,7 @@ impl Frames {
     }
 }
 
-/// The first byte of a frame with a whole text, with whole binary data, or of a pong.
+/// The first byte of a frame with a whole text, with whole binary data, or with a pong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Text = 0x81,

@@ -1,4 +1,4 @@
-//! The interface of whoever counts what connections receive.
+//! The interface for counting the messages that connections receive.
 
 use std::time::Instant;
 

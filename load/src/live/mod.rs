@@ -3,13 +3,13 @@
 //! | file | measures |
 //! |---|---|
 //! | `latency.rs` | time from a publish until the first and the last follower have received all of it |
-//! | `throughput.rs` | messages per second, and that none is lost |
+//! | `throughput.rs` | messages per second, and a check that none is lost |
 //! | `memory.rs` | memory of the server for each idle connection |
 //! | `stalled.rs` | the effect of clients that stop reading on the others |
-//! | `compare/` | the same by other designs, in turns |
+//! | `compare/` | the same measurements of other designs, in turns |
 //!
-//! All connections are on one thread (`audience.rs`, `socket.rs`), so that this side uses as little of the machine as possible. Results
-//! include the time in which it reads; the cores that it used are reported with them.
+//! All connections are on one thread (`audience.rs`, `socket.rs`), so that this program uses as little of the machine as possible. Results
+//! include the time in which it reads. The report has the cores that it used.
 //!
 //! Responsible for:
 //! - the measurements, each with its own server and with a bounded duration.
@@ -55,7 +55,7 @@ use crate::target::tidewire::Settings as ServerSettings;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
 
-/// Maximum number of connections: above it this side runs out of ports.
+/// Maximum number of connections. Above it this program runs out of ports.
 pub const CONNECTIONS_MAX: usize = 200_000;
 
 /// Minimum bytes of a body.
@@ -70,7 +70,7 @@ const INBOX_POSTS: usize = 300;
 /// All connections are on one thread.
 const CLIENT_CORES_MAX: f64 = 1.0;
 
-/// Why there are no results.
+/// The reason why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// More connections than the limit on open files allows.

@@ -32,7 +32,8 @@ const OPENING_MAX: usize = 64;
 /// Maximum number of connections of clients besides readers, in an overload or in a search for the maximum rate.
 const CLIENTS_MAX: usize = 4_096;
 
-/// Raises the limit on open files, for this process and the server that it starts next, to what the readers and the clients need.
+/// Raises the limit on open files, for this process and the server that it starts next, so that it suffices for the readers and the
+/// clients.
 ///
 /// # Errors
 /// If the system does not allow it.
@@ -82,7 +83,7 @@ impl Online {
         Ok(Self { stop, thread, readers: count })
     }
 
-    /// Ends the connections, and adds to the report what the readers have received.
+    /// Ends the connections, and adds the numbers of received messages to the report.
     pub fn end_into(self, report: &mut TargetReport) {
         match self.end() {
             Ok(heard) => {

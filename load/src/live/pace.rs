@@ -45,8 +45,8 @@ pub(super) struct Posts<'a> {
     pub(super) count: usize,
 }
 
-/// Publishes at an interval in which an audience of this size should receive each post before the next. Ends early after a post that not
-/// all received.
+/// Publishes at an interval in which this audience should receive each post before the next one. Ends early after a post that not all
+/// followers received.
 pub(super) async fn publish(
     publisher: &mut impl Publish,
     posts: Posts<'_>,

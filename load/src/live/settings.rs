@@ -10,7 +10,7 @@ use crate::report::figure::count;
 pub enum Measure {
     /// Time from a publish until the first and the last follower have received all of it
     Latency,
-    /// Messages per second, and that none is lost
+    /// Messages per second, and a check that none is lost
     Throughput,
     /// Memory of the server for each idle connection
     Memory,
@@ -40,7 +40,7 @@ pub struct Settings {
     pub measures: Vec<Measure>,
     /// Number of rounds of each timed measurement.
     pub rounds: usize,
-    /// Number of online followers, for each author whose posts are timed. Authors share no connections.
+    /// Number of online followers, for each author whose posts are timed. Each author has its own connections.
     pub followers: Vec<usize>,
     /// Number of posts of each author in one round.
     pub posts: usize,
@@ -52,17 +52,18 @@ pub struct Settings {
     pub lasts: Duration,
     /// Number of concurrent publishers in the throughput measurement.
     pub publishers: usize,
-    /// Maximum number of posts ahead of the slowest follower there. `None`: no limit, so clients that fall behind are cut off.
+    /// Maximum number of posts ahead of the slowest follower in the throughput measurement. `None`: no limit, so the server cuts off slow
+    /// clients.
     pub window: Option<usize>,
     /// Number of idle connections whose memory is measured.
     pub connections: usize,
-    /// How long they are held open. After 60 s the server would close a connection that does not answer its ping.
+    /// Time for which they stay open. After 60 s the server would close a connection that does not answer its ping.
     pub hold: Duration,
     /// Number of clients that stop reading.
     pub stalled: usize,
     /// Bytes of the body of the posts that they do not read.
     pub stalled_body_bytes: usize,
-    /// Timeout until the server cuts them off while posts go on; zero skips this part.
+    /// Timeout until the server cuts them off while posts are published; zero skips this part.
     pub cut_off: Duration,
     /// Further flags of the server.
     pub server_flags: Vec<String>,

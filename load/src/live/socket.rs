@@ -1,4 +1,4 @@
-//! A WebSocket client with little overhead: it reads frames, answers pings, and passes messages on to the wire protocol of its design.
+//! A WebSocket client with little overhead: it reads frames, answers pings, and passes messages to the wire protocol of its design.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -60,10 +60,10 @@ pub(super) struct Socket {
     listener: Rc<dyn Listener>,
 }
 
-/// What a connection has received, besides incomplete frames.
+/// The state of a connection's received messages, without incomplete frames.
 struct Heard {
     wire: Box<dyn Wire>,
-    /// Frames that are to be sent.
+    /// Frames to send.
     out: Vec<u8>,
     /// The close code, if the connection was closed.
     closed: Option<u16>,
@@ -75,7 +75,7 @@ struct Heard {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reads {
     Always,
-    /// It stops reading once it is ready. The kernel buffers little for it, as over a network and unlike over loopback.
+    /// Stops reading once it is ready. The kernel buffers only a few bytes for it, as on a network and unlike on loopback.
     NoMore,
 }
 
@@ -172,7 +172,7 @@ impl Socket {
         self.listener.leave(code);
     }
 
-    /// Waits for data, reads what is available, and answers it.
+    /// Waits for data, reads the available data, and answers it.
     pub(super) async fn read_once(&mut self) -> io::Result<()> {
         self.read().await?;
         self.flush().await?;
@@ -182,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// Sends a message of the wire protocol, after reading and answering what has arrived.
+    /// Sends a message of the wire protocol, after it has read and answered the data that has arrived.
     pub(super) async fn send(&mut self, write: impl FnOnce(&mut dyn Wire, &mut Vec<u8>)) -> io::Result<()> {
         while let Some(read) = self.read_once().now_or_never() {
             read?;
@@ -196,7 +196,7 @@ impl Socket {
         self.heard.wire.again()
     }
 
-    /// Waits for data and reads what is available.
+    /// Waits for data and reads the available data.
     async fn read(&mut self) -> io::Result<()> {
         let Self { stream, frames, heard, listener } = self;
         let mut outcome = Ok(());

@@ -90,7 +90,7 @@ async fn stall(server: &Server, users: Range<User>) -> Result<Vec<Socket>, Error
     Ok(silent)
 }
 
-/// Goes on publishing so that they fall further behind, until the server has cut them off. Clients that are not cut off are a failure.
+/// Continues to publish until the server has cut off the stalled clients. Clients that stay connected are a failure.
 async fn cut_off(
     run: &mut Run<'_>,
     api: &mut Api,
@@ -116,7 +116,7 @@ async fn cut_off(
     Ok(())
 }
 
-/// Waits until the server has only the connections of the audience: it would publish to the others as well.
+/// Waits until the server has only the connections of the audience, because it would deliver posts to other connections as well.
 async fn wait_until_left(api: &mut Api, audience: &Audience) -> Result<(), Error> {
     let until = Instant::now() + LEAVING_MAX;
     while api.live_figures().await?.connections > audience.size() && Instant::now() < until {

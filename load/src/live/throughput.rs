@@ -96,7 +96,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Publishes until the time is over and all is received. The caller adds the cores.
+/// Publishes until the time is over, then waits until all posts are received. The caller adds the cores.
 pub(super) async fn one_round<P: Publish + 'static>(
     publishers: Vec<P>,
     lasts: Duration,

@@ -23,7 +23,7 @@ pub(super) trait Wire {
     /// Appends the frames that follow the handshake.
     fn greet(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Takes the payload of a text or binary frame: notifies the listener of posts, and appends frames of answers.
+    /// Processes the payload of a text or binary frame: notifies the listener of posts, and appends frames of answers.
     ///
     /// # Errors
     /// `InvalidData` if the payload breaks the protocol, another kind if the server refuses something.
@@ -42,7 +42,7 @@ pub(super) trait Wire {
 /// A follower of Tidewire.
 pub(super) struct Tidewire {
     reader: User,
-    /// The epoch and the last number of the connection before.
+    /// The epoch and the last number of the previous connection.
     resume: Option<(String, u64)>,
     epoch: String,
     /// The number of `hello` is the first.
@@ -68,7 +68,7 @@ impl Wire for Tidewire {
     }
 
     fn take(&mut self, message: &[u8], _: &mut Vec<u8>, listener: &dyn Listener) -> io::Result<()> {
-        // A beat has no event. It repeats the last number.
+        // A heartbeat has no event. It repeats the last number.
         if message.starts_with(br#"{"type":"beat""#) {
             return Ok(());
         }

@@ -118,7 +118,7 @@ const IN_PROCESS: &str = "_in_process";
 /// Returns the results of the first design divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.
 ///
 /// Designs of the same project are not compared with each other. Names like `page_p99` are ratios of p99 latencies at the maximum rate;
-/// names like `page_in_process` use embedded Tidewire in place of the first design. For rates, a ratio over 1 is better for Tidewire; for
+/// names like `page_in_process` use embedded Tidewire instead of the first design. For rates, a ratio over 1 is better for Tidewire; for
 /// times and sizes, one under 1.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
@@ -156,7 +156,7 @@ fn p99_of_rate(name: &str, case: &Case) -> Option<f64> {
 /// Up to this ratio two p99 latencies count as equal: the difference is within the variation between runs.
 const EQUAL_P99: f64 = 1.05;
 
-/// Returns a sentence that says whether the p99 of Tidewire's feed pages is equal or better; `None` if there is nothing to compare.
+/// Returns a sentence about the p99 of Tidewire's feed pages if it is equal or better; `None` if there is nothing to compare.
 pub fn page_p99_note(report: &Report) -> Option<String> {
     let ratios = report.ratios.get("page_p99")?;
     let of_rivals = || took_part(report).filter_map(|target| Some((target, *ratios.get(&target.name)?)));

@@ -1,4 +1,4 @@
-//! Draws the main results of a run as one picture, for a README.
+//! Draws the main results of a run as one picture for a README.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

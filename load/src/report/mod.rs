@@ -26,13 +26,13 @@ use crate::operation::Kind;
 /// The report of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The title, which says what the run compares.
+    /// The title, which names the comparison.
     pub title: String,
     /// Start of the run, RFC 3339.
     pub when: String,
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub command: String,
-    /// The machine it ran on.
+    /// The machine of the run.
     pub machine: Machine,
     /// Name and value of all settings: seed, world, mix, durations.
     pub settings: BTreeMap<String, String>,
@@ -42,7 +42,7 @@ pub struct Report {
     /// `_p99` for its p99, or one with `_in_process` for embedded Tidewire. For rates, a ratio over 1 is better for Tidewire; for times
     /// and sizes, one under 1.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Why results may be wrong. Empty if there are no problems.
+    /// Reasons why results may be wrong. Empty if there are no problems.
     pub warnings: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ pub struct TargetReport {
     pub name: String,
     /// Version and settings of the server, one per line.
     pub settings: Vec<String>,
-    /// Why it could not take part.
+    /// The reason why it could not take part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
     /// Number of pages that were compared with the naive model and were correct. If one was wrong, `left_out` is set.

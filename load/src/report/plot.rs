@@ -79,7 +79,7 @@ pub struct Words<'a> {
     pub id: &'a str,
     /// The title of the drawing.
     pub title: &'a str,
-    /// A description of what the drawing shows.
+    /// A description of the drawing.
     pub description: &'a str,
 }
 
@@ -147,7 +147,7 @@ pub(super) fn drawn(
     };
     match outcome {
         Ok(()) => in_classes(words, size, &svg),
-        // No plot is better than half a plot; the data are in the table beside it.
+        // No plot is better than half a plot; the table beside it has the data.
         Err(_) => String::new(),
     }
 }

@@ -53,7 +53,7 @@ impl Progress {
         Self { shown: Shown::Lines(Mutex::new(Lines { to, step: String::new() })) }
     }
 
-    /// Starts a step: what is done with which design.
+    /// Starts a step: the design, and the work on it.
     pub fn step(&self, target: &str, what: &str) {
         let step = one_line(&format!("{target}: {what}"));
         match &self.shown {

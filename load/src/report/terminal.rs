@@ -297,7 +297,7 @@ fn wrapped(start: &str, text: &str, width: usize) -> Vec<String> {
     lines.iter().enumerate().map(|(at, line)| format!("{}{line}", if at == 0 { start } else { &blank })).collect()
 }
 
-/// Returns the columns that a text takes. All characters in names and numbers take one column.
+/// Returns the width of a text in columns. All characters in names and numbers are one column wide.
 fn length(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,27 +1,27 @@
-//! What each step costs a machine of a cluster.
+//! The cost of each step on a machine of a cluster.
 
-/// The costs that were measured: processor time in microseconds, memory and messages in bytes.
+/// Measured costs: processor time in microseconds, memory and messages in bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
-    /// Waking a thread for requests, however many wait.
+    /// Waking a thread for requests, independent of their number.
     pub wake_us: f64,
-    /// Judging a publish and answering it over HTTP, on the sequencer, besides applying it.
+    /// Judging a publish and answering it over HTTP, on the sequencer, without applying it.
     pub judge_us: f64,
-    /// Handing a group of judged records to the log, on the sequencer.
+    /// Passing a group of judged records to the log, on the sequencer.
     pub append_us: f64,
-    /// The part of that which the command processor does.
+    /// The part of `append_us` that the command processor does.
     pub processor_append_us: f64,
     /// Reading a group of records back, on every node.
     pub read_us: f64,
-    /// Decoding a record of it and applying it, on every node.
+    /// Decoding and applying one record of a group, on every node.
     pub apply_us: f64,
-    /// The part of judging and applying a record that the command processor does, which is one thread.
+    /// The part of judging and applying a record that the command processor does, on its one thread.
     pub processor_us: f64,
     /// Storing a group of records, and sending it to a node, on the broker.
     pub broker_us: f64,
     /// The median time until a group is stored, besides the broker's processor time.
     pub commit_us: f64,
-    /// The standard deviation of the logarithm of that time.
+    /// The standard deviation of the logarithm of `commit_us`.
     pub commit_spread: f64,
     /// Delivering a post to an inbox.
     pub delivery_us: f64,
@@ -29,7 +29,7 @@ pub struct Costs {
     pub message_us: f64,
     /// Answering a page over HTTP.
     pub page_us: f64,
-    /// Passing a request on to another node, besides answering it there.
+    /// Forwarding a request to another node, without answering it there.
     pub pass_us: f64,
     /// Sending a request and reading its answer, on a client.
     pub client_us: f64,
@@ -57,7 +57,7 @@ pub struct Costs {
     pub snapshot_share: f64,
 }
 
-/// The costs that were measured on the machine of docs/scale.md.
+/// The costs measured on the machine of docs/scale.md.
 pub const MEASURED: Costs = Costs {
     wake_us: 40.0,
     judge_us: 18.0,

@@ -1,11 +1,11 @@
-//! A simulation of a cluster under load: requests, the log and its readers as queues in simulated time.
+//! A simulation of a cluster under load. It models requests, the log and its readers as queues in simulated time.
 //!
 //! Responsible for:
 //! - the queues in which work waits: cores, the command processor of each node, the log, networks ([`resources`]);
-//! - the way of each page and each publish through them ([`run`]), for given demand and costs ([`scenario`]).
+//! - the path of each page and each publish through them ([`run`]), for given demand and costs ([`scenario`]).
 //!
-//! In contrast to the arithmetic, it has what depends on time: how many records a group has, which costs are shared by a group, how long
-//! requests wait for each other, and how unevenly readers are spread over nodes. It is exact to repeat: the same scenario has the same
+//! In contrast to the arithmetic in `scale`, it includes time-dependent effects: the number of records of a group, costs that a group
+//! shares, requests that wait for each other, and the uneven distribution of readers. It is deterministic: the same scenario has the same
 //! outcome.
 
 pub mod costs;

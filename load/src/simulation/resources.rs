@@ -11,7 +11,7 @@ pub fn micros(us: f64) -> Time {
     (us * 1e3).round().max(0.0) as Time
 }
 
-/// Cores that take work in the order of its arrival.
+/// Cores that do work in the order of its arrival.
 #[derive(Debug)]
 pub struct Cores {
     free_at: BinaryHeap<Reverse<Time>>,
@@ -23,7 +23,7 @@ impl Cores {
         Self { free_at: vec![Reverse(0); count.max(1)].into() }
     }
 
-    /// Takes work that lasts `service`, and returns when it is done. Must be called in the order of time.
+    /// Does work that lasts `service`, and returns the time of its end. Calls must be in the order of time.
     pub fn work(&mut self, now: Time, service: Time) -> Time {
         let Reverse(free_at) = self.free_at.pop().expect("there is at least one core");
         let done = free_at.max(now) + service;
@@ -45,7 +45,7 @@ impl Link {
         Self { bytes_per_second: bytes_per_second.unwrap_or(f64::INFINITY), free_at: 0 }
     }
 
-    /// Sends bytes after all that are being sent already, and returns when the last one has left.
+    /// Sends bytes after all earlier ones, and returns the time at which the last byte has left.
     pub fn send(&mut self, now: Time, bytes: f64) -> Time {
         self.free_at = self.free_at.max(now) + micros(bytes / self.bytes_per_second * 1e6);
         self.free_at

@@ -1,7 +1,7 @@
-//! The way of pages and publishes through a cluster, event by event.
+//! The path of pages and publishes through a cluster, event by event.
 //!
 //! Responsible for:
-//! - the events of the simulation in the order of time, and what is measured;
+//! - the events of the simulation in the order of time, and the measurements;
 
 mod log;
 mod requests;
@@ -17,18 +17,18 @@ use crate::simulation::run::log::{Log, NodeState};
 use crate::simulation::run::requests::Request;
 use crate::simulation::scenario::{Clients, Machines, Scenario, owned_shares};
 
-/// What a scenario comes to.
+/// The outcome of a scenario.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The nodes. The first is the sequencer.
     pub nodes: Vec<NodeUse>,
-    /// The times from a request to its answer: publishes.
+    /// The times from a publish request to its answer.
     pub publishes: Latency,
-    /// The same: pages.
+    /// The times from a page request to its answer.
     pub pages: Latency,
     /// The times from a publish to its last delivery on a node.
     pub deliveries: Latency,
-    /// The measured time in seconds. A closed loop ends when all is answered and delivered.
+    /// The measured time in seconds. A closed loop ends when all requests are answered and all posts are delivered.
     pub seconds: f64,
     /// The time until the last answer, in seconds.
     pub answered_after: f64,
@@ -36,20 +36,20 @@ pub struct Outcome {
     pub sent: u64,
     /// Requests that were answered in the measured time.
     pub answered: u64,
-    /// Bytes in a second that the log sends to the nodes.
+    /// Bytes per second that the log sends to the nodes.
     pub log_sent_bytes: f64,
-    /// Records that a node reads back at once, on average over all nodes.
+    /// Average number of records that a node reads at once, over all nodes.
     pub records_per_read: f64,
 }
 
-/// What a node used in the measured time.
+/// The load of a node in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeUse {
-    /// Cores in use.
+    /// Average number of cores in use.
     pub cores: f64,
     /// The share of the time in which its command processor was busy.
     pub processor: f64,
-    /// Bytes sent in a second.
+    /// Bytes sent per second.
     pub network_bytes: f64,
 }
 
@@ -67,7 +67,7 @@ impl Outcome {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Event {
-    /// A request comes, at a random time.
+    /// A request arrives at a random time.
     NextPage,
     NextPost,
     /// A client of a closed loop sends its next request.
@@ -76,13 +76,13 @@ pub(super) enum Event {
     Enters(usize),
     /// The node of the current leg has done its work.
     Leaves(usize),
-    /// A worker of a node has done all that it had taken.
+    /// A worker of a node has finished all requests that it took.
     WorkerIsFree(usize),
     /// A courier of a node has delivered its slice.
     Delivered(usize),
     /// The answer has reached the client.
     Answered(usize),
-    /// The command processor of the sequencer has judged all that waited.
+    /// The command processor of the sequencer has judged all waiting publishes.
     Judged,
     /// The log has stored all records before this one.
     Stored(usize),
@@ -112,11 +112,11 @@ pub(super) struct Simulation<'s> {
     pub(super) events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     pub(super) scheduled: u64,
     pub(super) rng: fastrand::Rng,
-    /// The machines of the nodes, or one that all share.
+    /// The machines of the nodes, or one machine for all.
     pub(super) machines: Vec<Cores>,
     pub(super) links: Vec<Link>,
     pub(super) hop: Time,
-    /// The threads of each node that answer requests, and as many that deliver.
+    /// The number of threads of each node that answer requests, and also of those that deliver.
     pub(super) threads: usize,
     states: Vec<NodeState>,
     log: Log,
@@ -128,14 +128,14 @@ pub(super) struct Simulation<'s> {
     pub(super) measured: Measured,
 }
 
-/// Times above it are recorded as this.
+/// Longest time in the histogram. Longer times are recorded as this one.
 const TIME_MAX: u64 = 60_000_000_000;
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX, 3).expect("the bounds are valid")
 }
 
-/// Simulates a scenario. The first `warm_up` is not measured.
+/// Simulates a scenario. The first part, `warm_up`, is not measured.
 pub fn simulate(scenario: &Scenario) -> Outcome {
     let mut simulation = Simulation::new(scenario);
     simulation.start_clients();
@@ -162,7 +162,7 @@ impl<'s> Simulation<'s> {
             Machines::Own { cores, network_bytes } => {
                 ((0..nodes).map(|_| Cores::new(cores)).collect(), cores, Some(network_bytes), scenario.costs.hop_us)
             }
-            // A hop on one machine is part of the costs that were measured on it.
+            // On one machine the measured costs already include the hops.
             Machines::Shared { cores } => (vec![Cores::new(cores)], cores, None, 0.0),
         };
         Self {
@@ -198,7 +198,7 @@ impl<'s> Simulation<'s> {
         self.events.push(Reverse((time.max(self.now), self.scheduled, event)));
     }
 
-    /// Lets a node work, and returns when it is done.
+    /// Adds work on a node, and returns the time of its end.
     pub(super) fn work(&mut self, node: usize, us: f64) -> Time {
         let machine = node % self.machines.len();
         if self.measured.is_on {
@@ -207,7 +207,7 @@ impl<'s> Simulation<'s> {
         self.machines[machine].work(self.now, micros(us))
     }
 
-    /// Lets the broker or a client work: on the machine that all share, or on one that is always free.
+    /// Adds work of the broker or of a client: on the shared machine, or on one that is always idle.
     pub(super) fn work_elsewhere(&mut self, us: f64) -> Time {
         match self.scenario.machines {
             Machines::Shared { .. } => self.machines[0].work(self.now, micros(us)),
@@ -222,7 +222,7 @@ impl<'s> Simulation<'s> {
         self.links[node].send(from, bytes) + self.hop
     }
 
-    /// Returns a time that is spread as measured commits are: a logarithm with a normal distribution.
+    /// Returns a random time with the distribution of measured commits: its logarithm is normally distributed.
     pub(super) fn spread(&mut self, median: f64, spread: f64) -> f64 {
         // The sum of twelve uniform numbers is close enough to a normal distribution.
         let normal = (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0;

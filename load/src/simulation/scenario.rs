@@ -1,4 +1,4 @@
-//! What is simulated: nodes, their machines, costs, and what clients do.
+//! The input of a simulation: nodes, their machines, costs, and the work of clients.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidewire::cluster::record::NodeName;
 
 use crate::simulation::costs::Costs;
 
-/// What is simulated.
+/// The input of a simulation.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The number of nodes. The first is the sequencer.
@@ -16,13 +16,13 @@ pub struct Scenario {
     pub machines: Machines,
     /// The costs of each step.
     pub costs: Costs,
-    /// What clients do.
+    /// The work of clients.
     pub work: Work,
     /// The time before the measurement, in which queues fill.
     pub warm_up: Duration,
-    /// The time of the measurement. A closed loop lasts until all is done.
+    /// The duration of the measurement. A closed loop lasts until all its requests are done.
     pub lasts: Duration,
-    /// The start of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
@@ -33,7 +33,7 @@ pub enum Machines {
     Own {
         /// The number of cores of each.
         cores: usize,
-        /// The bytes that its network sends in a second.
+        /// The bytes that its network sends per second.
         network_bytes: f64,
     },
     /// One machine for all of them.
@@ -43,48 +43,48 @@ pub enum Machines {
     },
 }
 
-/// What clients do.
+/// The work of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// When requests are sent.
+    /// The times at which clients send requests.
     pub clients: Clients,
-    /// Active followers of a post's author, of all nodes: the mean.
+    /// Average number of active followers of a post's author, on all nodes.
     pub followers: f64,
-    /// The share of them with a live connection.
+    /// The share of these followers with a live connection.
     pub online_share: f64,
-    /// The spread of the number of followers between authors: the standard deviation of its logarithm, of a normal distribution.
+    /// The spread of the number of followers between authors: the standard deviation of its logarithm, which is normally distributed.
     pub spread: f64,
-    /// True if clients ask the owner of a user. Otherwise any node takes any request.
+    /// True if clients send requests to the user's owner. Otherwise they send them to any node.
     pub asks_owner: bool,
 }
 
-/// When requests are sent.
+/// The times at which clients send requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Clients {
     /// At random times that do not depend on answers (a Poisson process).
     Open {
-        /// Posts in a second.
+        /// Posts per second.
         posts: f64,
-        /// Pages in a second.
+        /// Pages per second.
         pages: f64,
     },
-    /// Each client publishes again when it has its answer, at the sequencer, for an author that the sequencer owns.
+    /// Each client sends its next publish after the answer to the last one, at the sequencer, for an author that the sequencer owns.
     Publish {
         /// The number of clients.
         count: usize,
-        /// The number of requests of all of them.
+        /// The total number of requests of all clients.
         requests: usize,
     },
-    /// Each client reads a page again when it has its answer, at the owner of a reader.
+    /// Each client reads its next page after the answer to the last one, at the owner of a reader.
     Read {
         /// The number of clients.
         count: usize,
-        /// The number of requests of all of them.
+        /// The total number of requests of all clients.
         requests: usize,
     },
 }
 
-/// Returns the share of the readers that each node owns, as the nodes of a cluster decide it.
+/// Returns the share of the readers that each node owns, by the same computation as in a cluster.
 pub fn owned_shares(nodes: usize) -> Vec<f64> {
     let name = |node: usize| -> NodeName { format!("node-{node}").parse().expect("a valid name") };
     let names: Vec<NodeName> = (0..nodes).map(name).collect();

@@ -1,4 +1,4 @@
-//! The simulation beside sums that were done by hand.
+//! Tests that compare the simulation with sums computed by hand.
 #![cfg(test)]
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::simulation::costs::{Costs, MEASURED};
 
-/// Costs that are easy to add up: no group costs, and nothing that is spread.
+/// Costs that are easy to add up: no costs per group, and no random spread.
 const COSTS: Costs = Costs {
     wake_us: 0.0,
     judge_us: 100.0,
@@ -61,14 +61,14 @@ fn the_processor_time_is_the_sum_of_all_steps() {
     for nodes in [1_usize, 2, 5] {
         let outcome = simulate(&open(nodes, 300.0, 1_000.0));
         let posts = 300.0 * (100.0 - 2.0 + 2.0 + nodes as f64 * 20.0 + 100.0 * 0.5);
-        // Publishes of authors that the sequencer does not own are passed on once.
+        // Publishes of authors that the sequencer does not own are forwarded once.
         let passed = 300.0 * (1.0 - scenario::owned_shares(nodes)[0]) * 40.0;
         assert_near(cores(&outcome), (posts + passed + 1_000.0 * 30.0) / 1e6);
         assert!(outcome.keeps_up());
     }
     let anywhere = Scenario { work: Work { asks_owner: false, ..open(2, 0.0, 0.0).work }, ..open(2, 0.0, 0.0) };
     let work = Work { clients: Clients::Open { posts: 0.0, pages: 2_000.0 }, ..anywhere.work };
-    // Half of the pages are passed on.
+    // Half of the pages are forwarded.
     assert_near(cores(&simulate(&Scenario { work, ..anywhere })), 2_000.0 * (30.0 + 0.5 * 40.0) / 1e6);
 }
 

@@ -23,7 +23,7 @@ pub enum Kind {
     RedisList,
     /// A sorted set for each inbox: ZADD and ZREMRANGEBYRANK
     RedisZset,
-    /// The same, each stored as one listpack: a sixth of the memory, and pushes take twice as long
+    /// The same sets, each stored as one listpack: a sixth of the memory, but pushes take twice as long
     RedisZsetCompact,
     /// A timeline table with a row for each follower
     MariadbPush,
@@ -38,7 +38,7 @@ pub enum Kind {
 pub struct Settings {
     /// Number of posts in an inbox.
     pub inbox_posts: usize,
-    /// Followers above which Tidewire pulls an author's posts. `None`: it pushes all, as the other designs do.
+    /// Followers above which Tidewire pulls an author's posts. `None`: it pushes all posts, as the other designs do.
     pub celebrity_followers: Option<u64>,
     /// The kind of the post ids.
     pub ids: Ids,

@@ -32,7 +32,7 @@ pub enum Fault {
     Silent,
     /// Every second operation is refused.
     RefusesHalf,
-    /// The delivery counter is lower than the answers to publishes say.
+    /// The delivery counter is lower than the sum of the answers to publishes.
     DeliversLess,
 }
 

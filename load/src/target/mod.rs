@@ -1,7 +1,7 @@
 //! The designs that are compared, all behind the same traits.
 //!
 //! Responsible for:
-//! - performing an [`Operation`] on a running server in the way a careful client would;
+//! - performing an [`Operation`] on a running server, as a careful client would;
 //! - starting the server on a private port and directory, and stopping it.
 
 pub mod kind;
@@ -23,13 +23,13 @@ use crate::operation::{Answer, Item, Operation, User};
 /// A boxed future. It stays on the thread that created it.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The server is overloaded. Nothing was done, and the operation may be retried.
     #[error("refused: {0}")]
     Refused(String),
-    /// The server did not answer within [`ANSWER_MAX`], and the operation is given up.
+    /// The server did not answer within [`ANSWER_MAX`], and the client gave up.
     #[error("{0}: no answer within {ANSWER_MAX:?}")]
     Silent(String),
     /// Any other failure.
@@ -65,7 +65,7 @@ impl Failure {
         Self::Failed(text)
     }
 
-    /// Returns the same failure with a prefix that says what failed.
+    /// Returns the same failure with a prefix that names the failed operation.
     #[must_use]
     pub fn of_what(self, what: &str) -> Self {
         match self {
@@ -98,8 +98,8 @@ pub trait Target: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
-    /// Sets whether a publish ends when the post is in all feeds (the default), or when it is durable. Designs whose clients write to the
-    /// feeds support only the first.
+    /// Sets if a publish ends when the post is in all feeds (the default), or when it is durable. Designs whose clients write to the feeds
+    /// support only the first.
     fn wait_for_delivery(&self, _waits: bool) {}
 
     /// Returns the address for live connections, or `None` if the design has none.

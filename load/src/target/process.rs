@@ -146,7 +146,7 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// Resources that have to be released if this process is ended by a signal.
+/// Resources to release if a signal ends this process.
 #[derive(PartialEq, Eq, Debug)]
 enum Left {
     Server(u32),
@@ -166,7 +166,7 @@ fn left_behind() -> MutexGuard<'static, Vec<Left>> {
 pub fn end_everything() {
     let (directories, servers): (Vec<_>, Vec<_>) =
         left_behind().drain(..).partition(|left| matches!(left, Left::Directory(_)));
-    // Kill the servers first, because they would go on writing. Each step fails only if it is already done.
+    // Kill the servers first, because they would continue to write. Each step fails only if it is already done.
     for left in servers.into_iter().chain(directories) {
         match left {
             Left::Server(process) => drop(pid(process).map(|process| kill_process(process, Signal::KILL))),
@@ -181,7 +181,7 @@ fn pid(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().and_then(Pid::from_raw)
 }
 
-/// The name of the hidden command by which this program executes another one that does not outlive its parent.
+/// The name of the hidden command by which this program starts another one that must not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
 /// Returns the path of this program, or the one set by [`set_harness`].

@@ -8,7 +8,7 @@ use tidewire_server::cli::lines::{Lines, ReadError};
 use crate::operation::User;
 use crate::world::World;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file cannot be read.
@@ -21,7 +21,7 @@ pub enum FileError {
         file: String,
         /// The line number, from 1.
         line: u64,
-        /// What is wrong with the line.
+        /// Description of the error in the line.
         what: String,
     },
     /// The file has no usable line.
@@ -29,7 +29,7 @@ pub enum FileError {
     Empty {
         /// The path of the file.
         file: String,
-        /// What the file should have.
+        /// The content that the file should have.
         what: &'static str,
     },
 }

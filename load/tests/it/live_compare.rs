@@ -17,7 +17,7 @@ fn compare(designs: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap()
 }
 
-/// Checks that a design delivers all posts to all followers, and how many a client gets that was away.
+/// Checks that a design delivers all posts to all followers, and the number of posts that a client gets after an absence.
 fn check(design: Design, version: &str, posts_after_absence: f64) {
     let report = compare(design.name());
     let target = &report["targets"][0];

@@ -1,4 +1,4 @@
-//! Tests of both MariaDB designs: small scripts and the pages that they must produce.
+//! Tests of both MariaDB designs: small scripts, and the expected pages.
 
 use std::collections::HashMap;
 

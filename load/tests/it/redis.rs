@@ -1,4 +1,4 @@
-//! Tests of the Redis designs: small scripts of operations and the pages that they must produce.
+//! Tests of the Redis designs: small scripts of operations, and the expected pages.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What the backups of a cluster have in place of a journal, and the snapshots in a store for nodes that start.
+//! The parts of a backup that are specific to clusters: records of the log instead of a journal, and snapshots for starting nodes.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -19,12 +19,12 @@ use tidewire::storage::sequence::Sequence;
 pub struct ClusterSource {
     /// The log of the cluster.
     pub log: Arc<dyn SharedLog>,
-    /// The cluster, as this node sees it.
+    /// The cluster state of this node.
     pub view: Arc<ClusterState>,
 }
 
 impl ClusterSource {
-    /// Returns the epoch, if this node takes writes in it.
+    /// Returns the epoch if this node is its sequencer and has a lease.
     pub(super) fn epoch(&self) -> Option<u64> {
         let membership = self.view.membership();
         let is_sequencer = membership.sequencer().is_some_and(|sequencer| self.view.is_me(sequencer));
@@ -32,8 +32,8 @@ impl ClusterSource {
     }
 }
 
-/// Opens the newest snapshot in a store that was taken at record `from` or later. If there is none, makes one of an older snapshot and the copied
-/// records after it, below the data directory of a node.
+/// Opens the newest snapshot in a store that was taken at record `from` or later. If there is none, builds one from an older snapshot and
+/// the copied records after it, below the data directory of a node.
 ///
 /// # Errors
 /// Fails if the store cannot be read, or has no such records.
@@ -55,7 +55,7 @@ pub fn newest_snapshot(store: Store, from: Sequence, directory: &Path) -> Result
         match restore::rebuilt_snapshot(&store, found, directory) {
             Ok(file) => return Ok(Box::new(file)),
             Err(cause) => {
-                warn!("the backup {} cannot be restored: {cause}", found.name());
+                warn!("could not restore the backup {}: {cause}", found.name());
                 failed.get_or_insert(cause);
             }
         }

@@ -1,4 +1,4 @@
-//! The events that count among the copied records of a cluster.
+//! Selects the events that count among the copied records of a cluster.
 
 use crate::backup::BackupError;
 use tidewire::cluster::journal::JoinError;
@@ -8,7 +8,7 @@ use tidewire::feed::event::Event;
 use tidewire::storage::log::LogRecord;
 use tidewire::storage::segment::FoundEvent;
 
-/// Follows a copied record, and returns its event if it counts. The nodes ignore what a node has written after it was replaced.
+/// Applies a copied record to the checkpoint, and returns its event if it counts. Records of a replaced sequencer do not count.
 pub(super) fn counted_event(
     followed: &mut LogCheckpoint,
     place: &str,

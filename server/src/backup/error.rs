@@ -1,4 +1,4 @@
-//! Errors of backups and restores: which object or file is affected, and what is wrong with it.
+//! Errors of backups and restores: the affected object or file, and the cause.
 
 use std::io;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ pub enum BackupError {
         /// Description of the damage.
         what: String,
     },
-    /// A manifest cannot be read, so what belongs to the backup is unknown.
+    /// A manifest cannot be read, so the content of the backup is unknown.
     #[error(
         "the manifest {place} is damaged: {what}; this backup cannot be restored, and the server makes and removes no \
          backups until the manifest is repaired or moved out of the store"
@@ -127,14 +127,14 @@ pub enum BackupError {
         /// The place of the backups.
         place: String,
     },
-    /// No backup contains what is requested.
+    /// No backup contains the requested event or time.
     #[error("{wanted} cannot be restored from {place}, which has {ranges}")]
     OutOfRange {
         /// The requested event or time.
         wanted: String,
         /// The place of the backups.
         place: String,
-        /// What can be restored.
+        /// The events and times that can be restored.
         ranges: String,
     },
     /// The directory is in use or has files.
@@ -145,7 +145,7 @@ pub enum BackupError {
         /// One of its files.
         file: String,
     },
-    /// A server was started on a directory into which files were being written when the process was killed.
+    /// A server was started on a directory in which a killed process has left unfinished files.
     #[error(
         "{}/restore.unfinished has files of a restore or an import that was killed: run it again, or remove them to begin with an empty directory",
         directory.display()
@@ -190,12 +190,12 @@ pub enum BackupError {
     /// The archive cannot be read or written.
     #[error("{}", .0.with_sources())]
     Archive(ArchiveError),
-    /// The engine refused.
+    /// The engine refused the request.
     #[error(transparent)]
     Engine(#[from] Error),
 }
 
-/// Describes what has this identity. The nodes of a cluster have one that begins with `cluster` and a zero byte.
+/// Describes the owner of this identity. The identity of a cluster begins with `cluster` and a zero byte.
 fn owner(identity: &str) -> String {
     match identity.strip_prefix("636c757374657200") {
         Some(cluster) => format!("cluster {cluster}"),

@@ -8,19 +8,19 @@ use parking_lot::Mutex;
 
 use tidewire::clock::UnixMicros;
 
-/// Maximum number of runs that are kept for people to look at, about 200 bytes each.
+/// Maximum number of runs in the history, about 200 bytes each.
 const RUNS_MAX: usize = 20;
 
 /// A run that has ended.
 #[derive(Clone, Debug)]
 pub struct BackupRun {
-    /// When it began.
+    /// The time at which it began.
     pub started_at: UnixMicros,
-    /// How long it took.
+    /// The duration of the run.
     pub took: Duration,
     /// Bytes that it sent to the store.
     pub sent_bytes: u64,
-    /// Why it failed, or none if it is complete.
+    /// The reason why it failed, or none if it is complete.
     pub error: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl BackupFigures {
         self.interval_seconds.store(every.as_secs().max(1), Ordering::Release);
     }
 
-    /// Keeps the thread that makes backups until [`Self::stop`] is called. After that the thread is dropped at once.
+    /// Stores the thread that makes backups until [`Self::stop`] is called. After that call it drops the thread at once.
     pub fn keep_until_stopped(&self, thread: Box<dyn Send>) {
         let mut running = self.running.lock();
         if !running.is_stopped {
@@ -82,7 +82,7 @@ impl BackupFigures {
         self.complete_at.store(at.0, Ordering::Relaxed);
     }
 
-    /// Records a run that has ended. Forgets the oldest one if there are many.
+    /// Records a run that has ended. Evicts the oldest one if there are many.
     pub fn ended(&self, run: BackupRun) {
         let mut runs = self.runs.lock();
         runs.truncate(RUNS_MAX - 1);

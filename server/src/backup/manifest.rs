@@ -1,4 +1,4 @@
-//! The manifest of a backup: which objects belong to it, and which events can be restored from it.
+//! The manifest of a backup: the objects that belong to it, and the events that can be restored from it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,7 +43,7 @@ pub(crate) struct JournalPiece {
     pub(crate) parts: Vec<Part>,
 }
 
-/// The beginning of a user's erasure, so that a restore to an earlier event can name whom to erase again.
+/// The beginning of a user's erasure, so that a restore to an earlier event can list the users to erase again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Erased {
@@ -70,9 +70,9 @@ pub(crate) struct Manifest {
     pub(crate) sequence: u64,
     /// The event at the end of the snapshot and of the archive: the first one that can be restored.
     pub(crate) through: u64,
-    /// The time that was displayed after this event, in microseconds.
+    /// The displayed time of this event, in microseconds.
     pub(crate) through_at: i64,
-    /// The lead of logical instants over displayed times at this event, in microseconds.
+    /// The drift of logical instants over displayed times at this event, in microseconds.
     #[serde(rename = "lead_us")]
     pub(crate) drift_us: i64,
     /// The time of the last run that completed this backup, in microseconds.
@@ -83,10 +83,10 @@ pub(crate) struct Manifest {
     pub(crate) archive: Option<Vec<Part>>,
     /// The journal after `sequence`, without gaps.
     pub(crate) journal: Vec<JournalPiece>,
-    /// The cluster after the record of the snapshot: it decides which of the later records count. None on one machine.
+    /// The cluster state after the record of the snapshot. It determines which of the later records count. None on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) followed_from: Option<LogCheckpoint>,
-    /// The cluster after the last record. None on one machine.
+    /// The cluster state after the last record. None on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) followed_to: Option<LogCheckpoint>,
     /// The erasures that began in this journal.
@@ -110,8 +110,8 @@ impl Manifest {
         }
     }
 
-    /// Returns the key by which backups are sorted, the newest last. The nodes of a cluster have clocks of their own, so the last record
-    /// decides there. On one machine a restore may have taken back events, so the time decides.
+    /// Returns the key by which backups are sorted, the newest last. The clocks of a cluster's nodes differ, so the last record decides. On
+    /// one machine a restore may have rolled back events, so the time decides.
     fn age_key(&self) -> impl Ord + use<> {
         let of_cluster = self.epoch.map(|epoch| (self.last(), epoch, self.through));
         (of_cluster, self.begun_at, self.through)
@@ -131,13 +131,13 @@ impl Manifest {
         self.journal.last().map_or(self.through, |piece| piece.last).max(self.through)
     }
 
-    /// Returns all parts that it needs.
+    /// Returns all parts that the backup needs.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
         let of_journal = self.journal.iter().flat_map(|piece| &piece.parts);
         self.snapshot.iter().chain(self.archive.iter().flatten()).chain(of_journal)
     }
 
-    /// Returns how many of its parts are not among those that are stored with their size.
+    /// Returns the number of its parts that the store does not have in their full size.
     pub(crate) fn missing(&self, stored: &HashSet<Part>) -> usize {
         self.parts().filter(|part| !stored.contains(part)).collect::<HashSet<_>>().len()
     }
@@ -157,7 +157,7 @@ impl Manifest {
         stored_bytes(std::slice::from_ref(self))
     }
 
-    /// Returns the time of the first event that a restore may end at, for a message. A data directory that was empty has none.
+    /// Returns the time of the first event that can be restored, for a message. A data directory that was empty has none.
     pub(crate) fn begins(&self) -> String {
         if self.through == 0 { "the beginning".to_owned() } else { UnixMicros(self.through_at).to_string() }
     }
@@ -173,7 +173,7 @@ impl Manifest {
         store.put(&format!("{FOLDER}/{}", self.name()), bytes)
     }
 
-    /// Removes the manifest: the backup cannot be restored any more.
+    /// Removes the manifest. After that, the backup cannot be restored.
     pub(super) fn remove(&self, store: &Store) -> Result<(), BackupError> {
         store.remove(&format!("{FOLDER}/{}", self.name()))
     }
@@ -219,15 +219,15 @@ pub(super) fn names(store: &Store) -> Result<Vec<String>, BackupError> {
 pub(crate) struct Found {
     /// The backups whose manifests can be read, oldest first.
     pub(crate) manifests: Vec<Manifest>,
-    /// The names of the manifests that are damaged or of a later version, and what is wrong with them.
+    /// The names of the manifests that are damaged or of a later version, with their errors.
     pub(crate) unreadable: Vec<(String, BackupError)>,
 }
 
 /// Reads all manifests, oldest first. They have to be of one data directory, or of one cluster.
 ///
 /// # Errors
-/// Fails if a manifest cannot be read, or two are of different data directories. Whoever removes objects needs all manifests: an unreadable
-/// one may name any object.
+/// Fails if a manifest cannot be read, or two are of different data directories. A caller that removes objects needs all manifests, because
+/// an unreadable one may refer to any object.
 pub(crate) fn read_all(store: &Store) -> Result<Vec<Manifest>, BackupError> {
     let Found { manifests, unreadable } = read_readable(store)?;
     unreadable.into_iter().next().map_or(Ok(manifests), |(_, cause)| Err(cause))

@@ -1,4 +1,4 @@
-//! A data directory that is written as a whole or not at all.
+//! A data directory that is written atomically.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,10 +23,10 @@ use tidewire::storage::{directory_identity, segment, snapshot};
 /// The directory below the data directory to which files are written until all of them are complete.
 pub(super) const UNFINISHED: &str = "restore.unfinished";
 
-/// What an empty directory may have: the lock and the files of an earlier attempt, which was killed, and what a new file system has.
+/// The entries that an empty directory may have: the lock and the files of an earlier, killed attempt, and the entry of a new file system.
 const OF_EMPTY: [&str; 3] = ["LOCK", UNFINISHED, "lost+found"];
 
-/// A data directory that is being written. Dropped before it is published, it is empty again.
+/// A data directory that is being written. Dropping it before it is published empties the directory again.
 pub(crate) struct NewDirectory {
     directory: PathBuf,
     unfinished: PathBuf,
@@ -49,13 +49,13 @@ impl NewDirectory {
         Ok(Self { directory, unfinished, files, _lock: lock })
     }
 
-    /// Returns where the files are written.
+    /// Returns the directory to which the files are written.
     pub(crate) fn unfinished(&self) -> &Path {
         &self.unfinished
     }
 
-    /// Gives the files their names. If the process ends in between, a start on the directory is refused: without the beginning of the journal the
-    /// snapshot is missing, which gets its name last.
+    /// Renames the files to their final names. If the process ends in between, the server refuses to start on the directory: without the
+    /// beginning of the journal it needs the snapshot, which is renamed last.
     ///
     /// # Errors
     /// Fails if a file cannot be renamed.
@@ -84,10 +84,10 @@ impl Drop for NewDirectory {
     }
 }
 
-/// Refuses a directory into which files were being written when the process was killed: a server would begin without them.
+/// Refuses a directory in which a killed process has left unfinished files, because a server would start without them.
 ///
 /// # Errors
-/// Fails if there are such files, or it cannot be known.
+/// Fails if there are such files, or if this cannot be determined.
 pub(crate) fn refuse_unfinished(directory: &Path) -> Result<(), BackupError> {
     let unfinished = directory.join(UNFINISHED);
     match fs::read_dir(&unfinished).map(|mut files| files.next().is_some()) {
@@ -98,7 +98,7 @@ pub(crate) fn refuse_unfinished(directory: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// Removes what a process has left that was killed while it wrote files of this directory, which is locked.
+/// Removes the unfinished files of a killed process from this directory, which is locked.
 pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), BackupError> {
     let unfinished = directory.join(UNFINISHED);
     match fs::remove_dir_all(&unfinished) {
@@ -117,7 +117,7 @@ fn check_empty(files: &DiskFiles, directory: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// Writes the empty segment with which the journal goes on after `last`.
+/// Writes the empty segment that continues the journal after `last`.
 pub(crate) fn begin_journal(files: &DiskFiles, last: Sequence) -> Result<(), BackupError> {
     let first = last.next();
     write_segment(files, first, &segment::header_with(first, directory_identity::find(files)?))
@@ -132,8 +132,8 @@ pub(super) fn write_segment(files: &DiskFiles, first: Sequence, bytes: &[u8]) ->
     file.sync().map_err(BackupError::file("sync", &*place))
 }
 
-/// Creates a world beside an archive. Its state machine moves posts to the archive if an author has more than `outbox_posts`, or if all posts together do
-/// not fit into the memory.
+/// Creates a world with an archive. Its state machine archives posts if an author has more than `outbox_posts`, or if the posts exceed the
+/// memory limit.
 pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usize) -> (Arc<World>, StateMachine) {
     let config = EngineConfig::default();
     let of_memory = process_memory::limit().map(|memory| part_of(memory, STORE_PART));
@@ -142,11 +142,10 @@ pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usiz
     World::create_with(config.celebrity, Sharding::new(1), archive.map(|archive| (archive, limits)))
 }
 
-/// Loads the files of a directory as a start does, beside its archive. It moves posts to the archive only if they do not
-/// fit into the memory.
+/// Loads the files of a directory as a start does, with its archive. Posts are archived only if they exceed the memory limit.
 ///
 /// # Errors
-/// Fails if a file is missing or damaged, or the directory is that of a node of a cluster.
+/// Fails if a file is missing or damaged, or if the directory belongs to a node of a cluster.
 pub(crate) fn load(
     directory: &Path,
     archive: Option<Arc<RedbArchive>>,

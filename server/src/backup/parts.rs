@@ -17,7 +17,7 @@ use crate::backup::{BackupError, OBJECT_BYTES_MAX};
 /// Bytes of a part of a snapshot or of the journal. At least one is in memory at a time, and up to three with the buffers of the client.
 const PART_BYTES: usize = 16 << 20;
 
-/// Maximum rest after a part.
+/// Maximum pause after a part.
 const REST_MAX: Duration = Duration::from_secs(1);
 
 /// The folder of parts.
@@ -63,10 +63,10 @@ impl<'a> Uploads<'a> {
         Self { store, stored, figures, stopping, since: Instant::now() }
     }
 
-    /// Stores a part.
+    /// Stores a part, and pauses after it.
     pub(super) fn part(&mut self, bytes: Vec<u8>) -> Result<Part, BackupError> {
         let part = describe(&bytes);
-        // Reading and compressing take a processor from requests, so half of the time is left to them.
+        // Reading and compressing use the processor, so the pause leaves half of the time to requests.
         let worked = self.since.elapsed();
         if self.stopping.load(Ordering::Relaxed) {
             return Err(BackupError::Stopping);
@@ -81,7 +81,7 @@ impl<'a> Uploads<'a> {
         Ok(part)
     }
 
-    /// Stores all that `content` returns. Errors name the file `place`.
+    /// Stores all bytes that `content` returns. Errors name the file `place`.
     pub(super) fn file(&mut self, mut content: impl Read, place: &str) -> Result<Vec<Part>, BackupError> {
         let mut parts = Vec::new();
         loop {

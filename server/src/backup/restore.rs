@@ -35,7 +35,7 @@ pub(crate) enum Moment {
     Newest,
     /// The state after this event.
     Event(u64),
-    /// The state at this time, as it was displayed: after the last event that has a time until then.
+    /// The displayed state at this time: after the last event whose time is not later.
     Time(UnixMicros),
 }
 
@@ -48,7 +48,7 @@ struct End<'a> {
     snapshot_begun_at: Option<UnixMicros>,
 }
 
-/// Events directly after the last one, which have no time. They may be of before the requested time, or of after it.
+/// Events directly after the last one, which have no time. They may be from before or after the requested time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LeftOut {
     /// The first of them.
@@ -62,9 +62,9 @@ pub(crate) struct LeftOut {
 pub(crate) struct Restored {
     /// The last event.
     pub(crate) event: u64,
-    /// The time that was displayed at the last event.
+    /// The displayed time of the last event.
     pub(crate) at: UnixMicros,
-    /// The cluster that the state is of, as text. None if it is of a server on one machine.
+    /// The cluster of the restored state, as text. None if it is of a server on one machine.
     pub(crate) cluster: Option<String>,
     /// The number of posts in memory.
     pub(crate) posts: usize,
@@ -74,16 +74,17 @@ pub(crate) struct Restored {
     pub(crate) edges: usize,
     /// Users who were erased later: they are visible again.
     pub(crate) visible_again: Vec<String>,
-    /// Users who were erased between the snapshot and the last event: nobody sees them, but the files still contain their data.
+    /// Users who were erased between the snapshot and the last event. They are not visible, but the files still contain their data.
     pub(crate) in_files: Vec<String>,
-    /// The events that were left out of a restore to a time, because they have none.
+    /// The events that a restore to a time left out, because they have no time.
     pub(crate) left_out: Option<LeftOut>,
-    /// When the snapshot was begun, if that was after the requested time: events without a time may be in it that are later than this time.
+    /// The time at which the snapshot was begun, if that was after the requested time. The snapshot may then contain later events without a
+    /// time.
     pub(crate) snapshot_begun_at: Option<UnixMicros>,
 }
 
 impl Restored {
-    /// The result of a restore on one machine, without anything to warn of.
+    /// Creates the result of a restore on one machine, without warnings.
     fn of(event: u64, at: UnixMicros, [posts, edges]: [usize; 2], archived: u64) -> Self {
         let (visible_again, in_files) = (Vec::new(), Vec::new());
         let (cluster, left_out, snapshot_begun_at) = (None, None, None);
@@ -91,16 +92,16 @@ impl Restored {
     }
 }
 
-/// What to restore.
+/// The state to restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     /// The event or time to restore.
     pub(crate) moment: Moment,
-    /// The name of the backup to use, if the newest one that has the moment is not wanted.
+    /// The name of the backup to use. None uses the newest backup that has the moment.
     pub(crate) backup: Option<String>,
 }
 
-/// Restores what is wanted from the backups of a store into the directory, which is empty or does not exist.
+/// Restores the wanted state from the backups of a store into a directory, which is empty or does not exist.
 pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &Path) -> Result<Restored, BackupError> {
     let Found { manifests, unreadable } = found;
     let (place, among) = match &wanted.backup {
@@ -118,7 +119,7 @@ pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &
     let of_erased = |is_wanted: &dyn Fn(u64) -> bool| users(&manifests, is_wanted);
     Ok(Restored {
         visible_again: of_erased(&|erased| erased > event),
-        // The snapshot of a cluster is written again, without data that is gone. What is not gone, a node removes.
+        // The snapshot of a cluster is written again, without erased data. A node removes the rest.
         in_files: of_erased(&|erased| manifest.epoch.is_none() && erased > manifest.sequence && erased <= event),
         left_out,
         snapshot_begun_at,
@@ -126,10 +127,11 @@ pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &
     })
 }
 
-/// Makes one snapshot of a cluster's backup, up to its last record, and opens it. The directory is that of a node, and has no trace of it then.
+/// Builds one snapshot of a cluster's backup, up to its last record, and opens it. The directory is that of a node; all temporary files in
+/// it are removed.
 pub(super) fn rebuilt_snapshot(store: &Store, manifest: &Manifest, directory: &Path) -> Result<File, BackupError> {
     let unfinished = directory.join(UNFINISHED);
-    // A process that died here has left it.
+    // Remains of a process that ended here.
     let _ = fs::remove_dir_all(&unfinished);
     let event = manifest.last();
     let written = write(store, manifest, event, &unfinished);
@@ -151,7 +153,7 @@ fn users(manifests: &[Manifest], is_wanted: &dyn Fn(u64) -> bool) -> Vec<String>
     users
 }
 
-/// Returns the backup of this name, alone.
+/// Returns the backup of this name as a slice of one.
 fn named<'a>(
     store: &Store,
     manifests: &'a [Manifest],
@@ -165,7 +167,7 @@ fn named<'a>(
     found.map(slice::from_ref).ok_or_else(|| BackupError::NoSuchBackup { place: manifest::place_of(store, name) })
 }
 
-/// Returns the newest of the backups that has the moment, and where to end. Errors name the place.
+/// Returns the newest of the backups that has the moment, and the event to end at. Errors name the place.
 fn choose<'a>(store: &Store, place: String, manifests: &'a [Manifest], moment: Moment) -> Result<End<'a>, BackupError> {
     let Some(newest) = manifests.last() else { return Err(BackupError::NoBackup { place }) };
     let out_of_range =
@@ -181,7 +183,7 @@ fn choose<'a>(store: &Store, place: String, manifests: &'a [Manifest], moment: M
         Moment::Time(time) => {
             let has = |manifest: &&Manifest| (manifest.through_at..=manifest.copied_at).contains(&time.0);
             let with_time = || manifests.iter().rev().filter(has);
-            // A later snapshot may have deletes that are later than the time, although no event with a time came between.
+            // A later snapshot may contain deletes after the time, even if no event with a time is between them.
             let found = with_time().find(|manifest| manifest.begun_at <= time.0).or_else(|| with_time().next());
             let found = found.ok_or_else(|| out_of_range(format!("the time {time}")))?;
             let (event, left_out) = last_event_at(store, found, time)?;
@@ -200,12 +202,12 @@ fn ranges(manifests: &[Manifest]) -> String {
     manifests.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the last event of a backup that was displayed with this time or an earlier one, and the events after it that have no time: those
-/// may be later than `time`. A mistake that is to be undone is often among them, because deletes and unfollows have no time.
+/// Returns the last event of a backup whose displayed time is not after `time`, and the events directly after it that have no time. These
+/// may be later than `time`. They often include the mistake to undo, because deletes and unfollows have no time.
 fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result<(u64, Option<LeftOut>), BackupError> {
     let (mut last, mut drift_us, mut followed) = (manifest.through, manifest.drift_us, manifest.followed_from.clone());
     let mut left_out: Option<LeftOut> = None;
-    // The records of a cluster's log decide which later ones count.
+    // The records of a cluster's log determine which later ones count.
     let is_read = |piece: &&JournalPiece| followed.is_some() || piece.last > manifest.through;
     let pieces: Vec<_> = manifest.journal.iter().filter(is_read).collect();
     for piece in pieces {
@@ -227,7 +229,7 @@ fn last_event_at(store: &Store, manifest: &Manifest, time: UnixMicros) -> Result
                 Some(Some(taken)) if taken.shown() > time => is_later = true,
                 Some(Some(taken)) => (last, drift_us, left_out) = (sequence, taken.drift_us, None),
                 Some(None) => left_out.get_or_insert(LeftOut { first: sequence, last: sequence }).last = sequence,
-                // A record that is no event changes nothing that anybody sees.
+                // A record without an event does not change anything visible.
                 None if left_out.is_none() => last = sequence,
                 None => {}
             }
@@ -263,7 +265,7 @@ fn write(store: &Store, manifest: &Manifest, event: u64, directory: &Path) -> Re
             write_segment(&files, first, &bytes)?;
         }
     }
-    // Else nothing was written during the snapshot.
+    // Without segments, nothing was written during the snapshot.
     if segments(&files)?.is_empty() { begin_journal(&files, Sequence(event)) } else { Ok(()) }
 }
 
@@ -300,7 +302,7 @@ fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
     Ok(Restored::of(event, last_instant.shown(), [posts, edges], archived))
 }
 
-/// Makes one snapshot of the snapshot of a node and the copied records after it: a node continues with the log from there.
+/// Builds one snapshot from the snapshot of a node and the copied records after it. A node continues with the log from there.
 fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restored, BackupError> {
     let place = directory.display().to_string();
     let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory).map_err(StorageError::io("use", &*place))?);

@@ -1,6 +1,6 @@
-//! Removal of backups that are too old, and of parts that no backup needs.
+//! Removal of old backups, and of parts that no backup needs.
 //!
-//! A manifest is removed before its parts: a backup that is listed is complete.
+//! A manifest is removed before its parts, so every listed backup is complete.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::backup::parts::{self, FOLDER};
 use crate::backup::store::{Listed, Store};
 use tidewire::clock::UnixMicros;
 
-/// Returns how many of the oldest backups are superfluous: the next one begins before everything that has to be kept.
+/// Returns how many of the oldest backups are superfluous: the next one begins before the time from which everything must be retained.
 pub(super) fn superfluous(manifests: &[Manifest], keep: Duration, now: UnixMicros) -> usize {
     let from = now.saturating_sub(keep);
     let next_began = manifests.iter().skip(1).map(|next| next.through_at.max(next.begun_at));
@@ -25,7 +25,7 @@ pub(super) fn restorable_from(manifests: &[Manifest]) -> i64 {
     let Some((newest, before)) = manifests.split_last() else { return 0 };
     let mut oldest = newest;
     for manifest in before.iter().rev() {
-        // Where the journal between two backups was lost, the events in between cannot be restored one by one.
+        // If the journal between two backups is lost, the events in between cannot be restored one by one.
         if manifest.last() < oldest.through {
             break;
         }
@@ -52,8 +52,8 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Compares the store with the manifests: removes parts that no backup needs, except for `left` and for those that were written after
-/// `until`, and returns the checksums of those that are there. Logs backups of which parts are missing.
+/// Compares the store with the manifests. Removes parts that no backup needs, except for `left` and for parts written after `until`, and
+/// returns the checksums of the existing parts. Logs backups with missing parts.
 pub(super) fn sweep(
     store: &Store,
     manifests: &[Manifest],
@@ -62,7 +62,7 @@ pub(super) fn sweep(
 ) -> Result<HashSet<String>, BackupError> {
     let needed = needed(manifests);
     let mut stored = HashSet::new();
-    // Anything else is not of a backup, whoever has put it there.
+    // Other objects do not belong to backups, so they are not removed.
     let is_sha256 =
         |name: &str| name.len() == 64 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     let parts = store.list(FOLDER)?.into_iter().filter(|listed| is_sha256(&listed.name));
@@ -91,7 +91,7 @@ mod tests {
 
     const HOUR: i64 = 3_600_000_000;
 
-    /// A backup that was begun at this hour.
+    /// Returns a backup that was begun at this hour.
     fn begun(hour: i64) -> Manifest {
         Manifest {
             format: 1,
@@ -100,7 +100,7 @@ mod tests {
             begun_at: hour * HOUR,
             sequence: 0,
             through: 0,
-            // Nothing was written for an hour before.
+            // The last event is an hour older.
             through_at: (hour - 1) * HOUR,
             drift_us: 0,
             copied_at: 0,
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn events_can_be_restored_from_the_oldest_backup_on_which_the_others_follow_without_a_gap() {
-        // The hour, the first event that can be restored, and the last one.
+        // For each backup: the hour, the first event that can be restored, and the last one. Then the expected hour.
         for (backups, expected) in [
             (&[][..], 0),
             (&[(5, 10, 10)], 4),
@@ -170,7 +170,7 @@ mod tests {
             names
         };
         let there = HashSet::from([needed.sha256.clone(), left.sha256.clone()]);
-        // Another node of the cluster may be about to name what is young.
+        // Another node of the cluster may be about to write a manifest with young parts.
         let swept = sweep(&store, &manifest, &of_failed_run, UnixMicros(0)).unwrap();
         assert_eq!((swept, names().len()), (there.clone(), 4), "{}", orphan.sha256);
         let swept = sweep(&store, &manifest, &of_failed_run, UnixMicros(i64::MAX)).unwrap();

@@ -1,4 +1,4 @@
-//! One run of backups: appends the new journal to the newest backup, and begins another backup when one is due.
+//! One run of backups: appends the new journal to the newest backup, and begins another backup if one is due.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,21 +28,21 @@ use tidewire::storage::log::{LogError, copied};
 use tidewire::storage::segment::Segment;
 use tidewire::storage::sequence::Sequence;
 
-/// Bytes of journal from which on another backup is begun, if they are also a share of the snapshot and the archive. So all backups together
-/// copy a multiple of what was written, and a restore replays a fraction of what it loads.
+/// Bytes of journal from which on another backup is begun, if they are also a share of the snapshot and the archive. So all backups
+/// together copy a bounded multiple of the written data, and the replay of a restore is a fraction of the data that it loads.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
 /// One in this many bytes of the snapshot and the archive: see [`JOURNAL_BYTES`].
 const JOURNAL_SHARE: u64 = 4;
 
-/// Pieces of the journal from which on another backup is begun: the manifest names each of them, and every run writes it.
+/// Number of pieces of the journal from which on another backup is begun. The manifest lists each of them, and every run writes it.
 const JOURNAL_PIECES: usize = 4_096;
 
-/// Maximum time for which a node of a cluster may go on with a run after another node has taken over. Parts that no manifest names are not
-/// removed before.
+/// Maximum time for which a node of a cluster may continue a run after another node has taken over. Parts without a manifest are not
+/// removed earlier.
 const RUN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// What the payload of each event of this kind begins with: a MessagePack map with one key.
+/// The first bytes of the payload of each event of this kind: a MessagePack map with one key.
 const ERASED: &[u8] = b"\x81\xa6erased";
 const ERASURE_ENDED: &[u8] = b"\x81\xaderasure_ended";
 
@@ -61,12 +61,12 @@ pub struct Backups {
     known: Option<Known>,
     /// Checksums of the parts that a failed run has stored.
     left: HashSet<String>,
-    /// True if the last run only looked at the backups of another node.
+    /// True if the last run only checked the backups of another node.
     has_only_looked: bool,
 }
 
 struct Known {
-    /// The epoch of the cluster in which this was read. None on one machine.
+    /// The epoch of the cluster at the time of this read. None on one machine.
     epoch: Option<u64>,
     manifests: Vec<Manifest>,
     /// True if this process may append to the last one.
@@ -93,21 +93,21 @@ impl Backups {
         Ok(Self { engine, files, identity, cluster, options, store, figures, stopping, known, left, has_only_looked })
     }
 
-    /// Makes these the backups of a cluster, of which the engine is a node.
+    /// Changes these to backups of a cluster, of which the engine is a node.
     #[must_use]
     pub fn of_cluster(mut self, cluster: ClusterSource) -> Self {
         self.cluster = Some(cluster);
         self
     }
 
-    /// Returns true if an erasure waits for a run, or this node has taken over while a run was due.
+    /// Returns true if an erasure waits for a run, or if this node has taken over and a run is due.
     pub(super) fn is_wanted(&self) -> bool {
         let has_taken_over = self.has_only_looked && self.cluster.as_ref().is_some_and(|of| of.epoch().is_some());
         let is_due = || self.figures.age_seconds(self.now()) >= self.options.every.as_secs();
         self.engine.wants_backup() || has_taken_over && is_due()
     }
 
-    /// Copies everything that was committed until now.
+    /// Copies all committed events.
     ///
     /// # Errors
     /// Fails if the store or the data directory cannot be read or written. The next run continues.
@@ -133,10 +133,10 @@ impl Backups {
         };
         match self.check_alone(&known) {
             Ok(()) => {}
-            // A node that was replaced has written another manifest, or one that has taken over.
+            // A replaced node or a new sequencer has written another manifest.
             Err(BackupError::Shared { .. }) if epoch.is_some() => known = self.read(epoch)?,
             Err(cause) => {
-                // The next run has to find the manifest of the other process again.
+                // Remember the manifests, so that the next run finds the manifest of the other process again.
                 self.known = Some(known);
                 return Err(cause);
             }
@@ -144,14 +144,14 @@ impl Backups {
         let ran = self.run_on(&mut known);
         match ran {
             Ok(()) => (self.known, self.left) = (Some(known), HashSet::new()),
-            // What the store has is read again: a manifest may have been stored although the answer was lost. But what is stored of an
+            // Read the store again before the next run: it may have stored a manifest although the answer was lost. The stored parts of an
             // unfinished backup need not be sent again.
             Err(_) => self.left = known.stored,
         }
         ran
     }
 
-    /// Notes how old the newest backup is that another node has made.
+    /// Records the age of the newest backup that another node has made.
     fn look(&self) -> Result<(), BackupError> {
         let manifests = manifest::read_all(&self.store)?;
         if let Some(newest) = manifests.last() {
@@ -186,26 +186,26 @@ impl Backups {
     fn begin(&self, known: &mut Known) -> Result<(), BackupError> {
         let Some((now, _)) = self.committed_until(known) else { return Ok(()) };
         let base = self.engine.backup_base()?;
-        // That may have taken minutes.
+        // The snapshot may have taken minutes.
         if self.committed_until(known).is_none() {
             return Ok(());
         }
-        // The last backup reaches to the beginning of the new one, so that every event between them can be restored.
+        // Append up to the beginning of the new backup to the last one, so that every event between them can be restored.
         self.append(known, base.through, now)?;
         let manifest = self.upload(known, &base, now)?;
         manifest.write(&self.store)?;
-        info!("began the backup {} of event {} in {}", manifest.name(), manifest.through, self.store.place(""));
+        info!("began the backup {} at event {} in {}", manifest.name(), manifest.through, self.store.place(""));
         known.manifests.push(manifest);
         known.continues = true;
         Ok(())
     }
 
-    /// Reads what is in the store, and removes what an interrupted run left there.
+    /// Reads the store, and removes the remains of interrupted runs.
     fn read(&self, epoch: Option<u64>) -> Result<Known, BackupError> {
         let manifests = manifest::read_all(&self.store)?;
         let identity = self.identity.to_string();
         manifests.iter().try_for_each(|manifest| manifest.check_identity(&self.store, &identity))?;
-        // A node that has just been replaced may be about to name its parts.
+        // A node that has just been replaced may be about to write the manifest of its parts.
         let until = epoch.map_or(UnixMicros(i64::MAX), |_| self.now().saturating_sub(RUN_MAX));
         let stored = retention::sweep(&self.store, &manifests, &self.left, until)?;
         let is_whole = |manifest: &Manifest| manifest.parts().all(|part| stored.contains(&part.sha256));
@@ -219,7 +219,8 @@ impl Backups {
         Ok(Known { epoch, manifests, continues, stored })
     }
 
-    /// Returns true if the journal still has the last copied events, byte for byte. After a restore to an earlier event it has others.
+    /// Returns true if the journal still has the last copied events, byte for byte. After a restore to an earlier event it has different
+    /// ones.
     ///
     /// # Errors
     /// Fails if the journal cannot be read now: another backup would leave a gap of events that can be restored.
@@ -260,8 +261,8 @@ impl Backups {
         is_long || (last.begun_at <= oldest.0 && self.committed().0 > last.through)
     }
 
-    /// Appends the journal up to `through` to the last backup, if this process may. If events are missing, it may not any more. All events
-    /// up to the time `at` are among them.
+    /// Appends the journal up to `through` to the last backup, if this process may continue it. It may not continue it if events are
+    /// missing. The appended journal contains all events up to the time `at`.
     fn append(&self, known: &mut Known, through: Sequence, at: UnixMicros) -> Result<(), BackupError> {
         let Some(mut last) = known.manifests.last().cloned().filter(|_| known.continues) else { return Ok(()) };
         let after = Sequence(last.last());
@@ -272,7 +273,7 @@ impl Backups {
                 cause @ (BackupError::Storage(StorageError::Missing { .. })
                 | BackupError::Log(LogError::Deleted { .. })),
             ) => {
-                warn!("{cause}; another backup is begun, and events in between cannot be restored one by one");
+                warn!("{cause}; beginning another backup; the moments in between cannot be restored");
                 known.continues = false;
                 return Ok(());
             }
@@ -281,7 +282,7 @@ impl Backups {
         last.copied_at = at.0;
         last.write(&self.store)?;
         self.keep_journal_after(Sequence(last.last()));
-        // One that another node has begun keeps its manifest, and this node's has a name of its own.
+        // A backup of another node keeps its own manifest, because this node writes one under another name.
         let name = last.name();
         known.manifests.retain(|manifest| manifest.name() != name);
         known.manifests.push(last);
@@ -323,7 +324,7 @@ impl Backups {
         })
     }
 
-    /// Stores a snapshot with its archive and the journal that it needs. All events up to the time `at` are in them.
+    /// Stores a snapshot with its archive and the journal that it needs. They contain all events up to the time `at`.
     fn upload(&self, known: &mut Known, base: &BackupBase, at: UnixMicros) -> Result<Manifest, BackupError> {
         let place = self.files.place(&base.snapshot.file);
         let (content, _) = self.files.read(&base.snapshot.file).map_err(BackupError::file("read", &*place))?;
@@ -354,7 +355,7 @@ impl Backups {
         Ok(manifest)
     }
 
-    /// Calls `each` with the journal after `after`, up to and including `through`: the log, if this is a cluster.
+    /// Calls `each` with the journal after `after`, up to and including `through`. In a cluster the journal is the log.
     fn pieces(
         &self,
         after: Sequence,
@@ -367,7 +368,7 @@ impl Backups {
         }
     }
 
-    /// Keeps the journal on one machine. The log of a cluster keeps its records for as long as it is set to.
+    /// Retains the journal after this event on one machine. In a cluster, the settings of the log determine its retention.
     fn keep_journal_after(&self, backed_up: Sequence) {
         if self.cluster.is_none() {
             self.engine.keep_journal_after(Some(backed_up));
@@ -376,21 +377,22 @@ impl Backups {
 
     fn remove_old(&self, known: &mut Known) -> Result<(), BackupError> {
         if self.cluster.as_ref().is_some_and(|cluster| cluster.epoch() != known.epoch) {
-            // The node that has taken over removes what is too old.
+            // The new sequencer removes old backups.
             return Ok(());
         }
         for _ in 0..retention::superfluous(&known.manifests, self.options.keep, self.now()) {
             let gone = known.manifests.remove(0);
-            info!("removing the backup {} from {}: it is too old", gone.name(), self.store.place(""));
+            info!("removing the expired backup {} from {}", gone.name(), self.store.place(""));
             retention::remove(&self.store, &gone, &known.manifests, &mut known.stored)?;
         }
         Ok(())
     }
 
-    /// Returns the time, and the last event that was committed until then. Returns none if another node has taken over, which may have
-    /// committed events that this one has not read.
+    /// Returns the time and the last event committed until then. Returns none if another node has taken over, which may have committed
+    /// events that this node has not read.
     fn committed_until(&self, known: &Known) -> Option<(UnixMicros, Sequence)> {
-        // The time first: what is committed after it may not be in the copy. The epoch last: no other node has taken over before.
+        // Read the time first: events committed after it may not be in the copy. Read the epoch last: then no other node has taken over
+        // before.
         let (now, committed) = (self.now(), self.committed());
         let takes_writes = self.cluster.as_ref().is_none_or(|cluster| cluster.epoch() == known.epoch);
         takes_writes.then_some((now, committed))

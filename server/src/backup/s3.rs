@@ -1,4 +1,4 @@
-//! HTTP for S3: the client that the server has anyway, so that no second one is linked.
+//! HTTP for S3: reuses the HTTP client of the server, so that no second one is linked.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ureq::Agent;
 
 use crate::backup::OBJECT_BYTES_MAX;
 
-/// Maximum time of one request, with its body: a part at about a megabit a second.
+/// Maximum time of one request with its body. It suffices for a part at about a megabit per second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum time to connect.

@@ -18,13 +18,13 @@ use tidewire::storage::sequence::Sequence;
 /// Maximum time after a failed run until the next one.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Number of times that this time doubles, with each further failure.
+/// Maximum number of times that the wait doubles after further failures.
 const RETRY_DOUBLINGS_MAX: u32 = 6;
 
-/// The period between checks whether an erasure waits for a run.
+/// Interval between checks for an erasure that waits for a run.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum time for a run in progress to end when the server stops. A request to a store that does not answer takes longer.
+/// Maximum time to wait for a run in progress when the server stops. A request to a store that does not answer takes longer.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// A thread that runs backups. It ends when this is dropped.
@@ -39,8 +39,8 @@ impl BackupThread {
     /// Starts backups of an engine, which may be a node of a cluster. The first run begins at once.
     ///
     /// # Errors
-    /// Fails if the engine has no data directory, a node's store has the backups of another cluster, or the thread cannot be started. A store
-    /// that cannot be used is tried again, as after every failed run.
+    /// Fails if the engine has no data directory, a node's store has the backups of another cluster, or the thread cannot be started. If
+    /// the store cannot be used, the thread retries, as after every failed run.
     pub fn start(
         engine: &Engine,
         cluster: Option<ClusterSource>,
@@ -48,13 +48,13 @@ impl BackupThread {
         figures: &Arc<BackupFigures>,
     ) -> Result<Self, BackupError> {
         if cluster.is_none() {
-            // Until the store was read, all of the journal is kept.
+            // Retain the whole journal until the store is read.
             engine.keep_journal_after(Some(Sequence(0)));
         }
         let stopping = Arc::<AtomicBool>::default();
         let identity = engine.data_files().and_then(|files| files.identity()).ok_or(BackupError::NoDataDirectory)?;
         if cluster.is_some() {
-            // The check of a server on one machine came before its directory was written.
+            // On one machine, this was checked before the data directory was written.
             start::check_owner(&options.to, identity)?;
         }
         figures.begin(options.every, engine.shared().clock.now());
@@ -70,7 +70,7 @@ impl BackupThread {
         };
         let thread = thread::Builder::new().name("tidewire-backup".to_owned()).spawn(move || {
             run(opening, &stopped);
-            // The engine is released before the end is reported.
+            // Release the engine before reporting the end.
             drop(end);
         });
         let thread = thread.map_err(BackupError::file("start", "the backup thread"))?;
@@ -78,7 +78,7 @@ impl BackupThread {
     }
 }
 
-/// Backups of a store that is opened as soon as it can be used.
+/// Backups of a store, which is opened as soon as it can be used.
 struct Opening {
     engine: Engine,
     cluster: Option<ClusterSource>,
@@ -115,7 +115,7 @@ impl Opening {
         if matches!(ran, Err(BackupError::Stopping)) {
             return ran;
         }
-        // Whoever sees that the last run has failed finds it among the runs.
+        // Record the run before `is_failing`, so that readers of the flag find the failed run.
         self.figures.ended(BackupRun {
             started_at,
             took: began.elapsed(),
@@ -146,11 +146,11 @@ fn run(mut backups: Opening, stopped: &Receiver<()>) {
                 // Each attempt may take a snapshot.
                 let wait = every.min(RETRY.saturating_mul(1 << failures.min(RETRY_DOUBLINGS_MAX)));
                 failures += 1;
-                warn!("the backup failed, and is tried again in {wait:.0?}: {cause}");
+                warn!("backup failed; retrying in {wait:.0?}: {cause}");
                 wait
             }
         };
-        // At least one pause, so that a store that fails at once is not tried without end.
+        // Wait at least one interval, so that a store that fails at once is not retried in a busy loop.
         loop {
             match stopped.recv_timeout(POLL_PERIOD.min(wait)) {
                 Err(RecvTimeoutError::Timeout) if began.elapsed() >= wait || backups.is_wanted() => break,
@@ -166,11 +166,11 @@ impl Drop for BackupThread {
         self.stopping.store(true, Ordering::Relaxed);
         drop(self.stop.take());
         if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(STOP_MAX) {
-            info!("the store of the backup does not answer; the run is abandoned, and the next start continues");
+            info!("the backup store does not answer; abandoning the run, which the next start continues");
             return;
         }
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was logged.
+            // The panic of a thread is already logged.
             let _ = thread.join();
         }
     }

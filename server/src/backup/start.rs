@@ -14,19 +14,21 @@ use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::reader::segments;
 use tidewire::storage::{archive, directory_identity, snapshot};
 
-/// Maximum time for which the start of a server that has its data waits for the store. During an outage of the store it starts without.
+/// Maximum time for which a server that has its data waits for the store when it starts. During an outage of the store it starts without
+/// the check.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Checks the store of a server on one machine, before anything is written to its data directory.
 ///
 /// # Errors
-/// Fails if the store has backups of another directory. If the directory is new, it fails also if the store cannot be used or does not answer.
+/// Fails if the store has backups of another directory. If the directory is new, it also fails if the store cannot be used or does not
+/// answer.
 pub(crate) fn check(to: &BackupUrl, directory: &Path) -> Result<(), BackupError> {
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
     match directory_identity::find(&files) {
         Ok(Some(found)) => return check_owner(to, found),
         Ok(None) => {}
-        // Recovery reports what is wrong with the files.
+        // Recovery reports errors of the files.
         Err(_) => return Ok(()),
     }
     let has_archive = directory.join(archive::FILE).exists();
@@ -45,16 +47,16 @@ pub(crate) fn check(to: &BackupUrl, directory: &Path) -> Result<(), BackupError>
 
 /// Fails if the store is known to have the backups of another identity.
 pub(super) fn check_owner(to: &BackupUrl, identity: Identity) -> Result<(), BackupError> {
-    // The first run reports what is wrong.
+    // The first run reports this error.
     let Ok(store) = Store::open(to, true) else { return Ok(()) };
     let (send, received) = crossbeam_channel::bounded(1);
     let check = move || {
         let checked = match newest(&store) {
             Ok(Some(found)) => found.check_identity(&store, &identity.to_string()),
-            // The first run reports what is wrong.
+            // The first run reports this error.
             Ok(None) | Err(_) => Ok(()),
         };
-        // Nobody waits any more if it took too long.
+        // Sending fails only if the timeout has dropped the receiver.
         let _ = send.send(checked);
     };
     let thread = thread::Builder::new().name("tidewire-backup-check".to_owned()).spawn(check);

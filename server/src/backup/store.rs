@@ -16,10 +16,10 @@ use crate::backup::s3::UreqConnector;
 use crate::backup::url::BackupUrl;
 use tidewire::clock::UnixMicros;
 
-/// Maximum number of repetitions of a request to S3.
+/// Maximum number of retries of a request to S3.
 const RETRIES_MAX: usize = 5;
 
-/// Maximum time from the first attempt of a request after which it is repeated.
+/// Maximum time since the first attempt of a request within which it is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A place in an object store. Its operations block, so no async code may call them.
@@ -43,8 +43,8 @@ pub struct Listed {
 }
 
 impl Store {
-    /// Opens the store that `url` names. If `create`, a directory that does not exist is created, for its owner only. The directory above it must
-    /// exist: where a disk is not mounted, backups must not go to another one.
+    /// Opens the store of `url`. If `create` is set, creates a missing directory, accessible only for its owner. Its parent must exist: if
+    /// a disk is not mounted, backups must not go to another one.
     ///
     /// # Errors
     /// Fails if the directory or the settings of S3 in the environment cannot be used.
@@ -140,7 +140,7 @@ impl Store {
         let found = self.block_on(all).map_err(self.failed("list", folder))?;
         let listed = found
             .into_iter()
-            // Not what is in folders within it.
+            // Leave out objects in subfolders.
             .filter(|meta| meta.location.parts().count() == prefix.parts().count() + 1)
             .filter_map(|meta| {
                 let modified = UnixMicros(meta.last_modified.timestamp_micros());
@@ -149,7 +149,7 @@ impl Store {
         Ok(listed.collect())
     }
 
-    /// Removes an object. One that does not exist is no error.
+    /// Removes an object. Succeeds if it does not exist.
     ///
     /// # Errors
     /// Fails if the object may still exist.
@@ -162,7 +162,7 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Does not wait for a request that is abandoned.
+    /// Does not wait for abandoned requests.
     fn drop(&mut self) {
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }

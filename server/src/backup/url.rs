@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// The place of backups. Its text has no credentials, so it may be logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackupUrl {
-    /// A directory of this machine, or one that is mounted.
+    /// A local or mounted directory.
     Directory(PathBuf),
     /// A bucket of S3 or of a compatible store. The environment has the region, the endpoint and the credentials.
     S3 {

@@ -1,9 +1,9 @@
-//! `tidewire archive`: inspects an archive that no server has open, without writing to it; prepares a store of old posts, and copies archives.
+//! `tidewire archive`: inspects an archive that no server has open, prepares an archive in Cassandra, and copies archives.
 //!
 //! Responsible for:
 //! - reporting the size of the archive from its own counters;
-//! - checking all of it: pages against their checksums, outboxes against their counters, posts against the outboxes that name them, and
-//!   listing what is missing or damaged.
+//! - checking the whole archive: pages against their checksums, outboxes against their counters, posts against the outboxes that list them;
+//!   reporting missing and damaged posts.
 
 #[cfg(feature = "cassandra")]
 mod copy;
@@ -31,7 +31,7 @@ use tidewire::storage::archive::{self, ArchiveError, ArchivedRecord, ReadOnlyArc
 pub(crate) enum ArchiveTool {
     /// Show how much data is in an archive
     Inspect(ArchivePath),
-    /// Read all of an archive and report whether it is good, or which posts of which sources are missing
+    /// Read all of an archive and report missing and damaged posts by source
     Verify(ArchivePath),
     /// Create keyspace and tables of an archive in Cassandra, where they are missing
     #[cfg(feature = "cassandra")]
@@ -80,7 +80,7 @@ fn on(path: PathBuf, run: impl FnOnce(&ReadOnlyArchive) -> Result<ExitCode, Arch
     run(&archive).map_err(|cause| cause.with_sources().into())
 }
 
-/// Returns the path of the archive in a data directory, or the path itself if it is none.
+/// Returns the path of the archive in a data directory, or the path itself if it is not a directory.
 fn file_in(path: PathBuf) -> PathBuf {
     if path.is_dir() { path.join(archive::FILE) } else { path }
 }
@@ -118,7 +118,7 @@ fn verify(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveErro
         findings.push(format!("{counted} entries of outboxes are counted, and {} are there", totals.entries));
     }
     let report = |findings: &mut Vec<String>| {
-        // A damaged archive may have very many: they are printed as they are found.
+        // Print findings at once, because a damaged archive may have very many.
         findings.drain(..).fold(true, |_, finding| {
             match json {
                 true => terminal::print_json(&json!({"bad": finding})),
@@ -132,7 +132,7 @@ fn verify(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveErro
         Outbox::read(archive, source).report(source, entries(counts), &mut findings);
         is_good &= report(&mut findings);
     }
-    // Also reads the tombstones, which are in no outbox.
+    // Also reads the tombstones, which no outbox lists.
     if let Err(cause) = archive.each(|_, kept| whole(&kept)) {
         findings.push(format!("not all posts and tombstones can be read: {}", cause.with_sources()));
         is_good &= report(&mut findings);
@@ -200,7 +200,7 @@ impl Outbox {
             let ask = OutboxQuery { part: Part::Whole, span, direction, max };
             let positions = match archive.positions(source, ask) {
                 Ok(positions) => positions,
-                // A read of many positions fails if it touches a damaged page: smaller reads get closer to the damage.
+                // A read of many positions fails if it touches a damaged page. Smaller reads get closer to the damage.
                 Err(_) if max > 1 => {
                     max /= 8;
                     continue;
@@ -235,7 +235,7 @@ impl Outbox {
         }
     }
 
-    /// Adds what is missing to the findings.
+    /// Adds missing and damaged posts to the findings.
     fn report(&self, source: &SourceId, counted: u64, findings: &mut Vec<String>) {
         let Self { listed, hole, gone, named } = self;
         if let Some((above, below, cause)) = hole {

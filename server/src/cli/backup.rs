@@ -17,7 +17,7 @@ use tidewire::storage::directory_identity;
 /// Arguments of `tidewire backup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Backup {
-    /// Data directory; no server may use it meanwhile
+    /// Data directory; no server may use it at the same time
     #[arg(value_name = "DIR", required_unless_present = "data_dir")]
     dir: Option<PathBuf>,
     /// The same, as the option of `serve`
@@ -31,7 +31,7 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self) -> Outcome {
         let directory = self.dir.or(self.data_dir).unwrap_or_default();
-        // Each data directory has its identity from the start on. Another one would become an empty data directory.
+        // Each data directory has an identity from its creation. Without this check, a wrong path would become an empty data directory.
         if !directory.join(directory_identity::FILE).is_file() {
             return Err(format!(
                 "{} is not a data directory: it has no file {}",
@@ -43,7 +43,7 @@ impl Backup {
         let storage = StorageConfig { directory, ..StorageConfig::default() };
         let (config, clock) = (EngineConfig::default(), Arc::new(SystemClock));
         let (engine, _) = Engine::open(config, &storage, clock, &RecoveryProgress::default())?;
-        // Nothing is removed: old backups are the business of the server that makes them.
+        // Retain all backups: only the server that makes backups removes old ones.
         let options =
             BackupOptions { to: self.to, every: Duration::MAX, keep: Duration::MAX, begin_every: Duration::ZERO };
         let backed_up =

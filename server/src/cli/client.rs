@@ -1,4 +1,4 @@
-//! An HTTP client of a running server, for imports and for the commands that call a server.
+//! An HTTP client of a running server, for imports and for commands that call a server.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -19,22 +19,22 @@ use crate::cli::{resolver, tls_connector};
 /// Maximum attempts for one request while the server answers that it is overloaded.
 pub(super) const ATTEMPTS_MAX: u32 = 60;
 
-/// Longest wait between two attempts.
+/// Maximum wait between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time for one request with its answer.
+/// Maximum time for one request with its answer.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 
-/// Longest silence of a stream of events, which has a beat every 30 s.
+/// Maximum silence of a stream of events, which has a heartbeat every 30 s.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 
-/// The codes of refusals for load, with status 429 or 503. Others with a `Retry-After` have a reason of their own, as a full disk.
+/// The codes of refusals due to load, with status 429 or 503. Others with a `Retry-After` have another cause, such as a full disk.
 const OVERLOAD_CODES: [&str; 4] = ["overloaded", "rate_limited", "too_many_connections", "too_many_denials"];
 
-/// What to do if nobody answers, unless a command has another advice.
+/// Default advice for the case that no server answers.
 const NOBODY_THERE: &str = "; is `tidewire serve` running there?";
 
-/// The detail of a refusal for want of a key. The server names a header in its place, which the command line has no option for.
+/// The detail for a missing key. It replaces the server's text, which names a header that the command line cannot set.
 const KEY_MISSING: &str =
     "the server wants a key or a token: --key-file FILE names a file with one, or TIDEWIRE_KEY has it";
 
@@ -46,27 +46,26 @@ pub struct Client {
     authorization: Option<String>,
     /// True if `--ca-file` names the certificates to trust.
     has_ca_file: bool,
-    /// What to do if nobody answers there, as the end of a sentence.
+    /// Advice for the case that no server answers, as the end of a sentence.
     advice: &'static str,
-    /// Time for a request with all its attempts. None means that only their number is limited.
+    /// Time for a request with all its attempts. If none, only the number of attempts is limited.
     gives_up_after: Option<Duration>,
 }
 
-/// Why there is no usable answer from a server.
+/// The reason why there is no usable answer from a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no connection to the server, or no answer in time. The request may be sent again: it was not sent, or it does the same if
-    /// it is done twice.
+    /// There is no connection to the server, or no answer in time. The request can be sent again: it was not sent, or it is idempotent.
     #[error("no answer from {server}: {cause}{advice}")]
     Unreachable {
         /// The address of the server.
         server: String,
         /// The error of the HTTP client.
         cause: Box<ureq::Error>,
-        /// What to do then, or an empty text.
+        /// Advice for this case, or an empty text.
         advice: &'static str,
     },
-    /// A request that must not be done twice was sent, and there is no answer.
+    /// A request that must not be repeated was sent, and there is no answer.
     #[error(
         "no answer from {server}: {cause}; nobody knows whether it was done, so look before you try again; with --id, a post that is \
          sent twice is published once"
@@ -77,15 +76,15 @@ pub enum ClientError {
         /// The error of the HTTP client.
         cause: Box<ureq::Error>,
     },
-    /// The server has accepted a stream of events, and sends none.
+    /// The server has accepted a stream of events, but sends none.
     #[error("no answer from {server}: timeout, since no event has come for {time:?}")]
     Silent {
         /// The address of the server.
         server: String,
-        /// How long the first event was waited for.
+        /// The time after which the client gave up waiting for the first event.
         time: Duration,
     },
-    /// The server still refuses for a temporary reason after all attempts: it is overloaded, or its disk is full.
+    /// The server still refuses for a temporary reason after all attempts: overload, or a full disk.
     #[error("{server} {} after {attempts} {}: {refused}, status {}", how(refused), if *attempts == 1 { "attempt" } else { "attempts" }, refused.status)]
     StillRefused {
         /// The address of the server.
@@ -95,7 +94,7 @@ pub enum ClientError {
         /// The last refusal.
         refused: Box<Refused>,
     },
-    /// The answer is not one of a Tidewire server.
+    /// The answer is not from a Tidewire server.
     #[error("{server} answered {status}, which is no answer of a Tidewire server: {text}")]
     Foreign {
         /// The address of the server.
@@ -107,20 +106,20 @@ pub enum ClientError {
     },
 }
 
-/// Returns how a server still refuses, as the beginning of a sentence.
+/// Returns a description of the last refusal, as the beginning of a sentence.
 fn how(refused: &Refused) -> &'static str {
     let is_for_load = OVERLOAD_CODES.contains(&refused.code.as_str());
     if is_for_load { "is still overloaded" } else { "still refuses" }
 }
 
-/// Returns what to do about a certificate that was not accepted, as the end of a sentence. None if something else is wrong.
+/// Returns advice for a certificate that was not accepted, as the end of a sentence. None for other errors.
 pub(super) fn advice_of_certificate(cause: &ureq::Error, has_ca_file: bool) -> Option<&'static str> {
     let cause = cause.to_string();
     if !cause.contains("invalid peer certificate") {
         return None;
     }
     Some(match (cause.contains("UnknownIssuer"), has_ca_file) {
-        // With a file, the error says it itself.
+        // With `--ca-file`, the error itself is clear.
         _ if cause.contains("CaUsedAsEndEntity") => {
             "; the certificate is one of an authority, as `openssl req -x509` makes it: --ca-file names a file with it"
         }
@@ -130,13 +129,13 @@ pub(super) fn advice_of_certificate(cause: &ureq::Error, has_ca_file: bool) -> O
     })
 }
 
-/// Returns what to do if a server has answered something else than its URL says: HTTP in plain text, or TLS.
+/// Returns advice if the server's protocol differs from the URL: plain HTTP instead of TLS, or TLS instead of plain HTTP.
 pub(super) fn advice_of_tls(server: &str, cause: &ureq::Error) -> Option<&'static str> {
     let text = cause.to_string();
     let is_no_http = matches!(cause, ureq::Error::Protocol(_)) && text.contains("http parse fail");
     let is_no_tls = text.contains("InvalidContentType");
     match server.split_once("://") {
-        // A server of TLS answers with a TLS alert.
+        // A TLS server answers with a TLS alert.
         Some(("http", _)) if is_no_http => Some("; does it serve TLS? then use https://"),
         Some(("https", _)) if is_no_tls => Some("; does it serve without TLS? then use http://"),
         _ => None,
@@ -148,7 +147,7 @@ fn agent(config: Config) -> Agent {
     resolver::agent(config, DefaultConnector::default().chain(MarkSent))
 }
 
-/// A problem document, with the fields that the command line needs.
+/// A problem document, with the fields that the command line uses.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{detail} ({code})")]
 pub struct Refused {
@@ -159,7 +158,7 @@ pub struct Refused {
     pub code: String,
     /// The description of the problem, for people.
     pub detail: String,
-    /// One problem for each part of a bulk request that was refused.
+    /// One problem for each refused part of a bulk request.
     #[serde(default)]
     pub errors: Vec<RefusedPart>,
 }
@@ -182,15 +181,15 @@ pub enum ServerResponse {
     Refused(Refused),
 }
 
-/// A stream of events, or why there is none, with the time after which the server wants another attempt.
+/// A stream of events, or the refusal with the time after which the server accepts another attempt.
 pub type EventStream = Result<Box<dyn Read + Send>, (Refused, Option<Duration>)>;
 
-/// The code of a refusal after which nobody knows whether the write was done.
+/// The code of a refusal with an unknown outcome: the write may have been done or not.
 pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 impl Client {
-    /// Creates a client of the server at this URL. For an `https` URL, `trusted` verifies its certificate; without it, a public authority
-    /// must have signed that.
+    /// Creates a client of the server at this URL. For an `https` URL, `trusted` verifies its certificate. Without `trusted`, a public
+    /// authority must have signed it.
     pub fn new(server: &str, trusted: Option<Arc<ClientConfig>>) -> Self {
         let config = Agent::config_builder().http_status_as_error(false).build();
         let has_ca_file = trusted.is_some();
@@ -208,13 +207,13 @@ impl Client {
         Self { authorization: Some(format!("Bearer {key}")), ..self }
     }
 
-    /// Returns the same client, whose error says this if nobody answers: the end of a sentence.
+    /// Returns the same client with this advice for the case that no server answers. It is the end of a sentence.
     #[must_use]
     pub fn advising(self, advice: &'static str) -> Self {
         Self { advice, ..self }
     }
 
-    /// Returns the same client, which gives up after this time, also while the server is overloaded.
+    /// Returns the same client, which gives up after this time, even while the server is overloaded.
     #[must_use]
     pub fn giving_up_after(self, time: Duration) -> Self {
         Self { gives_up_after: Some(time), ..self }
@@ -227,7 +226,7 @@ impl Client {
         Self { agent, server, authorization: None, has_ca_file: false, advice: NOBODY_THERE, gives_up_after: None }
     }
 
-    /// Creates the error for an answer that is not one of a Tidewire server.
+    /// Creates the error for an answer that is not from a Tidewire server.
     pub fn foreign(&self, status: u16, text: &str) -> ClientError {
         ClientError::Foreign { server: self.server.clone(), status, text: text.chars().take(200).collect() }
     }
@@ -256,10 +255,10 @@ impl Client {
         self.send(&Method::PATCH, path, json)
     }
 
-    /// Posts `json` to `path`. It is not sent again if nobody knows whether the server has done it.
+    /// Posts `json` to `path`. The client does not send it again if its outcome is unknown.
     ///
     /// # Errors
-    /// The same as for [`Client::post`], and [`ClientError::OutcomeUnknown`] if there is no answer after it was sent.
+    /// The same as for [`Client::post`], and [`ClientError::OutcomeUnknown`] if the request was sent and there is no answer.
     pub fn post_once(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
         self.send_if(&Method::POST, path, json, false)
     }
@@ -280,10 +279,10 @@ impl Client {
         self.send(&Method::DELETE, path, "")
     }
 
-    /// Opens a stream of server-sent events. Reading from it fails after a silence that is longer than the time between two beats.
+    /// Opens a stream of server-sent events. Reads fail after a silence that is longer than the interval between two heartbeats.
     ///
     /// # Errors
-    /// If the server is unreachable, or the answer is no stream of events. A refusal is returned with the seconds of its `Retry-After`.
+    /// If the server is unreachable, or the answer is not a stream of events. A refusal is returned with the seconds of its `Retry-After`.
     pub fn events(&self, path: &str) -> Result<EventStream, ClientError> {
         let time = Some(self.patience());
         let request = self.request(&Method::GET, path).header(ACCEPT, "text/event-stream");
@@ -309,8 +308,8 @@ impl Client {
         self.send_if(method, path, json, true)
     }
 
-    /// Sends a request, and sends it again as long as the answer has a `Retry-After`. Only one that `is_repeatable` is sent again if nobody
-    /// knows whether it was done.
+    /// Sends a request, and retries while the answer has a `Retry-After`. If the outcome is unknown, it retries only requests that are
+    /// `is_repeatable`.
     fn send_if(
         &self,
         method: &Method,
@@ -326,7 +325,7 @@ impl Client {
             let request = self.request(method, path);
             let request = if json.is_empty() { request } else { request.header(CONTENT_TYPE, "application/json") };
             let request = request.body(json).map_err(|cause| self.unreachable(cause.into()))?;
-            // Never zero: that would be no limit.
+            // Never zero, because zero means no limit.
             let time = left().clamp(Duration::from_millis(1), REQUEST_MAX);
             let request = self.agent.configure_request(request).timeout_global(Some(time)).build();
             sent_mark::clear();
@@ -362,7 +361,7 @@ impl Client {
         ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause), advice }
     }
 
-    /// Creates the error for a request of this thread that has no answer.
+    /// Creates the error for a request of this thread without an answer.
     fn unanswered(&self, cause: ureq::Error, is_repeatable: bool) -> ClientError {
         if is_repeatable || !sent_mark::is_set() {
             return self.unreachable(cause);
@@ -370,7 +369,7 @@ impl Client {
         ClientError::OutcomeUnknown { server: self.server.clone(), cause: Box::new(cause) }
     }
 
-    /// Creates the error for a stream that the server sends nothing on.
+    /// Creates the error for a stream without events.
     pub(super) fn silent(&self) -> ClientError {
         ClientError::Silent { server: self.server.clone(), time: self.patience() }
     }
@@ -380,7 +379,7 @@ impl Client {
         self.gives_up_after.unwrap_or(REQUEST_MAX)
     }
 
-    /// Creates the error for a server that has refused for all this time.
+    /// Creates the error for a server that has refused all attempts.
     pub(super) fn still_refused(&self, attempts: u32, refused: Refused) -> ClientError {
         ClientError::StillRefused { server: self.server.clone(), attempts, refused: Box::new(refused) }
     }
@@ -395,7 +394,7 @@ impl Client {
     }
 }
 
-/// Waits as long as the server wants, within the longest wait between two attempts.
+/// Waits for the time that the server requests, at most `WAIT_MAX`.
 pub(super) fn pause(wait: Duration) {
     #[expect(clippy::disallowed_methods, reason = "this is a thread of a tool, not an actor")]
     std::thread::sleep(wait.min(WAIT_MAX));
@@ -417,8 +416,8 @@ pub(super) mod tests {
         recorded(answers).0
     }
 
-    /// Starts a server that gives the scripted answers, one for each connection, and returns the bodies it was sent. Its listener is closed
-    /// before the last answer is sent.
+    /// Starts a server with scripted answers, one for each connection, and returns the bodies that it receives. Its listener is closed
+    /// before it sends the last answer.
     pub(crate) fn recorded(answers: &'static [&'static str]) -> (Client, Receiver<String>) {
         let (bodies, sent) = channel();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -466,7 +465,7 @@ pub(super) mod tests {
         for answer in [&[""], &[CUT]] {
             let client = scripted(answer);
             assert!(matches!(client.post_once("/x", "{}"), Err(ClientError::OutcomeUnknown { .. })), "{answer:?}");
-            // Its listener is closed by now: this request was never sent.
+            // The listener is closed, so this request was never sent.
             assert!(matches!(client.post_once("/x", "{}"), Err(ClientError::Unreachable { .. })), "{answer:?}");
             assert!(matches!(scripted(answer).post("/x", "{}"), Err(ClientError::Unreachable { .. })), "{answer:?}");
         }

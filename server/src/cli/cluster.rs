@@ -1,4 +1,4 @@
-//! The options of a node of a cluster, and `tidewire cluster init`: creates the log of a cluster.
+//! The options of a cluster node, and `tidewire cluster init`, which creates the log of a cluster.
 
 use std::env::VarError;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,13 @@ use tidewire::engine::StorageConfig;
 use tidewire::storage::log::LogError;
 use tidewire_kafka::{KafkaLog, KafkaOptions, TopicSettings};
 
-/// The shortest session: a beat every 50 ms.
+/// Minimum session. It has a heartbeat every 50 ms.
 const SESSION_MIN: Duration = Duration::from_millis(600);
 
-/// The shortest time for which the log may keep records: nodes take snapshots in less.
+/// Minimum retention of the log. Nodes take snapshots more often than this.
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
 
-/// Intervals of backups for which the log should keep records: some runs may fail.
+/// Number of backup intervals for which the log should retain records, because some runs may fail.
 const BACKUPS_IN_RETENTION: u32 = 3;
 
 /// The Kafka cluster that holds the log.
@@ -62,11 +62,11 @@ impl Kafka {
             Err(VarError::NotUnicode(_)) => return Err(format!("{PROPERTIES} is not UTF-8")),
             given => split(&given.unwrap_or_default()),
         };
-        // The command line comes last, so that it wins.
+        // The command line is last, so that it takes precedence.
         let of_both = environment.iter().map(|property| (PROPERTIES, property.trim_start()));
         let of_both = of_both.chain(self.properties.iter().map(|property| ("--kafka-property", property.as_str())));
         for (place, property) in of_both {
-            // The text may be a password.
+            // Do not print the text, because it may be a password.
             let (name, value) = property
                 .split_once('=')
                 .ok_or_else(|| format!("{place}: a property has no = between name and value"))?;
@@ -95,7 +95,7 @@ fn split(properties: &str) -> Vec<String> {
     all
 }
 
-/// The options by which a server takes part in a cluster.
+/// The options of a server as a node of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Node {
@@ -134,7 +134,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Returns the options of passing requests on, if a cluster is named, and how many of these open files are left to clients.
+    /// Returns the options of forwarding if a cluster is named, and the number of open files that remain for clients.
     pub(crate) fn options(&self, open_files: u64) -> Result<(Option<ClusterOptions>, u64), Box<dyn std::error::Error>> {
         if self.cluster.is_none() {
             return Ok((None, open_files));
@@ -147,7 +147,7 @@ impl Node {
         Ok((Some(options), left))
     }
 
-    /// Prepares to join the cluster: checks the log and locks the data directory. Waits until the brokers have answered.
+    /// Prepares to join the cluster: checks the log and locks the data directory. Waits until the brokers answer.
     pub(crate) fn start(
         &self,
         storage: Option<&StorageConfig>,
@@ -197,19 +197,19 @@ fn check_retention(cluster: &str, topic: &TopicSettings, storage: Option<&Storag
     let rarest = storage.snapshots.rarest();
     if topic.retention_time().is_some_and(|kept| kept < rarest) {
         warn!(
-            "the topic {cluster}.log deletes old records ({retention}), and snapshots may be {rarest:?} apart: a node could not start from \
-             its own; keep records for longer, or lower --snapshot-interval"
+            "the topic {cluster}.log deletes old records ({retention}), and snapshots may be {rarest:?} apart: a node may be unable to start from \
+             its own snapshot; keep records for longer, or lower --snapshot-interval"
         );
     }
     Ok(())
 }
 
-/// Returns a warning if the log may delete records before they are copied: one failed run may take twice the interval.
+/// Returns a warning if the log may delete records before a backup copies them. One failed run may take twice the interval.
 fn warning_of_gaps(cluster: &str, topic: &TopicSettings, every: Duration) -> Option<String> {
     let kept = topic.retention_time().filter(|kept| *kept < every.saturating_mul(BACKUPS_IN_RETENTION))?;
     Some(format!(
         "the topic {cluster}.log keeps records for {kept:?}, and backups are {every:?} apart: records that are deleted before they are copied \
-         cannot be restored one by one; keep records for {BACKUPS_IN_RETENTION} times --backup-every, or lower that"
+         cannot be restored one by one; keep records for {BACKUPS_IN_RETENTION} times --backup-every, or lower --backup-every"
     ))
 }
 
@@ -218,7 +218,7 @@ fn warning_of_gaps(cluster: &str, topic: &TopicSettings, every: Duration) -> Opt
 pub(crate) enum ClusterTool {
     /// Create the log of a new cluster in Kafka
     Init(Init),
-    /// Show the nodes of a cluster, as one of them sees it
+    /// Show the nodes of a cluster, as reported by one of them
     Status(ClusterStatus),
 }
 
@@ -273,7 +273,7 @@ impl Init {
             Some(kept) => settings.with_retention(long_enough(kept.0)?),
             None => settings,
         };
-        // First, since it changes nothing if it is repeated.
+        // Create the archive first, because a repetition does not change it.
         #[cfg(feature = "cassandra")]
         let has_archive = self.archive.create()?;
         #[cfg(not(feature = "cassandra"))]
@@ -281,7 +281,7 @@ impl Init {
         let state = self.from_snapshot.as_deref().zip(self.data_dir.as_deref());
         let state = state.map(|(from, to)| FoundedState::load(from, to)).transpose()?;
         let log = KafkaLog::create_with(self.kafka.options(&self.cluster)?, &settings)?;
-        // Nothing is written to the data directory then.
+        // Check this before anything is written to the data directory.
         refuse_used(&log)?;
         let id = ClusterId(fastrand::u64(..));
         match &state {
@@ -301,7 +301,7 @@ impl Init {
     }
 }
 
-/// Adds to an error after which the log may have its first record or not, how to go on with the data directory.
+/// Adds advice about the data directory to an error after which the log may or may not have its first record.
 fn with_advice(cause: LogError, directory: Option<&Path>) -> Box<dyn std::error::Error> {
     match (&cause, directory) {
         (LogError::Unavailable(_), Some(directory)) => format!(
@@ -314,7 +314,7 @@ fn with_advice(cause: LogError, directory: Option<&Path>) -> Box<dyn std::error:
     }
 }
 
-/// Refuses a time within which the log would lose records before nodes have snapshots of them.
+/// Refuses a retention that is too short for nodes to take snapshots before the log deletes records.
 fn long_enough(kept: Duration) -> Result<Duration, String> {
     let refused = || {
         format!("--log-retention {kept:?} is too short: keep records for a day or more, at least for {RETENTION_MIN:?}")

@@ -24,7 +24,7 @@ use tidewire::storage::files::Files as _;
 /// Subcommands of `tidewire config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigTool {
-    /// Print the settings that `tidewire serve` would have, where each comes from, and every error
+    /// Print the settings that `tidewire serve` would use, the origin of each, and every error
     #[command(visible_alias = "show")]
     Check(Box<Check>),
 }
@@ -45,7 +45,7 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// What is wrong. Settings that make no sense come before files that cannot be used.
+/// Errors of the settings. Invalid settings are listed before files that cannot be used.
 #[derive(Default)]
 struct Findings {
     wrong: Vec<String>,
@@ -63,7 +63,7 @@ impl Findings {
 }
 
 impl ConfigTool {
-    /// Runs the tool. `matches` are those of the whole command line: only they know where a value comes from.
+    /// Runs the tool. `matches` are those of the whole command line, because only they contain the origin of values.
     pub(crate) fn run(self, matches: &ArgMatches) -> Outcome {
         let Self::Check(check) = self;
         let of_check = matches.subcommand_matches("config").and_then(|config| config.subcommand_matches("check"));
@@ -125,12 +125,12 @@ impl Check {
     }
 }
 
-/// Returns a warning if this is the earlier name of a setting, or its variable.
+/// Returns a warning if this is the former name of a setting or of its variable.
 fn renamed(kind: &str, name: &str) -> Option<String> {
     names::present_name(name).map(|present| format!("the {kind} {name} is now {present}; the next release refuses it"))
 }
 
-/// Returns variables that are set and probably meant for a setting, with the one of that setting.
+/// Returns variables that are probably misspelt names of settings, each with the name of the setting's variable.
 fn misspelt_variables() -> Vec<(String, String)> {
     let set = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
     set.filter_map(|variable| names::misspelt_variable(&variable).map(|meant| (variable, meant))).collect()
@@ -180,12 +180,12 @@ fn find_unusable(settings: &Settings, findings: &mut Findings) {
     }
 }
 
-/// Returns why a data directory cannot be used. Nothing is written, and a server may be using it.
+/// Returns the reason why a data directory cannot be used. Nothing is written, and a server may be using the directory.
 fn refusal_of_directory(directory: &Path, is_own: bool) -> Option<String> {
     let refused = |why: &dyn fmt::Display| Some(format!("--data-dir: cannot use {}: {why}", directory.display()));
     match directory_or_ancestor(directory) {
         Err(why) => return refused(&why),
-        // A start creates it.
+        // The start creates the directory.
         Ok(found) if found != directory => return None,
         Ok(_) => {}
     }
@@ -226,7 +226,7 @@ fn directory_or_ancestor(directory: &Path) -> Result<&Path, String> {
     }
 }
 
-/// Fails if this process may not write a file, or create files in a directory, and read it too if it `reads`.
+/// Fails if this process may not write a file or create files in a directory, or if `reads` is set and it may not read it.
 #[cfg(unix)]
 fn may_write(path: &Path, reads: bool) -> io::Result<()> {
     use rustix::fs::{Access, access};
@@ -235,14 +235,14 @@ fn may_write(path: &Path, reads: bool) -> io::Result<()> {
     Ok(access(path, Access::WRITE_OK | of_directory | of_reader)?)
 }
 
-/// Permissions are unknown on these systems: a start finds out.
+/// Permissions are unknown on these systems; the start checks them.
 #[cfg(not(unix))]
 fn may_write(_: &Path, _: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses an archive of another directory, as a start does, as far as that can be seen without a lock: a server that starts now must not
-/// find the archive in use. An archive that is open, or that a killed server has left, is compared by the next start only.
+/// Refuses an archive of another directory, as a start does, as far as this is possible without a lock: a server that starts now must not
+/// find the archive in use. Only the next start compares an archive that is open, or that a killed server has left.
 fn compare_with_archive(files: &ReadOnly) -> Result<(), StorageError> {
     let place = files.place(archive::FILE);
     match archive::identity_without_lock(Path::new(&place))? {
@@ -257,7 +257,7 @@ fn print_effective((matches, file): (&ArgMatches, &Table), settings: &Settings, 
     for argument in &arguments {
         let (mut value, from) = effective(argument, matches, file);
         let name = names::name(argument);
-        // Their defaults follow the memory.
+        // Their defaults depend on the memory.
         let fitted = match name {
             "store-bytes-max" => settings.store_bytes_max,
             "graph-bytes-max" => settings.graph_bytes_max,
@@ -271,7 +271,7 @@ fn print_effective((matches, file): (&ArgMatches, &Table), settings: &Settings, 
     }
 }
 
-/// Returns the value of a setting as it was understood, and where it comes from.
+/// Returns the value of a setting in effect, and its origin.
 fn effective(argument: &Arg, matches: &ArgMatches, file: &Table) -> (String, String) {
     let (value, from) = given(argument, matches, file);
     let kind = argument.get_value_names().and_then(<[_]>::first).map(|name| name.as_str());
@@ -283,7 +283,7 @@ fn effective(argument: &Arg, matches: &ArgMatches, file: &Table) -> (String, Str
     (understood.unwrap_or(value), from)
 }
 
-/// Returns the value of a setting as it was given, and where it comes from.
+/// Returns the value of a setting as given, and its origin.
 fn given(argument: &Arg, matches: &ArgMatches, file: &Table) -> (String, String) {
     let id = argument.get_id().as_str();
     let given = || matches.get_raw(id).into_iter().flatten().map(lossy).collect::<Vec<_>>().join(",");
@@ -294,7 +294,7 @@ fn given(argument: &Arg, matches: &ArgMatches, file: &Table) -> (String, String)
         (Some(ValueSource::EnvVariable), _) => (given(), variable()),
         (_, Some(Value::String(text))) => (text.clone(), "file".to_owned()),
         (_, Some(Value::Integer(number))) => (number.to_string(), "file".to_owned()),
-        // No setting has a value of another kind, so that this one was refused.
+        // Settings have no values of other types, so this one was refused.
         (_, Some(_)) => (String::new(), "file".to_owned()),
         (_, None) => (names::default_of(argument), "default".to_owned()),
     }

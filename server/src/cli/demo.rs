@@ -34,7 +34,7 @@ use tidewire::storage::journal::writer::JournalOptions;
 /// Number of posts at the start, one for each minute before the start.
 const POSTS_BEFORE: u64 = 400;
 
-/// Time after its last read at which a reader falls asleep. Short, so that one sees readers sleep and wake.
+/// Time after its last read at which a reader falls asleep. It is short, so that people see readers sleep and wake.
 const ACTIVE_WINDOW: Duration = Duration::from_secs(90);
 
 /// Arguments of `tidewire demo`.
@@ -52,7 +52,7 @@ pub struct Demo {
     #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
     cors_origins: Option<Origins>,
 
-    /// Stop after so many seconds [default: run until Ctrl-C]
+    /// Seconds after which the demo stops [default: run until Ctrl-C]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
 }
@@ -67,7 +67,7 @@ impl Demo {
         let has_keys = self.access.is_some();
         let origins = self.cors_origins.unwrap_or_default();
         let access = Access::open(AccessOptions { file: self.access, origins, ..AccessOptions::default() })?;
-        // The users of the demo need a key where there are keys.
+        // If the server has keys, the users of the demo need one.
         let key = if has_keys { Some(mint::server_key()?) } else { None };
         let access = Arc::new(key.iter().fold(access, |access, key| access.with_own_key(key)));
         let listener = serve::bind(self.listen)?;
@@ -85,7 +85,7 @@ impl Demo {
             let mut world = DemoWorld::new(1);
             populate(&engine, &mut world).await?;
             introduce(&world, reachable(listen), has_keys);
-            // Its first requests wait in the queue of the listener until the server takes connections.
+            // Its first requests wait in the queue of the listener until the server accepts connections.
             let _load = DemoLoad::start(&world, format!("http://{}", reachable(listen)), key.as_deref())?;
             let (_alive, failed) = oneshot::channel();
             let state = HttpState { access, ..HttpState::from(engine) };
@@ -95,7 +95,7 @@ impl Demo {
     }
 }
 
-/// Opens an engine on an empty directory. Nothing in it outlives the demo, so that nobody has to wait for the disk.
+/// Opens an engine on an empty directory. The data does not outlive the demo, so clients do not wait for the disk.
 fn open(config: EngineConfig, directory: &Path) -> Result<Engine, StorageError> {
     let journal = JournalOptions { durability: Durability::EverySecond, ..JournalOptions::default() };
     let storage = StorageConfig { directory: directory.to_owned(), journal, ..StorageConfig::default() };

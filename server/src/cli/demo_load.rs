@@ -1,4 +1,4 @@
-//! What the people of `tidewire demo` do all the time, so that the figures of the server move.
+//! The continuous activity of the users of `tidewire demo`, so that the figures of the server change.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -26,7 +26,7 @@ const PUBLISH_PERIOD: Duration = Duration::from_millis(500);
 /// Interval between two pages.
 const READ_PERIOD: Duration = Duration::from_millis(50);
 
-/// Of so many pages, one is of a reader who comes seldom and is asleep in between.
+/// One in this many pages is of a reader who reads seldom and sleeps in between.
 const SELDOM_READ: u32 = 40;
 
 /// Number of posts between two follows or unfollows.
@@ -35,11 +35,11 @@ const POSTS_PER_FOLLOW: u64 = 4;
 /// Number of posts between two mutes or unmutes.
 const POSTS_PER_MUTE: u64 = 10;
 
-/// Of so many posts, one is a reply to one of the latest.
+/// One in this many posts is a reply to one of the latest posts.
 const POSTS_PER_REPLY: u64 = 3;
 const REPLIED_LATEST: u64 = 10;
 
-/// Number of posts from one storm of reposts to the next, about a minute; the first one comes after a few seconds.
+/// Number of posts from one storm of reposts to the next, about a minute. The first storm is after a few seconds.
 const POSTS_PER_STORM: u64 = 100;
 const FIRST_STORM: u64 = 12;
 
@@ -47,33 +47,33 @@ const FIRST_STORM: u64 = 12;
 const STORM_REPOSTS: usize = 40;
 const STORM_PERIOD: Duration = Duration::from_millis(50);
 
-/// Maximum number of follows and of mutes that the demo has added and not taken back.
+/// Maximum number of follows and of mutes that the demo has added and not removed again.
 const ADDED_FOLLOWS_MAX: usize = 40;
 const MUTES_MAX: usize = 10;
 
-/// Number of posts of this run that are kept. The oldest ones are deleted.
+/// Maximum number of posts of this run. The demo deletes the oldest ones above it.
 const POSTS_MAX: usize = 50_000;
 
-/// Number of people who watch live, and the seconds for which one does, and until the next time.
+/// Number of users who watch live, the duration of each watch in seconds, and the pause until the next one.
 const WATCHERS: u64 = 10;
 const WATCH_SECONDS: Range<u64> = 10..60;
 const BREAK_SECONDS: Range<u64> = 1..30;
 
-/// Bytes of the receive buffer of the slow client, and the time after which it gives up. The server disconnects it before, as soon as its own
-/// buffer of half a megabyte is full, which takes about eight minutes.
+/// Bytes of the receive buffer of the slow client, and the time after which it gives up. The server disconnects it earlier, when its own
+/// buffer of half a megabyte is full. This takes about eight minutes.
 const SLOW_BUFFER_BYTES: usize = 2_048;
 const SLOW_SECONDS: u64 = 540;
 
-/// Pause after a request that got no answer.
+/// Pause after a request without an answer.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The people at work. Dropping it ends them, each after its current request.
+/// The running threads of the demo's users. Dropping it ends them, each after its current request.
 pub(crate) struct DemoLoad {
     ended: Arc<AtomicBool>,
 }
 
 impl DemoLoad {
-    /// Starts the threads of the people, who send their requests to the server at `base`, with `key` if the server has keys.
+    /// Starts the threads of the users, which send their requests to the server at `base`, with `key` if the server has keys.
     ///
     /// # Errors
     /// Fails if the system refuses a thread.
@@ -101,7 +101,7 @@ impl Drop for DemoLoad {
     }
 }
 
-/// The way of the people to the server.
+/// The client that all users share.
 #[derive(Clone)]
 struct People {
     agent: Agent,
@@ -115,7 +115,7 @@ impl People {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Sends a request, and returns what the server answers, whatever it is: a refusal is part of a busy day. Returns null without an answer.
+    /// Sends a request, and returns the answer, even if it is a refusal: these are normal under load. Returns null without an answer.
     fn ask(&self, method: &Method, path: &str, json: Option<&Value>) -> Value {
         let answer = self.send(method, path, json).and_then(|mut answer| answer.body_mut().read_to_string());
         match answer {
@@ -148,7 +148,7 @@ impl People {
         let host = self.base.trim_start_matches("http://");
         let address = host.parse::<SocketAddr>().map_err(io::Error::other)?;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // Before it connects, since TCP then announces the size of the buffer to the server.
+        // Set this before connecting, because TCP then announces the size of the buffer to the server.
         socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
         socket.connect(&address.into())?;
         let mut connection = TcpStream::from(socket);
@@ -215,8 +215,8 @@ fn new_post(draft: &Draft, reply_to: Option<&String>) -> Value {
     post
 }
 
-/// Adds an entry to the list of a random reader; once `most` of them were added, the oldest one is taken back first. What was there before is
-/// not taken back, or the follows of the start would become fewer and fewer.
+/// Adds an entry to the list of a random reader, and removes the oldest added one if there are already `most`. It does not remove entries
+/// of the start, because those follows would become fewer and fewer.
 fn add_or_take_back(people: &People, world: &mut DemoWorld, list: &str, added: &mut VecDeque<String>, most: usize) {
     if added.len() == most
         && let Some(path) = added.pop_front()
@@ -232,7 +232,7 @@ fn add_or_take_back(people: &People, world: &mut DemoWorld, list: &str, added: &
     }
 }
 
-/// Many users repost the same post within seconds. Returns the ids of the reposts.
+/// Reposts the same post by many users within seconds. Returns the ids of the reposts.
 fn repost(people: &People, world: &mut DemoWorld, post: &str) -> Vec<String> {
     let mut reposts = Vec::with_capacity(STORM_REPOSTS);
     for user in world.frequent_readers(STORM_REPOSTS) {
@@ -264,7 +264,7 @@ fn read(people: &People, world: &mut DemoWorld) {
     }
 }
 
-/// Watches the feed of one reader after the other, each for a while.
+/// Watches the feeds of different readers one after the other, each for some time.
 fn watch(people: &People, world: &mut DemoWorld) {
     while !people.is_over() {
         let reader = world.frequent_reader();
@@ -284,10 +284,10 @@ fn watch(people: &People, world: &mut DemoWorld) {
     }
 }
 
-/// Watches a busy feed and reads nothing, so that the server disconnects it.
+/// Watches a busy feed without reading, so that the server disconnects it.
 fn dawdle(people: &People, world: &mut DemoWorld) {
     while !people.is_over() {
-        // If the server disconnects the client, the client waits and connects again.
+        // After the server has disconnected the client, it waits and connects again.
         let _ = people.watch_without_reading(world.slow_reader().as_str());
         pause(Duration::from_secs(world.number(BREAK_SECONDS)));
     }

@@ -12,7 +12,7 @@ use tidewire::id::SourceId;
 /// Number of generated users.
 pub const PEOPLE: usize = 300;
 
-/// The users who read often, and those who come seldom. The others never read: they sleep.
+/// The users who read often, and those who read seldom. The others never read, so they sleep.
 const FREQUENT: Range<usize> = 1..120;
 const SELDOM: Range<usize> = 120..200;
 
@@ -62,7 +62,7 @@ impl DemoWorld {
         &self.people[7]
     }
 
-    /// Returns a user who follows everybody, and whose client is too slow for it.
+    /// Returns a user who follows everybody, and whose client is too slow for all these posts.
     pub fn slow_reader(&self) -> &SourceId {
         &self.people[PEOPLE - 1]
     }
@@ -77,12 +77,12 @@ impl DemoWorld {
         self.one_of(FREQUENT)
     }
 
-    /// Draws so many different users who read often.
+    /// Draws this number of different users who read often.
     pub fn frequent_readers(&mut self, count: usize) -> Vec<SourceId> {
         self.draw.choose_multiple(&self.people[FREQUENT], count).into_iter().cloned().collect()
     }
 
-    /// Draws one of the users who come seldom.
+    /// Draws one of the users who read seldom.
     pub fn seldom_reader(&mut self) -> SourceId {
         self.one_of(SELDOM)
     }
@@ -116,7 +116,7 @@ impl DemoWorld {
         edges
     }
 
-    /// Generates the next post: more often of an author whom many follow.
+    /// Generates the next post. Authors with many followers publish more often.
     pub fn post(&mut self) -> Draft {
         let author = if self.draw.u8(..8) == 0 { 0 } else { (self.draw.f64().powi(2) * PEOPLE as f64) as usize };
         let tag = TAGS[self.draw.usize(..TAGS.len())];

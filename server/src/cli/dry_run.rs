@@ -1,4 +1,4 @@
-//! `tidewire import … --dry-run`: says what an import would send and refuse.
+//! `tidewire import … --dry-run`: reports the lines that an import would send and refuse.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,7 +9,7 @@ use crate::cli::lines::{Lines, ReadError};
 /// Maximum number of items that are compared with later ones, of 8 bytes each.
 const COMPARED_MAX: usize = 5_000_000;
 
-/// Checks all lines, and counts those that would be sent.
+/// Checks all lines, and counts those that an import would send.
 pub(crate) fn check_all<F: Format>(lines: &mut Lines, format: F) -> Part<ReadError> {
     let (mut seen, hasher) = (HashSet::new(), RandomState::new());
     in_order::read(lines, format, |item, _, report| {

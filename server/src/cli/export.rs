@@ -14,7 +14,7 @@ use crate::export::{WriteError, directory, write};
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("of").required(true).args(["data_dir", "from"])))]
 pub(crate) struct Export {
-    /// Data directory; no server may use it meanwhile
+    /// Data directory; no server may use it at the same time
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
@@ -30,7 +30,7 @@ pub(crate) struct Export {
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
-        // Else nobody would hear of it before all is loaded.
+        // Without this check, the error would come only after all data is loaded.
         if self.out.is_file() {
             return Err(
                 format!("cannot create {}: the file exists; nothing is written over", self.out.display()).into()
@@ -38,7 +38,7 @@ impl Export {
         }
         let line = terminal::changing_line();
         line.set_message("loading");
-        // Removed at the end.
+        // Dropped at the end, which removes the directory.
         let temporary = self.from.is_some().then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|cause| format!("cannot create a temporary directory: {cause}"))?;
         let (state, _lock) = match (&self.from, &temporary, &self.data_dir) {
@@ -49,9 +49,9 @@ impl Export {
         let written = write(&state, out, &mut |posts| line.set_message(format!("{posts} posts")));
         line.finish_and_clear();
         match written {
-            // This goes to the standard error, because the export may go to the standard output.
+            // Print this to standard error, because the export may go to standard output.
             Ok(counts) => terminal::warn(&counts.to_string()),
-            // As in `… | head`.
+            // The pipe was closed, as by `… | head`.
             Err(WriteError::Out(cause)) if terminal::is_enough(&Err(cause.kind().into())) => {}
             Err(cause) => {
                 if self.out.is_file() {

@@ -1,8 +1,8 @@
-//! A follow edge as a line of text: what `tidewire import follows` reads.
+//! Parses a follow edge from a line of text, for `tidewire import follows`.
 //!
 //! Responsible for:
-//! - words apart by tabs, commas, semicolons or spaces, in quotation marks if they have one of these or begin with `#`;
-//! - CSV files of other systems: a first line with names of columns, which says their order, and quoted fields.
+//! - words separated by tabs, commas, semicolons or spaces, in quotation marks if they contain one of these or begin with `#`;
+//! - CSV files of other systems: a first line with the names of the columns, and quoted fields.
 
 mod words;
 
@@ -21,7 +21,7 @@ pub(crate) struct Edge {
     pub(crate) hidden: bool,
 }
 
-/// The third word of a line that marks a hidden edge, which appears in no list and no count.
+/// The third word of a line with a hidden edge, which is in no list and no count.
 const HIDDEN: &str = "hidden";
 
 const HEADER: &str = "names of columns, skipped";
@@ -36,14 +36,14 @@ const IF_AN_EDGE: &str = "or if this line is an edge, write it with spaces, not 
 enum Column {
     Follower,
     Source,
-    /// A follower beside a column of sources, and a source beside a column of followers.
+    /// The other side: a follower beside a column of sources, or a source beside a column of followers.
     User,
     Hidden,
     Time,
 }
 
-/// Names of columns, in small letters and without all other characters. Systems use `source,target` and `src,dst` in both directions, so two
-/// of these do not say who follows whom.
+/// Names of columns, in lowercase letters without other characters. Systems use `source,target` and `src,dst` in both directions, so a file
+/// with two of these is ambiguous.
 const NAMES: &[(Column, &[&str])] = &[
     (Column::Follower, &["follower", "from"]),
     (Column::Source, &["source", "followee", "followed", "following", "to", "target", "src", "dst", "destination"]),
@@ -52,13 +52,13 @@ const NAMES: &[(Column, &[&str])] = &[
     (Column::Time, &["since", "createdat", "followedat", "time", "timestamp", "date"]),
 ];
 
-/// What may come after the name of a side, also several of them: `followerUserName`.
+/// Suffixes of the name of a side. There may be several: `followerUserName`.
 const SIDE_SUFFIXES: &[&str] = &["uid", "id", "name", "user"];
 
-/// The ends of `follow…` as a part of a name.
+/// The endings of `follow…` as a part of a name.
 const FOLLOW_ENDINGS: &[&str] = &["", "s", "er", "ers", "ed", "ee", "ees", "ing"];
 
-/// The words of the column `hidden`.
+/// The values of the column `hidden`.
 const TRUTHS: &[(&str, bool)] = &[
     ("", false),
     ("false", false),
@@ -101,7 +101,7 @@ impl EdgeLines {
             }
         }
         match &self.header {
-            // Files that were joined have one each.
+            // Concatenated files have one header each.
             Some(header) if header.text == text => {
                 report.note(HEADER);
                 Ok(None)
@@ -112,7 +112,7 @@ impl EdgeLines {
     }
 }
 
-/// Parses a line of a file without names of columns.
+/// Parses a line of a file without a header.
 fn plain_edge(text: &str, report: &mut Report) -> Result<Edge, Unusable> {
     let words = words(text);
     let unknown = || {
@@ -163,8 +163,8 @@ fn named(letters: &str) -> Option<Column> {
     NAMES.iter().find(|(_, names)| names.contains(&letters)).map(|(column, _)| *column)
 }
 
-/// Returns true if these words of the first line are like names of columns, known or not: an edge that is taken for names is refused, and
-/// can be written otherwise, but names that are taken for an edge become users.
+/// Returns true if these words of the first line look like names of columns, known or not. An edge that is mistaken for names is refused,
+/// and can be written in another form, but names that are mistaken for an edge would become users.
 fn are_names<Word: AsRef<str>>(all: &[Word], text: &str) -> bool {
     // The mark of a hidden edge is also the name of a column.
     let is_marked = words(text).get(2) == Some(&HIDDEN);
@@ -190,7 +190,7 @@ fn ends_as_a_name(name: &str) -> bool {
     parts(name).last().is_some_and(|part| ["id", "uid", "name", "username"].contains(&part.as_str()))
 }
 
-/// The parts of a name in `camelCase`, or with other characters between them, in small letters.
+/// Returns the parts of a name in `camelCase`, or with other characters between them, in lowercase.
 fn parts(name: &str) -> Vec<String> {
     let (mut parts, mut after_small) = (vec![String::new()], false);
     for character in name.chars() {
@@ -206,18 +206,18 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// The names that columns may have.
+/// Returns the accepted names of columns.
 fn known_names() -> String {
     let names: Vec<String> = NAMES.iter().map(|(_, names)| names.join(", ")).collect();
     names.join("; ")
 }
 
 impl Header {
-    /// Parses the first line of a file. It is a header if it is like names of columns, and is apart by other characters than spaces: with
-    /// spaces it is an edge between users who are called so.
+    /// Parses the first line of a file. It is a header if its words look like names of columns and are not separated by spaces. With spaces
+    /// it is an edge between users with these names.
     ///
     /// # Errors
-    /// If a column is not known, or if the columns are not the two sides of an edge.
+    /// If a column is unknown, or if the columns are not the two sides of an edge.
     fn read(text: &str) -> Result<Option<Self>, Unusable> {
         let Some(delimiter) = ['\t', ',', ';'].into_iter().find(|character| text.contains(*character)) else {
             return Ok(None);
@@ -283,7 +283,7 @@ fn truth(word: &str) -> Result<bool, String> {
 mod tests {
     use super::*;
 
-    /// The edges and refusals of a file, each a text, and its notes.
+    /// Returns the edges and the refusals of a file as text, and its notes.
     fn read(lines: &[&str]) -> (Vec<String>, Vec<(&'static str, usize)>) {
         let (mut file, mut report) = (EdgeLines::default(), Report::begin());
         let mut read = Vec::new();

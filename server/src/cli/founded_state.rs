@@ -1,4 +1,4 @@
-//! The state with which the log of a new cluster begins: `tidewire cluster init --from-snapshot`.
+//! The initial state of a new cluster: `tidewire cluster init --from-snapshot`.
 
 use std::error::Error;
 use std::fmt;
@@ -17,10 +17,10 @@ use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::lock::DirectoryLock;
 use tidewire::storage::log::LogRecord;
 
-/// What a directory may have that counts as empty.
+/// The entries that an empty directory may have.
 const OF_EMPTY: [&str; 2] = ["LOCK", "lost+found"];
 
-/// A state that was loaded, and the directory for the first node of the new cluster. Both directories stay locked.
+/// A loaded state, and the directory for the first node of the new cluster. Both directories stay locked.
 pub(super) struct FoundedState {
     state: Rebuilt,
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct FoundedState {
 impl FoundedState {
     /// Loads the state from a directory, and prepares another one, which must be empty.
     pub(super) fn load(from: &Path, directory: &Path) -> Result<Self, Box<dyn Error>> {
-        // Opening a directory creates it.
+        // Check this first, because opening a directory creates it.
         if !from.is_dir() {
             return Err(format!("{} is no directory", from.display()).into());
         }
@@ -51,7 +51,7 @@ impl FoundedState {
         Ok(Self { state, directory: directory.to_owned(), files: Arc::new(files), _locks: [lock, lock_of_new] })
     }
 
-    /// Writes the directory of the first node, and returns the first record of the log.
+    /// Writes the data directory of the first node, and returns the first record of the log.
     pub(super) fn write(&self, cluster: ClusterId, partitions: u32, archive: bool) -> Result<LogRecord, StorageError> {
         self.state.found(Arc::clone(&self.files), cluster, partitions, archive, SystemClock.now())
     }

@@ -1,4 +1,4 @@
-//! `tidewire health`: asks a server whether it is ready, for health checks of containers and scripts.
+//! `tidewire health`: asks a server if it is ready, for health checks of containers and scripts.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::cli::server_access::{CaFile, ServerUrl};
 use crate::cli::settings::{Settings, listen_address, reachable};
 use crate::cli::{Outcome, terminal, tls_connector};
 
-/// Maximum time for the answer. Docker and others end a health check that takes longer than their own limit.
+/// Maximum time for the answer. Docker and others abort a health check that exceeds their own limit.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Maximum bytes of an answer that are read.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Arguments of `tidewire health`.
@@ -43,16 +43,16 @@ pub(crate) struct Health {
     #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE", hide = true)]
     tls_cert: Option<PathBuf>,
 
-    /// Ask only whether the process answers, which it also does during recovery, and with a disk that is full or failed
+    /// Check only that the process answers; it also does during recovery, and with a full or failed disk
     #[arg(long)]
     live: bool,
 
-    /// Print one JSON document, also if nobody answers
+    /// Print one JSON document, even without an answer
     #[arg(long)]
     json: bool,
 }
 
-/// What a server answers.
+/// The answer of a server.
 struct Answer {
     status: u16,
     text: String,
@@ -96,7 +96,7 @@ impl Health {
     }
 
     fn ask(self) -> Result<Answer, Box<dyn Error>> {
-        // A server that refuses all writes is not well, though it is ready for reads.
+        // Check for writes: a server that refuses all writes is not healthy, even if it is ready for reads.
         let path = if self.live { "/healthz" } else { "/readyz?for=writes" };
         let is_named = self.server.is_some() || self.config.is_some() || self.listen.is_some();
         let (server, tls, trusted) = match self.server {
@@ -108,7 +108,7 @@ impl Health {
                 let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
                 let settings = Settings { listen: self.listen, tls_cert: self.tls_cert, ..Settings::default() };
                 let settings = settings.or(&file);
-                // The certificate has the public name of the server, which leads elsewhere. Nothing secret is sent.
+                // The certificate is for the public name of the server, not for this address. The request contains no secret.
                 let tls = TlsConfig::builder().disable_verification(true);
                 (local_url(settings.listen(), settings.tls_cert.is_some()), tls, None)
             }
@@ -139,7 +139,7 @@ impl Health {
     }
 }
 
-/// Returns the URL at which a server that listens on `listen` is reached from this machine.
+/// Returns the URL by which this machine reaches a server that listens on `listen`.
 fn local_url(listen: SocketAddr, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
     format!("{scheme}://{}", reachable(listen))

@@ -1,6 +1,6 @@
 //! The common part of all imports: the target, the run and the exit code.
 //!
-//! An import into a data directory writes it as a server does: it opens the engine, which locks the directory, and sends requests over a
+//! An import into a data directory writes it as a server does. It opens the engine, which locks the directory, and sends requests over a
 //! loopback socket.
 
 use std::error::Error;
@@ -27,7 +27,7 @@ use tidewire::recovery::RecoveryProgress;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::storage::journal::Durability;
 
-/// Worker threads of the server inside this process.
+/// Number of worker threads of the server inside this process.
 const WORKERS: usize = 2;
 
 /// The target of an import.
@@ -48,7 +48,7 @@ pub struct Target {
     #[arg(long, value_name = "FILE", requires = "data_dir")]
     config: Option<PathBuf>,
 
-    /// Check the file only, and print what would be sent and refused: send no request, and open no directory
+    /// Check only the file, and print the lines that would be sent and refused: send no request, and open no directory
     #[arg(long)]
     dry_run: bool,
 
@@ -61,11 +61,11 @@ pub struct Target {
     json: bool,
 }
 
-/// The code of a refusal with status 403 that is about one follow, and not about who asks.
+/// The code of a refusal with status 403 that concerns one follow and not the credentials.
 const BLOCKED: &str = "blocked";
 
-/// Returns why the server refused a line. The import stops instead if every other line would get the same, for want of a sufficient key, or if
-/// nobody knows whether it was done.
+/// Returns the reason why the server refused a line. Returns an error that stops the import if the key is not sufficient, because all other
+/// lines would fail too, or if the outcome is unknown.
 pub(crate) fn reason(refused: Refused) -> Result<String, StopCause> {
     let is_denial = matches!(refused.status, 401 | 403) && refused.code != BLOCKED;
     if is_denial || refused.code == OUTCOME_UNKNOWN {
@@ -104,7 +104,7 @@ pub(crate) fn run<F: Format>(file: &Path, target: Target, format: F) -> Outcome 
     ended.and_then(|code| closed.map(|()| code))
 }
 
-/// Adds up both parts. Returns the error of the sender, or else that of reading the file.
+/// Adds up both parts. Returns the error of the sender, or otherwise the error of reading the file.
 fn together(read: Part<ReadError>, sent: thread::Result<Part<Stopped>>) -> (Report, Option<Box<dyn Error>>) {
     let (mut report, unread) = read;
     let stopped: Option<Box<dyn Error>> = match sent {
@@ -129,7 +129,7 @@ impl Local {
     fn open(directory: PathBuf, config: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         let settings = config.map(Settings::read).transpose()?.unwrap_or_default();
         let mut storage = StorageConfig { directory, ..settings.storage()? };
-        // A failed import can be repeated, so a sync for each group of lines is not worth its cost.
+        // A failed import can be repeated, so a sync for each group of lines would only cost time.
         storage.journal.durability = Durability::EverySecond;
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;

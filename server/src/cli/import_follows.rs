@@ -1,7 +1,7 @@
 //! `tidewire import follows`: imports a file of follow edges into a running server or a data directory.
 //!
-//! The server accepts a bulk of edges completely or not at all. It names every edge it refuses, so a refused batch is sent once more
-//! without those.
+//! The server accepts a bulk of edges completely or not at all. It lists all refused edges, so a refused batch is sent once more without
+//! them.
 
 use std::hash::Hash;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct ImportFollows {
     target: Target,
 }
 
-/// An edge and the number of the line it came from.
+/// An edge and its line number.
 pub(crate) struct NumberedEdge {
     line: u64,
     edge: Edge,
@@ -98,7 +98,7 @@ impl Item for NumberedEdge {
     }
 }
 
-/// Sends edges through this client.
+/// Sends edges with this client.
 struct EdgeSender {
     client: Client,
 }

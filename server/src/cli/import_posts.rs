@@ -1,10 +1,10 @@
 //! `tidewire import posts`: imports a file of posts into a running server or a data directory.
 //!
-//! Each line is the document of `POST /v1/posts`. It may also have the field `hidden`, as the lines of an export do: such a post is
-//! published and then hidden, before the next line is sent.
+//! Each line is the document of `POST /v1/posts`. Lines of an export may also have the field `hidden`. Such a post is published and then
+//! hidden, before the next line is sent.
 //!
-//! Lines are sent in batches, which the server publishes in their order. For a user's token, which may not send batches, posts are sent
-//! one by one.
+//! Lines are sent in batches, which the server publishes in order. With a user token, which does not permit batches, posts are sent one by
+//! one.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -24,13 +24,13 @@ use crate::cli::report::Report;
 use crate::http;
 use tidewire::limits::POSTS_PER_REQUEST_MAX;
 
-/// Maximum bytes of the posts in a request. It is less than the server permits, since proxies refuse more than 1 MiB by default.
+/// Maximum bytes of the posts in a request. It is below the server's limit, because many proxies refuse more than 1 MiB by default.
 const BATCH_BYTES_MAX: usize = 1_000_000;
 
 /// Arguments of `tidewire import posts`.
 #[derive(Debug, clap::Args)]
 pub struct ImportPosts {
-    /// A post in each line, as POST /v1/posts takes it; .gz too; - is the standard input
+    /// File with one post per line, as accepted by POST /v1/posts; .gz too; - is standard input
     file: PathBuf,
 
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct NumberedPost {
     hidden: bool,
 }
 
-/// The fields that select how a post is sent.
+/// The fields that determine how a post is sent.
 #[derive(Default, Deserialize)]
 struct KnownFields {
     id: Option<IgnoredAny>,
@@ -93,7 +93,7 @@ impl Item for NumberedPost {
 impl Format for PostLines {
     type Item = NumberedPost;
 
-    /// Parses a line as far as the import has to know it.
+    /// Parses the parts of a line that the import needs.
     fn parse(&mut self, line: InputLine, _: &mut Report) -> Result<Option<NumberedPost>, Unusable> {
         let text = line.text.map_err(str::to_owned)?;
         let begins = text.trim_start();
@@ -105,7 +105,7 @@ impl Format for PostLines {
             let why = "expected one post a line (NDJSON), found an array; `jq -c '.[]'` makes lines of it";
             return Err(Unusable::File(why.to_owned()));
         }
-        // In a batch, anything else would make the posts beside it unreadable.
+        // In a batch, invalid JSON would make the other posts unreadable.
         let checked = serde_json::from_str::<&RawValue>(&text);
         if !has_begun && checked.is_err() && !begins.starts_with('{') {
             let why =
@@ -137,7 +137,7 @@ struct Answers {
     posts: Vec<Answer>,
 }
 
-/// The answer to one of them, which has either `post` or `problem`.
+/// The answer for one post, which has either `post` or `problem`.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -155,14 +155,14 @@ struct PublishedPost {
 struct Problem {
     #[serde(flatten)]
     refused: Refused,
-    /// Seconds after which the server wants another attempt.
+    /// Seconds after which the server accepts another attempt.
     retry_after: Option<u64>,
 }
 
-/// Sends posts through this client.
+/// Sends posts with this client.
 struct PostSender {
     client: Client,
-    /// True if the server permits no batches.
+    /// True if the server does not permit batches.
     is_single: bool,
     /// True if any line was answered.
     has_answers: bool,
@@ -181,7 +181,7 @@ impl PostSender {
         Self { client, is_single: false, has_answers: false }
     }
 
-    /// Returns where to go on, as the end of a sentence; nothing if no line was answered.
+    /// Returns the line to continue from, as the end of a sentence. Empty if no line was answered.
     fn place(&self, undone: u64, last: u64) -> String {
         if !self.has_answers {
             return String::new();
@@ -192,7 +192,7 @@ impl PostSender {
         )
     }
 
-    /// Publishes posts, and again those that the server refuses for now. `undone` is the line of the first that is not done.
+    /// Publishes posts, and retries those that the server refuses temporarily. `undone` is the line of the first post that is not done.
     fn publish(
         &mut self,
         mut posts: Vec<NumberedPost>,
@@ -240,7 +240,7 @@ impl PostSender {
         Ok(())
     }
 
-    /// Sends posts in one request. Returns an answer for each, or why the server refused all.
+    /// Sends posts in one request. Returns an answer for each, or the refusal of all.
     fn publish_batch(&self, posts: &[NumberedPost]) -> Result<Result<Vec<Answer>, Refused>, ClientError> {
         let texts: Vec<&str> = posts.iter().map(|post| post.json.as_str()).collect();
         let json = format!(r#"{{"posts":[{}]}}"#, texts.join(","));
@@ -253,7 +253,7 @@ impl PostSender {
         }
     }
 
-    /// Sends each post in a request of its own.
+    /// Sends each post in its own request.
     fn publish_singly(
         &mut self,
         posts: &[NumberedPost],
@@ -277,12 +277,12 @@ impl PostSender {
         Ok(())
     }
 
-    /// Without an id of its own, a post that is sent twice is published twice.
+    /// Sends one post. Without an id, a post that is sent twice is published twice.
     fn post(&self, path: &str, json: &str, is_repeatable: bool) -> Result<ServerResponse, ClientError> {
         if is_repeatable { self.client.post(path, json) } else { self.client.post_once(path, json) }
     }
 
-    /// Hides the post if it is to be hidden, and reports it. Returns the problem if the post has to be sent again.
+    /// Hides the post if requested, and reports it. Returns the problem if the post has to be sent again.
     fn settle(&self, post: &NumberedPost, answer: Answer, report: &mut Report) -> Result<Option<Problem>, StopCause> {
         let refused = match answer {
             Answer { problem: Some(problem), .. } => {

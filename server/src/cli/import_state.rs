@@ -1,4 +1,4 @@
-//! `tidewire import state`: makes a data directory of what `tidewire export` has written.
+//! `tidewire import state`: creates a data directory from the output of `tidewire export`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::export::directory;
 /// Arguments of `tidewire import state`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportState {
-    /// File that `tidewire export` has written, also as gzip; - is the standard input
+    /// Output file of `tidewire export`, also as gzip; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 

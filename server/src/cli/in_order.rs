@@ -1,7 +1,7 @@
-//! The way of an import from its file to the server, in the order of the file.
+//! The path of an import from its file to the server, in the order of the file.
 //!
-//! There is one sender, since what a line means depends on the lines before it: a repost on its original, an edge on an earlier line with
-//! the same edge. What would be gained by several, batches give.
+//! There is one sender, because the meaning of a line depends on the lines before it: a repost on its original, an edge on an earlier line
+//! with the same edge. Batches give the throughput that several senders would give.
 
 use std::hash::Hash;
 use std::thread;
@@ -17,19 +17,19 @@ use crate::cli::report::Report;
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}{place}")]
 pub(crate) struct Stopped {
-    /// Why it stopped. The exit code is that of this error.
+    /// The reason why it stopped. It determines the exit code.
     pub(crate) cause: StopCause,
-    /// Where to go on, as the end of a sentence, or an empty text if the whole file can be imported again.
+    /// The line to continue from, as the end of a sentence. Empty if the whole file can be imported again.
     pub(crate) place: String,
 }
 
-/// Why an import stopped.
+/// The reason why an import stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StopCause {
     /// There was no usable answer.
     #[error(transparent)]
     NoAnswer(#[from] ClientError),
-    /// The server refused the key, which it would do with every other line as well, or cannot say whether it has done the request.
+    /// The server refused the key, which also concerns all other lines, or the outcome of the request is unknown.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -40,21 +40,21 @@ impl From<StopCause> for Stopped {
     }
 }
 
-/// What a part of the import has done, and why it ended before the end of the file, if it did.
+/// The report of one part of the import, and the error that ended it early, if any.
 pub(crate) type Part<E> = (Report, Option<E>);
 
 /// The results of reading the file and of sending.
 pub(crate) type Sent = (Part<ReadError>, thread::Result<Part<Stopped>>);
 
-/// What a line contains, as it is sent.
+/// The content of a line, as it is sent.
 pub(crate) trait Item: Send {
-    /// What the items are called in messages.
+    /// The name of the items in messages.
     const WHAT: &'static str;
-    /// Maximum number of items in a request, and of those that are read ahead of the sender.
+    /// Maximum number of items in a request, and of items that are read ahead of the sender.
     const PER_REQUEST_MAX: usize;
     /// Maximum bytes of the items in a request.
     const REQUEST_BYTES_MAX: usize;
-    /// A note about an item that was in the file before.
+    /// A note about an item that occurred earlier in the file.
     const REPEATED: &'static str;
 
     /// The number of the line.
@@ -63,24 +63,24 @@ pub(crate) trait Item: Send {
     /// Bytes of this item in a request.
     fn bytes(&self) -> usize;
 
-    /// Returns true if the items after this one need another request.
+    /// Returns true if the next item must be in another request.
     fn ends_batch(&self) -> bool {
         false
     }
 
-    /// Checks what a server would check without its state. Returns what the item has in common with one that says the same again.
+    /// Checks the item as a server does, without its state. Returns a key that equal items have in common.
     ///
     /// # Errors
-    /// Why a server would refuse it.
+    /// The reason why a server would refuse it.
     fn check(&self) -> Result<Option<impl Hash + use<Self>>, String>;
 }
 
-/// Why a line cannot be used.
+/// The reason why a line cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// This line is refused.
+    /// Only this line is refused.
     Line(String),
-    /// All of the file is refused, since it is of another format.
+    /// The whole file is refused, because it has another format.
     File(String),
 }
 
@@ -95,32 +95,32 @@ pub(crate) trait Format {
     /// The content of a line.
     type Item: Item;
 
-    /// Parses a line. Returns `None` if there is nothing to import in it.
+    /// Parses a line. Returns `None` if it contains nothing to import.
     ///
     /// # Errors
-    /// If the line, or all of the file, cannot be used.
+    /// If the line or the whole file cannot be used.
     fn parse(&mut self, line: InputLine, report: &mut Report) -> Result<Option<Self::Item>, Unusable>;
 
-    /// Returns the sender of what the lines contain.
+    /// Creates the sender of the items.
     fn sender(client: Client) -> impl SendBatch<Self::Item>;
 }
 
 /// Sends the items of one request.
 pub(crate) trait SendBatch<T>: Send {
-    /// Sends a batch, which is never empty, and reports what became of each item.
+    /// Sends a batch, which is never empty, and reports the outcome of each item.
     ///
     /// # Errors
-    /// If the import has to stop here.
+    /// If the import has to stop at this batch.
     fn send(&mut self, batch: Vec<T>, report: &mut Report) -> Result<(), Stopped>;
 }
 
-/// An item, and the bytes of the file that were read for it.
+/// An item, and the number of file bytes that were read for it.
 struct Read<T> {
     item: T,
     bytes: u64,
 }
 
-/// Reads all lines, and sends what they contain.
+/// Reads all lines, and sends their items.
 pub(crate) fn send_all<F: Format>(lines: &mut Lines, format: F, client: Client) -> Sent {
     let mut progress = Progress::new(lines.bar.clone(), F::Item::WHAT);
     let (queue, taken) = bounded(F::Item::PER_REQUEST_MAX);
@@ -133,7 +133,8 @@ pub(crate) fn send_all<F: Format>(lines: &mut Lines, format: F, client: Client) 
     })
 }
 
-/// Reads until the end of the file, or until `take` returns false. It gets each item with the bytes of the file that were read for it.
+/// Reads until the end of the file, or until `take` returns false. `take` gets each item with the number of file bytes that were read for
+/// it.
 pub(crate) fn read<F: Format>(
     lines: &mut Lines,
     mut format: F,
@@ -160,7 +161,7 @@ pub(crate) fn read<F: Format>(
     (report, None)
 }
 
-/// Sends batches until there are no more, or until the import has to stop.
+/// Sends batches until none is left, or until the import has to stop.
 fn send<T: Item>(batches: Batches<T>, mut sender: impl SendBatch<T>, progress: &mut Progress) -> Part<Stopped> {
     let mut report = Report::begin();
     for (batch, bytes) in batches {
@@ -173,7 +174,7 @@ fn send<T: Item>(batches: Batches<T>, mut sender: impl SendBatch<T>, progress: &
     (report, None)
 }
 
-/// The items that were read, in batches.
+/// The read items, in batches.
 struct Batches<T> {
     taken: Receiver<Read<T>>,
     /// An item that the last batch had no space for.
@@ -183,7 +184,7 @@ struct Batches<T> {
 impl<T: Item> Iterator for Batches<T> {
     type Item = (Vec<T>, u64);
 
-    /// Waits for an item, and adds those that were read already.
+    /// Waits for an item, and adds the items that are already read.
     fn next(&mut self) -> Option<Self::Item> {
         let Read { item, bytes: mut file_bytes } = self.held.take().or_else(|| self.taken.recv().ok())?;
         let (mut bytes, mut batch) = (item.bytes(), vec![item]);
@@ -205,7 +206,7 @@ impl<T: Item> Iterator for Batches<T> {
 mod tests {
     use super::*;
 
-    /// An item of some bytes, after which a batch ends if it is odd.
+    /// An item of this number of bytes. An odd item ends its batch.
     impl Item for usize {
         const WHAT: &'static str = "numbers";
         const PER_REQUEST_MAX: usize = 4;

@@ -14,13 +14,13 @@ use crate::http::auth::mint;
 /// Only the user of the server may read the access file.
 const ACCESS_FILE_MODE: u32 = 0o600;
 
-/// Prometheus may read its key if it is in the group of the server.
+/// Prometheus can read its key if it is in the group of the server.
 const METRICS_KEY_MODE: u32 = 0o640;
 
-/// The settings are no secret.
+/// The settings are not secret.
 const SETTINGS_MODE: u32 = 0o644;
 
-/// Others may not list the directory.
+/// Others must not list the directory.
 const DIRECTORY_MODE: u32 = 0o750;
 
 /// Arguments of `tidewire init`.
@@ -39,7 +39,7 @@ pub(crate) struct Init {
     data_dir: Option<PathBuf>,
 }
 
-/// A file that is to be written.
+/// A file to write.
 struct Planned {
     path: PathBuf,
     mode: u32,
@@ -53,7 +53,7 @@ impl Init {
         let at = |name: &str| directory.join(name);
         let (settings, access, metrics) = (at("tidewire.toml"), at("access.toml"), at("metrics.key"));
         let (key, metrics_key) = (mint::server_key()?, mint::server_key()?);
-        // The settings come last: where they are, the files that they name are complete.
+        // Write the settings last: if they exist, the files that they refer to are complete.
         let files = [
             Planned { path: metrics.clone(), mode: METRICS_KEY_MODE, content: format!("{metrics_key}\n") },
             Planned { path: access.clone(), mode: ACCESS_FILE_MODE, content: access_text(&key, &metrics_key) },
@@ -101,7 +101,7 @@ fn settings_text(listen: SocketAddr, directory: &Path, access: &Path, data: &Pat
     ))
 }
 
-/// Returns a path as a string of TOML, whose escapes are those of JSON.
+/// Returns a path as a TOML string, which has the same escapes as JSON.
 fn toml_string(path: &Path) -> Result<String, String> {
     let text = path.to_str().filter(|text| !text.contains('\u{7f}'));
     let text = text.ok_or_else(|| format!("{} cannot be written in a settings file", path.display()))?;
@@ -135,7 +135,7 @@ fn create_directory(directory: &Path) -> io::Result<()> {
     builder.recursive(true).create(directory)
 }
 
-/// Writes all files, or none: those of this call are removed after a failure.
+/// Writes all files or none: after a failure, removes the files of this call.
 fn write_all(files: &[Planned]) -> Result<(), String> {
     for (nth, file) in files.iter().enumerate() {
         if let Err(cause) = create(file) {
@@ -150,7 +150,7 @@ fn write_all(files: &[Planned]) -> Result<(), String> {
     Ok(())
 }
 
-/// Creates a file that was not there.
+/// Creates a file that does not exist yet.
 fn create(file: &Planned) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -159,7 +159,7 @@ fn create(file: &Planned) -> io::Result<()> {
     let mut opened: File = options.open(&file.path)?;
     let written = opened.write_all(file.content.as_bytes()).and_then(|()| opened.sync_all());
     if written.is_err() {
-        // A part of a file would stop the next attempt.
+        // Remove a partial file, because it would make the next attempt fail.
         let _ = fs::remove_file(&file.path);
     }
     written

@@ -1,4 +1,4 @@
-//! `tidewire token` and `tidewire key`: create the credentials that requests are sent with.
+//! `tidewire token` and `tidewire key`: create the credentials of requests.
 //!
 //! Secrets are read from files, because every user of the machine can see the arguments of a command.
 
@@ -34,7 +34,7 @@ pub(crate) struct Token {
     #[command(flatten)]
     signer: SignedBy,
 
-    /// How long the token is valid
+    /// Lifetime of the token
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     expires: DurationArg,
 
@@ -58,7 +58,7 @@ pub(crate) struct Token {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct SignedBy {
-    /// File with the secret of an HS256 key in base64, as the access file has it
+    /// File with the secret of an HS256 key in base64, as in the access file
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
@@ -133,7 +133,7 @@ impl Key {
             terminal::print_json(&json!({"name": self.name, "key": key, "entry": entry}));
             return Ok(ExitCode::SUCCESS);
         }
-        // The entry goes to the other stream, so that `> backend.key` writes the key alone, and `2>> access.toml` never the key.
+        // The entry goes to the other stream, so that `> backend.key` writes only the key, and `2>> access.toml` never writes it.
         let is_seen = stdout().is_terminal() && stderr().is_terminal();
         if is_seen {
             terminal::warn("The key, which is kept nowhere and not shown again:");
@@ -149,7 +149,7 @@ impl Key {
     }
 }
 
-/// Adds an entry to an access file, which is checked with it first.
+/// Adds an entry to an access file, after checking the file together with the entry.
 fn add_entry(file: &Path, entry: &str) -> Result<(), String> {
     let failed = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
     let before = match read_text(file, ACCESS_FILE_BYTES_MAX) {
@@ -170,7 +170,7 @@ fn add_entry(file: &Path, entry: &str) -> Result<(), String> {
 /// Reads the secret in a file, without surrounding white space.
 ///
 /// # Errors
-/// If the file cannot be read, or is larger than [`SECRET_FILE_BYTES_MAX`]: a part of a secret is another one.
+/// If the file cannot be read, or is larger than [`SECRET_FILE_BYTES_MAX`]: a truncated secret would be a different one.
 pub(crate) fn secret(file: &Path) -> Result<String, String> {
     let text =
         read_text(file, SECRET_FILE_BYTES_MAX).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;

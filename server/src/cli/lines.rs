@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use crate::cli::terminal;
 
-/// Maximum bytes of a line: a post with the largest body and its other fields.
+/// Maximum bytes of a line. It suffices for a post with the largest body and its other fields.
 pub const LINE_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX;
 
 /// A numbered line, or the reason why it cannot be used.
@@ -19,7 +19,7 @@ pub const LINE_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX;
 pub struct InputLine {
     /// The line number, from 1.
     pub number: u64,
-    /// The text without the line end, or what is wrong with it.
+    /// The text without the line end, or the reason why it is invalid.
     pub text: Result<String, &'static str>,
 }
 
@@ -51,7 +51,7 @@ pub struct Lines {
     file: PathBuf,
     reader: Box<dyn BufRead>,
     number: u64,
-    /// True after a read error: there are no more lines.
+    /// True after a read error. No lines follow.
     failed: bool,
     /// Bytes of the file that were read so far. `taken_bytes` is the part of them that [`Lines::taken`] has returned.
     read_bytes: Arc<AtomicU64>,
@@ -136,24 +136,24 @@ impl Lines {
             bytes.pop();
         }
         if bytes.starts_with(BYTE_ORDER_MARK) {
-            // It is also within a file that was joined from several.
+            // Files that were concatenated also contain it in the middle.
             bytes.drain(..BYTE_ORDER_MARK.len());
         }
         Ok(Some(String::from_utf8(bytes).map_err(|_| "the line is not UTF-8")))
     }
 
-    /// Creates the error for a file that is of another format, as its last line shows.
+    /// Creates the error for a file of another format, which its last line shows.
     pub(crate) fn refused(&self, why: &str) -> ReadError {
         let why = format!("line {}: {why}", self.number);
         ReadError { file: self.file.clone(), line: 0, cause: io::Error::new(io::ErrorKind::InvalidData, why) }
     }
 }
 
-/// What Windows programs write at the beginning of a file in UTF-8.
+/// The bytes that Windows programs write at the beginning of a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Returns true if a file that begins like this has characters of two or four bytes: it begins with their byte order mark, or a letter has a
-/// zero beside it.
+/// Returns true if a file with this beginning has characters of two or four bytes: it begins with their byte order mark, or one of the
+/// first two bytes is zero.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") || bytes.iter().take(2).any(|byte| *byte == 0)
 }

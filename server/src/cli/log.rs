@@ -28,20 +28,20 @@ impl Log {
         Self(handle)
     }
 
-    /// Changes the level of the messages that follow.
+    /// Changes the level of later messages.
     pub(crate) fn set(&self, level: Option<&LogLevel>) {
-        // It fails only without the log, which lasts as long as the process.
+        // This fails only if the log no longer exists, and the log lasts as long as the process.
         let _ = self.0.reload(filter(level));
     }
 }
 
-/// Returns the level that the environment names, for commands that have no setting for it.
+/// Returns the level from the environment, for commands without a setting for it.
 pub(crate) fn level_of_environment() -> Option<LogLevel> {
     std::env::var("TIDEWIRE_LOG_LEVEL").ok()?.parse().ok()
 }
 
 fn filter(level: Option<&LogLevel>) -> EnvFilter {
-    // An empty variable is as good as none: to the filter it would mean errors only.
+    // An empty variable counts as unset, because the filter would treat it as errors only.
     let of_environment = || std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
     let filter = level.map(LogLevel::filter).or_else(of_environment);
     filter.and_then(|filter| EnvFilter::try_new(filter).ok()).unwrap_or_else(|| EnvFilter::new("warn,tidewire=info"))

@@ -1,4 +1,4 @@
-//! Default limits that follow the memory of this process.
+//! Default limits that depend on the memory of this process.
 
 use std::num::NonZeroU64;
 
@@ -6,11 +6,11 @@ use crate::cli::settings::{Bytes, Settings};
 use crate::process_memory::{self, STORE_PART, part_of};
 use tidewire::config::EngineConfig;
 
-/// The part of the memory that sources, follow edges and preferences may take by default. The rest, without that of posts, is for inboxes, requests,
-/// connections and the system.
+/// The divisor of the memory for sources, follow edges and preferences by default. The rest, without the memory of posts, is for inboxes,
+/// requests, connections and the system.
 const GRAPH_PART: u64 = 2;
 
-/// Returns the settings with default limits that fit into the memory. Limits that are set stay.
+/// Returns the settings with default limits that fit into the memory. Explicit limits are unchanged.
 pub(crate) fn fitted(settings: Settings) -> Settings {
     match process_memory::limit() {
         Some(memory) => fit(settings, memory),
@@ -18,7 +18,7 @@ pub(crate) fn fitted(settings: Settings) -> Settings {
     }
 }
 
-/// Returns a warning if the data may take more than the memory.
+/// Returns a warning if the data may need more than the memory.
 pub(crate) fn warning(config: &EngineConfig) -> Option<String> {
     process_memory::limit().and_then(|memory| excess(config, memory))
 }
@@ -35,8 +35,8 @@ fn excess(config: &EngineConfig, memory: u64) -> Option<String> {
     let together = (config.store_bytes_max as u64).saturating_add(config.graph_bytes_max as u64);
     (together > memory).then(|| {
         format!(
-            "--store-bytes-max {} and --graph-bytes-max {} are more than the memory of {memory} bytes: before writes are refused, the system may \
-             end the server",
+            "--store-bytes-max {} and --graph-bytes-max {} together exceed the memory of {memory} bytes: the system may kill the server before it \
+             refuses writes",
             config.store_bytes_max, config.graph_bytes_max
         )
     })

@@ -80,9 +80,9 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Serve a small generated world that keeps publishing
     Demo(demo::Demo),
-    /// Write a first configuration with keys; replaces no file
+    /// Write a first configuration with keys; never replaces files
     Init(init::Init),
-    /// Ask a server whether it is ready; exits with 0 if it is
+    /// Check that a server is ready; exits with 0 if it is
     Health(health::Health),
     /// Print the newest entries of a feed
     Feed(calls::feed::Feed),
@@ -92,7 +92,7 @@ enum Command {
     Follow(calls::follow::Follow),
     /// Stop following users, tags, topics and replies to posts
     Unfollow(calls::follow::Unfollow),
-    /// Say why a post is, or is not, in a feed
+    /// Explain why a post is, or is not, in a feed
     Explain(calls::explain::Explain),
     /// Print the changes of a feed as they happen
     Watch(calls::watch::Watch),
@@ -101,7 +101,7 @@ enum Command {
     /// Import data into a running server or a data directory
     #[command(subcommand)]
     Import(Import),
-    /// Write all data of a data directory or a backup as lines of JSON, which `import state` takes
+    /// Write all data of a data directory or a backup as lines of JSON, for `import state`
     #[cfg(feature = "backup")]
     Export(export::Export),
     /// Check the settings of a server
@@ -123,7 +123,7 @@ enum Command {
     /// Back up a data directory that no server uses
     #[cfg(feature = "backup")]
     Backup(backup::Backup),
-    /// Restore a data directory from a backup, as it is or as it was after an earlier event
+    /// Restore a data directory from a backup: its newest state, or the state after an earlier event
     #[cfg(feature = "backup")]
     Restore(restore::Restore),
     /// Create the log of a cluster, or show its nodes
@@ -140,14 +140,14 @@ enum Command {
 enum Import {
     /// Follow edges: `follower source` in each line
     Follows(import_follows::ImportFollows),
-    /// Posts: a JSON object in each line, as POST /v1/posts takes it
+    /// Posts: one JSON object per line, as accepted by POST /v1/posts
     Posts(import_posts::ImportPosts),
-    /// A whole state that `export` has written, into a new data directory
+    /// A whole state from the output of `export`, into a new data directory
     #[cfg(feature = "backup")]
     State(import_state::ImportState),
 }
 
-/// The result of a command: an exit code if the command printed its own messages, or an error that is still to be printed.
+/// The result of a command: an exit code if the command printed its own messages, or an error to print.
 pub(crate) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// Runs the command line of this process.
@@ -155,11 +155,11 @@ pub fn run() -> ExitCode {
     run_with(std::env::args_os())
 }
 
-/// Runs a command line, the program's name first.
+/// Runs a command line. The first argument is the name of the program.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = names::with_earlier_names(Cli::command()).get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|cause| cause.exit());
-    // `serve` starts the log itself, because its settings choose the format and the level.
+    // `serve` starts the log itself, because its settings determine the format and the level.
     if !matches!(cli.command, Command::Serve(_)) {
         Log::begin(LogFormat::Text, log::level_of_environment().as_ref());
     }

@@ -1,4 +1,4 @@
-//! Starts a node of a cluster: its state, from its own snapshot or that of another node, and from the log.
+//! Starts a node of a cluster: restores its state from its own snapshot or that of another node, and from the log.
 
 use std::error::Error;
 use std::io::{self, Read};
@@ -39,16 +39,17 @@ use tidewire::storage::sequence::Sequence;
 use tidewire_cassandra::CassandraArchive;
 use tidewire_kafka::KafkaLog;
 
-/// The period between two checks whether a node has read the log of its cluster, and still follows it.
+/// Interval between two checks that a node has read the log of its cluster, and still follows it.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
-/// The period between two looks for live connections of readers that this node does not own, beside the look after each move.
+/// Interval between two searches for live connections of readers that this node does not own. Each change of ownership triggers another
+/// search.
 const LIVE_LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum time to connect to another node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum time until another node answers. It answers soon also if it has to take a snapshot first.
+/// Maximum time until another node answers. A node answers soon even if it has to take a snapshot first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time between two pieces of a snapshot.
@@ -60,20 +61,20 @@ const SENDING_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// Maximum time for a part of a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes of a snapshot that are read at once.
+/// Bytes of a snapshot per read.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Number of pieces that are read before they are stored.
+/// Number of pieces that are read ahead of storing them.
 const PIECES_AHEAD: usize = 4;
 
-/// The shortest time for which the backups of a cluster are kept. A node that was replaced in the middle of a run removes none that the next
+/// Minimum retention of a cluster's backups. A node that is replaced in the middle of a run then does not remove a backup that the next
 /// node continues.
 const BACKUP_KEEP_MIN: Duration = Duration::from_secs(3_600);
 
-/// What the URL of an archive that several nodes can share begins with.
+/// The URL scheme of an archive that several nodes can share.
 const SHARED_ARCHIVE: &str = "cassandra://";
 
-/// Refuses settings that a node of a cluster cannot follow.
+/// Refuses settings that a node of a cluster does not support.
 ///
 /// # Errors
 /// The error names the option.
@@ -120,8 +121,8 @@ pub(crate) struct NodeStart {
 }
 
 impl NodeStart {
-    /// Puts the engine into the cell of the HTTP server once it has caught up with the log. Returns when the log cannot be followed any
-    /// further.
+    /// Puts the engine into the cell of the HTTP server once it has caught up with the log. Returns when it cannot follow the log any
+    /// longer.
     pub(super) fn run(
         self,
         config: EngineConfig,
@@ -162,7 +163,7 @@ impl NodeStart {
                 None => thread::park_timeout(POLL_PERIOD),
             }
         }
-        // A supervisor may start it again, so the process ends.
+        // End the process, so that a supervisor can start it again.
         Err("this node cannot follow the log of the cluster; the reason is logged above".into())
     }
 }
@@ -170,14 +171,14 @@ impl NodeStart {
 /// Opens the archive that all nodes share, if there is one.
 fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn Archive>>, ArchiveError> {
     match old_posts {
-        // Without one, a node of a cluster keeps all posts in memory.
+        // Without a shared archive, a node of a cluster keeps all posts in memory.
         OldPosts::Directory => Ok(None),
         #[cfg(feature = "cassandra")]
         OldPosts::Cassandra(options) => Ok(Some(Arc::new(CassandraArchive::open(options)?))),
     }
 }
 
-/// Keeps live connections in step with the log of the cluster, until that cannot be followed any further.
+/// Ends live connections of readers that move to other nodes, until the log cannot be followed any longer.
 fn follow(engine: &Engine, view: &ClusterState) {
     let (mut shown, mut looked_at) = (None, None::<Instant>);
     while !view.has_failed() {
@@ -185,7 +186,7 @@ fn follow(engine: &Engine, view: &ClusterState) {
         if places != shown {
             (shown, looked_at) = (places, None);
         }
-        // Also later: a connection may have been let in before, and only now have a reader.
+        // Search again later: a connection may have been accepted before a change, and have a reader only now.
         if looked_at.is_none_or(|at| at.elapsed() >= LIVE_LOOK_PERIOD) {
             engine.end_live_elsewhere(view);
             looked_at = Some(Instant::now());
@@ -203,13 +204,13 @@ pub(super) struct HttpPeers {
 }
 
 impl HttpPeers {
-    /// Creates the way to other nodes. Certificates of those with `https` addresses must be signed by one of `authorities`, or be in this file.
+    /// Creates a client of other nodes. Their `https` certificates must be signed by one of `authorities`, or be in this file.
     pub(super) fn new(key: &ClusterKey, authorities: Option<&Path>) -> Result<Self, TrustError> {
         let none = RootCerts::new_with_certs(&[]);
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
-            // Another address must not get the key of the cluster.
+            // Never send the key of the cluster to another address.
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(ANSWER_TIMEOUT))
@@ -224,7 +225,7 @@ impl HttpPeers {
         Ok(Self { agent, key, store: None })
     }
 
-    /// Adds the store of backups, for a node with this data directory.
+    /// Adds the store of backups, and the data directory of this node.
     pub(super) fn with_store(mut self, store: Option<(&BackupUrl, &Path)>) -> Self {
         self.store = store.map(|(store, directory)| (store.clone(), directory.to_owned()));
         self
@@ -262,13 +263,13 @@ fn open_stored(store: &BackupUrl, from: Sequence, directory: &Path) -> Result<Bo
     opened.map_err(|cause| cause.to_string())
 }
 
-/// Never called: without the feature, the settings of backups are refused.
+/// Never called, because the settings of backups are refused without the feature.
 #[cfg(not(feature = "backup"))]
 fn open_stored(_: &BackupUrl, _: Sequence, _: &Path) -> Result<Box<dyn Read + Send>, String> {
     Err("this program was built without the feature backup".to_owned())
 }
 
-/// Reads an answer on a thread of its own, which a node that sends nothing more may hold up. It ends with the connection.
+/// Reads an answer on its own thread, because a silent node may block it. The thread ends with the connection.
 fn pieces(body: Body) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
     let (pieces, received) = crossbeam_channel::bounded(PIECES_AHEAD);
     let mut body = body.into_reader();
@@ -285,7 +286,7 @@ fn pieces(body: Body) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
     Ok(received)
 }
 
-/// The pieces of a snapshot, in order. The last one is empty, or an error.
+/// The pieces of a snapshot, in order. The last piece is empty, or an error.
 struct Pieces {
     received: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(pieces.read(&mut read).unwrap(), 0);
     }
 
-    /// Answers each request on a port of this machine with the next of these texts, and returns what was asked.
+    /// Answers each request on a local port with the next of these texts, and returns the requests.
     fn answering(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

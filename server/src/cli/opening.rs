@@ -1,4 +1,4 @@
-//! Opens the engine of a data directory, with the archive that the settings name: the same for a server and for an import.
+//! Opens the engine of a data directory with the configured archive, for a server or an import.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tidewire_cassandra::CassandraArchive;
 /// Recovers the state of a directory.
 ///
 /// # Errors
-/// Fails if the directory or the archive is damaged, belongs to others, or cannot be reached.
+/// Fails if the directory or the archive is damaged, belongs to another server, or cannot be reached.
 pub(super) fn engine(
     config: EngineConfig,
     storage: &StorageConfig,

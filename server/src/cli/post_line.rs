@@ -22,7 +22,7 @@ pub(crate) struct PostFields<'a> {
     pub(crate) hidden: bool,
 }
 
-/// A post to be written as JSON without line breaks: the document of `POST /v1/posts`, plus `hidden` if the post is hidden.
+/// A post as JSON without line breaks: the document of `POST /v1/posts`, plus `hidden` if the post is hidden.
 #[derive(Serialize)]
 pub(crate) struct PostLine<'a> {
     id: String,

@@ -10,12 +10,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows on `bar` how many items of `what` are done.
+    /// Shows the number of finished items on `bar`. `what` names the items.
     pub(crate) fn new(bar: ProgressBar, what: &'static str) -> Self {
         Self { bar, what, done: 0 }
     }
 
-    /// Adds finished items and the bytes of the file that they came from.
+    /// Adds finished items and the file bytes of these items.
     pub(crate) fn add(&mut self, count: usize, bytes: u64) {
         self.done += count;
         self.bar.inc(bytes);

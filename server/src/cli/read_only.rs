@@ -1,4 +1,4 @@
-//! Read-only file access for the tools: a directory, or one file with any name.
+//! Read-only file access for command-line tools: a directory, or one file with any name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _};
@@ -12,8 +12,8 @@ use tidewire::storage::files::{AppendFile, Files, guard};
 #[derive(Debug)]
 pub(crate) struct ReadOnly {
     path: PathBuf,
-    /// Set if the path is a file: the name under which it is listed, and the open file. It is opened once, because a running server may
-    /// delete it in the meantime.
+    /// Set if the path is a file: its name in the listing, and the open file. It is opened once, because a running server may delete it in
+    /// the meantime.
     only: Option<(String, File)>,
 }
 
@@ -33,7 +33,7 @@ impl ReadOnly {
         Ok(Self { path: path.to_owned(), only: Some((name, file)) })
     }
 
-    /// Lists the same file under another name.
+    /// Changes the name of the file in the listing.
     #[must_use]
     pub(crate) fn called(mut self, name: String) -> Self {
         self.only = self.only.map(|(_, file)| (name, file));

@@ -17,7 +17,7 @@ use tidewire::recovery::RecoveryProgress;
 /// Interval between two progress messages. A shorter recovery reports nothing.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Runs a recovery, and reports its progress meanwhile.
+/// Runs a recovery, and reports its progress at the same time.
 ///
 /// # Errors
 /// Fails if the recovery panics.

@@ -1,4 +1,4 @@
-//! The summary of an import: what was created, and which lines were refused.
+//! The summary of an import: the created items, and the refused lines.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::cli::terminal;
 
-/// Maximum number of refused lines that are listed.
+/// Maximum number of refused lines in the summary.
 const LISTED_MAX: usize = 100;
 
-/// How a report is printed and judged.
+/// The output form of a report, and the rules of its exit code.
 pub(crate) struct Form {
     /// True if any refused line makes the exit code a failure.
     pub(crate) is_strict: bool,
@@ -33,7 +33,7 @@ pub struct Report {
     pub existing: usize,
     refused: usize,
     listed: Vec<(u64, String)>,
-    /// What was noticed, and in how many lines.
+    /// Notes, with the number of their lines.
     notes: Vec<(&'static str, usize)>,
 }
 
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Counts a line in which something was noticed that is not an error.
+    /// Counts a line with a note, which is not an error.
     pub fn note(&mut self, what: &'static str) {
         self.add_note(what, 1);
     }
@@ -66,12 +66,12 @@ impl Report {
         }
     }
 
-    /// Returns what was noticed, each with its number of lines.
+    /// Returns the notes, each with its number of lines.
     pub fn notes(&self) -> &[(&'static str, usize)] {
         &self.notes
     }
 
-    /// Returns the number of items that exist now, created by this import or before.
+    /// Returns the number of items that exist now, created by this import or earlier.
     pub fn done(&self) -> usize {
         self.created + self.existing
     }
@@ -93,8 +93,8 @@ impl Report {
         other.notes.into_iter().for_each(|(what, lines)| self.add_note(what, lines));
     }
 
-    /// Prints the refused lines and the summary. The exit code is a failure if all lines were refused, if the form is strict and any was, or
-    /// if there were none.
+    /// Prints the refused lines and the summary. The exit code is a failure if all lines were refused, if the form is strict and any line
+    /// was refused, or if the file has no lines.
     pub(crate) fn print(mut self, what: &str, file: &Path, form: &Form) -> ExitCode {
         self.listed.sort_unstable();
         self.listed.truncate(LISTED_MAX);

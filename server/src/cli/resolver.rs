@@ -1,4 +1,4 @@
-//! How the command line's HTTP client looks up names of servers.
+//! Caches the name lookups of the command line's HTTP client.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{Connector, NextTimeout};
 use ureq::{Agent, Error};
 
-/// How long the addresses of a name are used without another lookup.
+/// Maximum age of cached addresses.
 const ADDRESSES_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Remembers the addresses of the last name. Requests at the same moment may all look it up.
+/// Caches the addresses of the last name. Concurrent requests may all look it up.
 #[derive(Debug)]
 struct RememberingResolver<R> {
     inner: R,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Counts the lookups, and has an answer for every name but `nowhere`.
+    /// Counts the lookups, and resolves every name but `nowhere`.
     #[derive(Debug, Default)]
     struct Counting(AtomicUsize);
 
@@ -83,7 +83,8 @@ mod tests {
         }
     }
 
-    /// Asks for each of these in turn. Returns the ports of the answers, 0 for none, and how many of them were looked up.
+    /// Looks up each of these in turn. Returns the ports of the answers, or 0 without an answer, and the number of lookups that were not
+    /// cached.
     fn ask(age_max: Duration, uris: &[&str]) -> (Vec<u16>, usize) {
         let resolver = RememberingResolver::new(Counting::default(), age_max);
         let port = |uri: &&str| {

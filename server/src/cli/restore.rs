@@ -23,13 +23,13 @@ pub(crate) struct Restore {
     /// Restore the state after this event [default: the newest]
     #[arg(long, value_name = "N", conflicts_with = "to_time")]
     to_sequence: Option<u64>,
-    /// Restore the state at this time, in UTC as 2026-11-20T10:00:00Z; deletes after the last event that has a time are left out and named
+    /// Restore the state at this time, in UTC as 2026-11-20T10:00:00Z; deletes after the last event with a time are left out and reported
     #[arg(long, value_name = "TIME")]
     to_time: Option<UnixMicros>,
     /// Restore from the backup of this name, which --list shows [default: the newest one that has the event or time]
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
-    /// List the backups, their names and what can be restored from them, and restore nothing
+    /// List the backups with their names and the ranges that can be restored, and restore nothing
     #[arg(long, conflicts_with_all = ["data_dir", "to_sequence", "to_time", "backup"])]
     list: bool,
 }
@@ -74,7 +74,7 @@ impl Restore {
     }
 }
 
-/// Names the events without a time that a restore to a time has left out, or that it may have too many of.
+/// Reports the events without a time that a restore to a time has left out, or may wrongly include.
 fn warn_of_untimed(restored: &Restored) {
     if let Some(LeftOut { first, last }) = restored.left_out {
         let what = match last - first {

@@ -1,4 +1,4 @@
-//! Backups of a server that runs.
+//! Backups of a running server.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,13 +15,13 @@ use tidewire::cluster::state::ClusterState;
 use tidewire::engine::Engine;
 use tidewire::storage::log::SharedLog;
 
-/// The options of backups, and where their figures go.
+/// The options of backups, and the figures that they update.
 pub(super) type Backups = (BackupOptions, Arc<BackupFigures>);
 
-/// The log of a cluster and the view of its node. None on one machine.
+/// The log of a cluster and the cluster state of its node. None on one machine.
 pub(super) type LogAndState = Option<(Arc<dyn SharedLog>, Arc<ClusterState>)>;
 
-/// No backups can be made, so the server does not start.
+/// The store cannot be used, so the server does not start.
 #[derive(Debug, thiserror::Error)]
 #[error("the backup store {store} (--backup-to) cannot be used")]
 pub(super) struct StoreUnusable {
@@ -29,7 +29,7 @@ pub(super) struct StoreUnusable {
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// Describes for the log why the engine did not start.
+/// Returns the reason why the engine did not start, for the log.
 pub(super) fn reason(cause: &(dyn Error + Send + Sync + 'static)) -> String {
     match cause.downcast_ref::<StoreUnusable>() {
         Some(unusable) => unusable.to_string(),
@@ -48,14 +48,14 @@ pub(super) fn start_backups(
     start_thread(engine, cluster, options, figures).map_err(|source| StoreUnusable { store, source })
 }
 
-/// Fails if the store of the backups cannot be used, or has those of another data directory. Writes nothing to this one.
+/// Fails if the store of the backups cannot be used, or has backups of another data directory. Does not write to `directory`.
 #[cfg(feature = "backup")]
 pub(super) fn check_store(store: &BackupUrl, directory: &Path) -> Result<(), StoreUnusable> {
     let unusable = |cause: BackupError| StoreUnusable { store: store.clone(), source: cause.into() };
     crate::backup::start::check(store, directory).map_err(unusable)
 }
 
-/// Never called: without the feature, the settings of backups are refused.
+/// Never called, because the settings of backups are refused without the feature.
 #[cfg(not(feature = "backup"))]
 pub(super) fn check_store(_: &BackupUrl, _: &Path) -> Result<(), StoreUnusable> {
     Ok(())
@@ -75,7 +75,7 @@ fn start_thread(
     Ok(())
 }
 
-/// Never called: without the feature, the settings of backups are refused.
+/// Never called, because the settings of backups are refused without the feature.
 #[cfg(not(feature = "backup"))]
 fn start_thread(
     _: &Engine,

@@ -1,4 +1,4 @@
-//! Whether a request has left this machine.
+//! Marks that a request may have left this machine.
 
 use std::cell::Cell;
 
@@ -6,21 +6,21 @@ use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 thread_local! {
-    /// Of the last request of this thread: the HTTP client sends a request on the thread that asks for it.
+    /// True if the last request of this thread may have been sent. The HTTP client sends a request on the calling thread.
     static IS_SENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Removes the mark, before a request.
+/// Removes the mark before a request.
 pub(crate) fn clear() {
     IS_SENT.set(false);
 }
 
-/// Returns true if a part of this thread's request may have been sent since [`clear`].
+/// Returns true if any byte of this thread's request may have been sent since [`clear`].
 pub(crate) fn is_set() -> bool {
     IS_SENT.get()
 }
 
-/// The end of a chain of connectors, whose connections set the mark.
+/// The last connector of a chain. Its connections set the mark.
 #[derive(Debug)]
 pub(crate) struct MarkSent;
 

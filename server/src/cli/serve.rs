@@ -44,11 +44,11 @@ pub struct Serve {
     node: crate::cli::cluster::Node,
 }
 
-/// Where the state of the server is stored.
+/// The place of the server's state.
 enum Source {
-    /// A data directory of this machine, and where its old posts are.
+    /// A local data directory, and the place of its old posts.
     Directory(StorageConfig, LockedDataDir, OldPosts),
-    /// The log of a cluster, and perhaps a data directory.
+    /// The log of a cluster, with an optional data directory.
     #[cfg(feature = "cluster")]
     Cluster(Box<NodeStart>),
 }
@@ -74,7 +74,7 @@ impl Source {
         }
     }
 
-    /// Puts the engine into the cell of the HTTP server, as soon as it has all that was acknowledged.
+    /// Puts the engine into the cell of the HTTP server, as soon as it has applied all acknowledged writes.
     fn open(
         self,
         config: EngineConfig,
@@ -94,12 +94,12 @@ impl Source {
 impl Serve {
     /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
-        // If the file cannot be used, its own settings of the log are unknown: flags and environment choose how the error is reported.
+        // If the file cannot be used, its log settings are unknown. Flags and environment determine the format of the error.
         let (file, unusable) = match self.config.as_deref().map(Settings::read).transpose() {
             Ok(file) => (file.unwrap_or_default(), None),
             Err(cause) => (Settings::default(), Some(cause)),
         };
-        // A flag or a variable decides the level, also when the file changes.
+        // A flag or a variable takes precedence over the level in the file, even when the file changes.
         let reloaded = self.config.clone().filter(|_| self.settings.log_level.is_none());
         let this = Self { settings: self.settings.or(&file), ..self };
         let format = this.settings.log_format.unwrap_or_default();
@@ -107,7 +107,7 @@ impl Serve {
         let reload_log_level = reloaded.map(|file| reload_log_level(log, file));
         let outcome = unusable.map_or_else(|| this.serve(reload_log_level), |cause| Err(cause.into()));
         match (format, outcome) {
-            // Whoever collects the log in JSON gets the cause from there only.
+            // Log the error too, because collectors of JSON logs read only the log.
             (LogFormat::Json, Err(cause)) => {
                 error!("{}", terminal::message_of(&*cause));
                 Ok(exit::code_of(&*cause))
@@ -141,9 +141,10 @@ impl Serve {
         #[cfg(not(feature = "cluster"))]
         let is_node = false;
         say_what_starts(&settings, (!is_node).then_some(&storage), &access);
-        // Before anything is written: who cannot serve leaves no directory behind.
+        // Listen before anything is written: a server that cannot listen must not leave a directory behind.
         let listener = serve::bind(settings.listen())?;
-        // Claimed here, so that a directory in use is an error at once. Recovery runs later, while the server already answers that it is not ready.
+        // Lock the directory now, so that a directory in use is an immediate error. Recovery runs later, while the server answers that it
+        // is not ready.
         #[cfg(feature = "cluster")]
         let (source, cluster) = match node_options {
             Some(options) => {
@@ -161,7 +162,7 @@ impl Serve {
         info!(connections = limits.all, per_address, live, "connection limits derived from the open files limit");
         if settings.live_max.is_some() && live < wanted {
             warn!(
-                "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
+                "--live-max {wanted} exceeds the {live} that open files allow; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
         let state = HttpState { reload_log_level, ..state(&settings, access, admission)?.with_connections(limits) };
@@ -178,7 +179,8 @@ impl Serve {
         thread::spawn(move || {
             if let Err(cause) = source.open(config, &opened, backups) {
                 let reason = reason(&*cause);
-                // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
+                // Send the cause first, because the main thread reads it as soon as it is notified. Sending fails only if the main thread
+                // has ended.
                 let _ = report.send(cause);
                 let _ = fail.send(reason);
             }
@@ -188,7 +190,7 @@ impl Serve {
         spans.iter().for_each(crate::http::middleware::spans::Spans::shutdown);
         match reported.try_recv() {
             Ok(cause) => Err(cause),
-            // The server ran until its end, or it was stopped during recovery.
+            // The server has ended normally, or it was stopped during recovery.
             Err(_) => Ok(ExitCode::SUCCESS),
         }
     }
@@ -212,23 +214,23 @@ fn say_what_starts(settings: &Settings, alone: Option<&StorageConfig>, access: &
     );
 }
 
-/// Returns what chooses the level of the log by a settings file that may have changed.
+/// Returns a function that sets the log level from a settings file that may have changed.
 fn reload_log_level(log: Log, file: PathBuf) -> ReloadLogLevel {
     Arc::new(move || match Settings::read(&file) {
         Ok(Settings { log_level, .. }) => {
             let shown = log_level.as_ref().map_or_else(|| "the default".to_owned(), LogLevel::to_string);
             let tell = || info!("the log level is now {shown}");
-            // Told once, by the level that shows it.
+            // Log this once: before the change if the old level shows it, otherwise after it.
             let is_told = enabled!(Level::INFO);
             is_told.then(tell);
             log.set(log_level.as_ref());
             (!is_told).then(tell);
         }
-        Err(cause) => warn!("the log level stays as it is: {cause}"),
+        Err(cause) => warn!("keeping the current log level: {cause}"),
     })
 }
 
-/// Returns the state of a server that has no engine yet. Logs a warning if keys may be read on their way.
+/// Returns the state of a server without an engine. Logs a warning if keys may be sent in plain text.
 fn state(settings: &Settings, access: Arc<Access>, limits: AdmissionLimits) -> Result<HttpState, SettingsError> {
     let mut state = HttpState::new(EngineCell::default(), limits);
     state.access = access;
@@ -242,7 +244,7 @@ fn state(settings: &Settings, access: Arc<Access>, limits: AdmissionLimits) -> R
     Ok(state)
 }
 
-/// Reports in the format of the log that the server must not be started like this. Returns exit code 2.
+/// Reports in the format of the log that the server must not start with these settings. Returns exit code 2.
 fn refuse(format: LogFormat, why: &str) -> ExitCode {
     match format {
         LogFormat::Text => terminal::refuse(why),

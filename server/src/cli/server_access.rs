@@ -1,4 +1,4 @@
-//! How commands reach a running server: its URL, the key, the certificates to trust.
+//! The connection of commands to a running server: its URL, the key, the certificates to trust.
 //!
 //! There is no option for the key itself, because every user of the machine can see the arguments of a command.
 
@@ -17,16 +17,16 @@ use crate::cli::keys;
 use crate::cli::settings::DurationArg;
 use crate::http::trust;
 
-/// The variable that has the file of certificates to trust.
+/// The variable with the file of certificates to trust.
 const CA_FILE: &str = "TIDEWIRE_CA_FILE";
 
-/// The variable that has a key or a token.
+/// The variable with a key or a token.
 const KEY: &str = "TIDEWIRE_KEY";
 
-/// The server of commands that name none.
+/// The server of commands without `--server`.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
-/// The URL of a server. `localhost:8080` is one of `http`, and `:8080` one on this machine. Those of other machines have a scheme.
+/// The URL of a server. `localhost:8080` means `http`, and `:8080` this machine. URLs of other machines must have a scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUrl(pub(super) String);
 
@@ -39,7 +39,7 @@ impl FromStr for ServerUrl {
             _ if text.starts_with(':') => format!("http://127.0.0.1{text}"),
             _ => format!("http://{text}"),
         };
-        // Another machine would get the key in plain text, which a URL must ask for in full.
+        // Another machine would receive the key in plain text, so its URL must have a scheme.
         let is_whole_url = text.contains("://");
         if !is_whole_url && url.parse::<Uri>().is_ok_and(|url| !is_of_this_machine(&url)) {
             return Err(format!("{text:?} has no scheme; write it as https://{text}"));
@@ -71,7 +71,7 @@ pub struct CaFile {
 }
 
 impl CaFile {
-    /// Returns the file if it is named by the option. The variable may be meant for other servers than that of one command.
+    /// Returns the file if the option names it. The variable may be meant for other servers than that of one command.
     pub(super) fn of_option(&self) -> Option<&Path> {
         let of_variable = std::env::var_os(CA_FILE).map(PathBuf::from);
         self.ca_file.as_deref().filter(|file| of_variable.as_deref() != Some(file))
@@ -80,7 +80,7 @@ impl CaFile {
     /// Returns the TLS configuration for a server, or none if public authorities are trusted.
     ///
     /// # Errors
-    /// If the file cannot be used, or if the option is for a server of `http`.
+    /// If the file cannot be used, or if the option is used with an `http` URL.
     pub(super) fn trusted(&self, server: &str) -> Result<Option<Arc<ClientConfig>>, Box<dyn Error>> {
         let is_plaintext = server.parse::<Uri>().is_ok_and(|url| url.scheme_str() == Some("http"));
         if is_plaintext && self.of_option().is_some() {
@@ -90,7 +90,7 @@ impl CaFile {
     }
 }
 
-/// What a client needs beside the URL of a server.
+/// Credentials and certificates that a client needs besides the URL of a server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ServerAccess {
     /// File with a key of that server, or a user's token; TIDEWIRE_KEY may have the key itself
@@ -102,10 +102,10 @@ pub struct ServerAccess {
 }
 
 impl ServerAccess {
-    /// Creates a client of a running server: of `TIDEWIRE_SERVER` or the default one, if none is named.
+    /// Creates a client of a running server. Without a URL, it uses `TIDEWIRE_SERVER` or the default.
     ///
     /// # Errors
-    /// If a file cannot be used, or if the variable is no URL.
+    /// If a file cannot be used, or if the variable is not a URL.
     pub(crate) fn client(&self, server: Option<ServerUrl>) -> Result<Client, Box<dyn Error>> {
         let ServerUrl(server) = server.map_or_else(default_server, Ok)?;
         let client = Client::new(&server, self.ca_file.trusted(&server)?);
@@ -115,7 +115,7 @@ impl ServerAccess {
         })
     }
 
-    /// Returns the key of the file, or that of the variable if no file is named.
+    /// Returns the key in the file, or the variable if no file is named.
     fn key(&self) -> Result<Option<String>, String> {
         let (key, place) = match &self.key_file {
             Some(file) => (keys::secret(file)?, file.display().to_string()),
@@ -127,7 +127,7 @@ impl ServerAccess {
         if key.is_empty() {
             return if self.key_file.is_some() { Err(format!("{place} has no key")) } else { Ok(None) };
         }
-        // Other characters cannot be sent. The key itself is secret, so that the message has only the first of them.
+        // Other characters cannot be sent. The message has only the first of them, because the key is secret.
         match key.chars().enumerate().find(|(_, character)| !character.is_ascii_graphic()) {
             Some((nth, character)) => Err(format!(
                 "{place} has neither a key nor a token: each is one word of ASCII characters, and character {} is {character:?}",
@@ -155,12 +155,12 @@ pub(crate) struct Remote {
     #[command(flatten)]
     access: ServerAccess,
 
-    /// Time after which the command gives up, also while the server is overloaded. It does not end a watch that is connected
+    /// Time after which the command gives up, even while the server is overloaded; it does not end a connected watch
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     timeout: DurationArg,
 }
 
-/// The shortest time for a command.
+/// Minimum time for a command.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 impl Remote {

@@ -283,17 +283,17 @@ pub struct Settings {
     pub slow_log: Option<DurationArg>,
 }
 
-/// The settings of the lines of a file that are not wrong, and the text of these lines.
+/// The settings of the valid lines of a file, and the text of these lines.
 pub type GoodLines = (Settings, String);
 
-/// Maximum number of wrong lines that are listed.
+/// Maximum number of invalid lines in a report.
 const WRONG_LINES_MAX: usize = 100;
 
 fn wrong_in(file: &Path, text: &str, cause: toml::de::Error) -> SettingsError {
     names::unknown_key(file, text, &cause).unwrap_or(SettingsError::Malformed { file: file.to_owned(), cause })
 }
 
-/// Returns the bytes of the line with this byte, without its end.
+/// Returns the byte range of the line with this byte, without its end.
 fn line_at(text: &str, at: usize) -> Range<usize> {
     let bytes = text.as_bytes();
     let at = at.min(bytes.len());
@@ -307,15 +307,15 @@ impl Settings {
     /// Reads the settings from a TOML file.
     ///
     /// # Errors
-    /// The error names the file, and the line and key that are wrong.
+    /// The error names the file and the invalid line and key.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
         let text = read_text(file, SETTINGS_FILE_BYTES_MAX)
             .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
         toml::from_str(&text).map_err(|cause| wrong_in(file, &text, cause))
     }
 
-    /// Reads the settings from a TOML file, without the lines that are wrong. Returns the settings with the text that they were read from,
-    /// or none if no line can be named, and what is wrong.
+    /// Reads the settings from a TOML file, without the invalid lines. Returns the settings with the text that they were read from, and all
+    /// errors. Returns no settings if an error has no line.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -330,7 +330,7 @@ impl Settings {
             };
             let line = cause.span().map(|span| line_at(&text, span.start));
             wrong.push(wrong_in(file, &text, cause));
-            // Blanks in its place keep the numbers of the other lines.
+            // Replace the line by blanks, so that the numbers of other lines do not change.
             match line.filter(|line| !text[line.clone()].trim().is_empty()) {
                 Some(line) => text.replace_range(line.clone(), &" ".repeat(line.len())),
                 None => break,
@@ -411,7 +411,7 @@ impl Settings {
     /// Returns the TLS certificate, or `None` if TLS is off.
     ///
     /// # Errors
-    /// If its files cannot be used, or only one of the two options is set.
+    /// If a file cannot be used, or only one of the two options is set.
     pub fn certificate(&self) -> Result<Option<Arc<Certificate>>, SettingsError> {
         let missing = |option, other| {
             let what = format!("needed as well, since --{other} is given");
@@ -449,7 +449,7 @@ impl Settings {
         })
     }
 
-    /// Returns the connection limits for a process that may have `open_files` files open.
+    /// Returns the connection limits of a process with the open-file limit `open_files`.
     pub fn connections(&self, open_files: u64) -> ConnectionLimits {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let default = ConnectionLimits::within(open_files, threads + self.shards.map_or(threads, NonZeroUsize::get));

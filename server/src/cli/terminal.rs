@@ -16,11 +16,11 @@ pub use tidewire::error_text::error_text as message_of;
 
 /// Prints a line of the result to standard output.
 pub fn print_line(line: &str) {
-    // The reader of a pipe may have closed it: `println!` would panic.
+    // If the reader has closed a pipe, `println!` would panic.
     let _ = writeln!(stdout(), "{line}");
 }
 
-/// Prints a line of the result at once. Returns false if nobody reads it any more.
+/// Prints and flushes a line of the result. Returns false if the reader has closed the pipe.
 pub fn try_print_line(line: &str) -> bool {
     let mut out = stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
@@ -31,10 +31,10 @@ pub fn print_json(document: &Value) {
     print_line(&document.to_string());
 }
 
-/// Prints the error of a check as a JSON document, where one is wanted: it is the result of the check. The exit code is 1.
+/// Prints the error of a check as a JSON document if `json`, because it is the result of the check. The exit code is 1.
 ///
 /// # Errors
-/// Returns the error if no JSON is wanted.
+/// Returns the error if `json` is false.
 pub fn verdict(json: bool, outcome: Result<ExitCode, Box<dyn Error>>) -> Result<ExitCode, Box<dyn Error>> {
     match outcome {
         Err(cause) if json => {
@@ -45,8 +45,8 @@ pub fn verdict(json: bool, outcome: Result<ExitCode, Box<dyn Error>>) -> Result<
     }
 }
 
-/// Returns true if text of this stream may have colours: on a terminal, unless `NO_COLOR` is set, or `CLICOLOR` to 0. `CLICOLOR_FORCE`
-/// wants them also in files and pipes.
+/// Returns true if output to this stream may have colours: on a terminal, unless `NO_COLOR` is set or `CLICOLOR` is 0. `CLICOLOR_FORCE`
+/// enables them also in files and pipes.
 pub fn is_coloured(stream: &impl IsTerminal) -> bool {
     use anstyle_query::{clicolor, clicolor_force, no_color, term_supports_color};
     let is_wanted =
@@ -82,7 +82,7 @@ pub fn warn(line: &str) {
     eprintln!("{line}");
 }
 
-/// Prints why a command failed, with all causes in the chain.
+/// Prints the error of a failed command, with all causes in the chain.
 pub fn fail(error: &dyn Error) {
     eprintln!("error: {}", message_of(error));
 }
@@ -93,7 +93,7 @@ pub fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Creates a progress bar over `bytes`, or a spinner if they are not known. It is hidden if standard error is not a terminal.
+/// Creates a progress bar over `bytes`, or a spinner if they are unknown. It is hidden if standard error is not a terminal.
 pub fn progress(bytes: Option<u64>) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! TLS connections of the command line's HTTP client to servers that `http::trust` verifies.
+//! TLS connections of the command line's HTTP client. `http::trust` verifies the servers.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use ureq::{Agent, Error};
 use crate::cli::resolver;
 use crate::cli::sent_mark::MarkSent;
 
-/// Creates an agent that verifies servers by this TLS configuration.
+/// Creates an agent that verifies servers with this TLS configuration.
 pub(crate) fn agent(config: Config, tls: Arc<ClientConfig>) -> Agent {
     let connector =
         ().chain(ConnectProxyConnector::default())

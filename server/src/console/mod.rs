@@ -1,7 +1,7 @@
 //! Static assets: the operator's console, the page of the HTTP interface, and the live client. They are built into the binary.
 //!
 //! Responsible for:
-//! - `GET /console/…`, an operator's pages, and their assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
+//! - `GET /console/…`, pages for operators and their assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
 //!   for any page.
 
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -29,14 +29,14 @@ macro_rules! asset {
 /// The path of the first page of the console.
 pub const PATH: &str = "/console/overview";
 
-/// Other people's code, built by `vendor/generate.mjs` from pinned packages, with its licence in front.
+/// Third-party code, built by `vendor/generate.mjs` from pinned packages, with its licence at the top.
 macro_rules! vendored {
     ($path:literal, $content_type:ident, $file:literal) => {
         Asset { path: $path, content_type: $content_type, text: include_str!(concat!("vendor/", $file)) }
     };
 }
 
-/// A page of the console: what all pages have, and in between its own part.
+/// A page of the console: the common head and foot, and its own part between them.
 macro_rules! page {
     ($path:literal, $file:literal) => {
         Asset {
@@ -113,7 +113,7 @@ pub const ASSETS: &[Asset] = &[
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Begins the response with the asset, and returns its text. Query parameters are ignored: the page itself uses them.
+/// Begins the response with the asset, and returns its text. Ignores query parameters, because only the page itself uses them.
 pub fn serve(asset: &Asset) -> (HttpResponseBuilder, &'static str) {
     let mut response = HttpResponse::Ok();
     response

@@ -1,4 +1,4 @@
-//! The data directory of an export: one whose state is written, and a new one from the lines.
+//! Data directories of exports and imports: reads the state of one, or creates one from the lines.
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
@@ -31,13 +31,13 @@ const LINE_SHOWN_BYTES: usize = 300;
 /// The state of a data directory, and its lock.
 type Loaded = (AtRest, DirectoryLock);
 
-/// Loads the state of a data directory as a start does. Of a node of a cluster, which has the rest in the log, the newest snapshot must be the
-/// whole state.
+/// Loads the state of a data directory as a start does. A node of a cluster has part of its state in the log, so its newest snapshot must
+/// be the whole state.
 ///
 /// # Errors
-/// Fails if the directory is not a data directory, is in use or is damaged, or if the snapshot of a node lacks a part of the state.
+/// Fails if the directory is not a data directory, is in use or damaged, or if the snapshot of a node lacks a part of the state.
 pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
-    // Each data directory has its identity from the start on. Another one would become an empty data directory.
+    // Each data directory has an identity from its creation. Without this check, a wrong path would become an empty data directory.
     if !directory.join(directory_identity::FILE).is_file() {
         let why =
             format!("{} is not a data directory: it has no file {}", directory.display(), directory_identity::FILE);
@@ -55,7 +55,7 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     if let Some(of_archive) = archive::identity_in(&path)? {
         directory_identity::compare(&files, path.display().to_string(), of_archive)?;
     }
-    // It may be elsewhere. A new one would keep a server from starting on the directory.
+    // Do not create a missing archive: it may be elsewhere, and a new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
     archive.as_ref().map_or(Ok(()), |archive| archive.check())?;
     let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
@@ -73,10 +73,10 @@ pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<Loaded, 
     load(directory)
 }
 
-/// Creates a data directory from the lines of an export. `note` is called with what was read so far.
+/// Creates a data directory from the lines of an export. `note` is called with the counts so far.
 ///
 /// # Errors
-/// Fails if the directory has files, a line is wrong, or the files cannot be written. The directory is empty then.
+/// Fails if the directory has files, a line is invalid, or the files cannot be written. The directory is empty then.
 pub(crate) fn create(
     directory: &Path,
     from: impl BufRead,
@@ -100,12 +100,12 @@ pub(crate) fn create(
 struct Compared<'a> {
     lines: &'a [u64],
     written: usize,
-    /// The first line that is another one: its number and the beginning of its text.
+    /// The first line that differs: its number and the beginning of its text.
     other: Option<(usize, String)>,
 }
 
 impl Write for Compared<'_> {
-    /// Takes a whole line.
+    /// Compares a whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.other.is_none() && self.lines.get(self.written) != Some(&hash_of(line)) {
             let text = String::from_utf8_lossy(&line[..line.len().min(LINE_SHOWN_BYTES)]);
@@ -120,7 +120,7 @@ impl Write for Compared<'_> {
     }
 }
 
-/// Builds the state of these lines, and writes it into a directory that is created for it. Returns the hash of each line.
+/// Builds the state of these lines, and writes it into a new directory. Returns the hash of each line.
 fn build(
     directory: &Path,
     from: impl BufRead,
@@ -144,7 +144,7 @@ fn build(
 
 fn open_archive(directory: &Path) -> Result<Arc<RedbArchive>, ArchiveError> {
     let archive = RedbArchive::open(&directory.join(archive::FILE), ARCHIVE_CACHE_BYTES)?;
-    // A full disk is an error, since nobody frees space for a command that waits.
+    // A full disk is an error: this command does not wait for space.
     archive.stop_waiting();
     Ok(Arc::new(archive))
 }

@@ -11,10 +11,10 @@ use tidewire::feed::position::Position;
 use tidewire::feed::rules::Rules;
 use tidewire::id::{ExternalId, ListName, PostId, SourceId};
 
-/// The format that is written, and the latest that can be read.
+/// The format that this version writes, and the latest that it can read.
 pub(crate) const FORMAT: u32 = 1;
 
-/// How much an export has.
+/// The counts of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) sources: u64,
@@ -33,7 +33,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// One line. Each is an object with one field, which is named after what it is. The lines come in the order of these variants.
+/// One line: an object with one field, named after its kind. The lines are in the order of these variants.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Line {
@@ -44,12 +44,12 @@ pub(crate) enum Line {
     Reposts(RepostsLine),
     Revoked(RevokedLine),
     Post(PostLine),
-    /// Ids of deleted posts, which cannot be used again.
+    /// Ids of deleted posts, which cannot be reused.
     Deleted(Vec<Id>),
     End(End),
 }
 
-/// A time as in the API, in UTC with six digits of the second. An instant that no calendar has is its number of microseconds.
+/// A time as in the API, in UTC with microseconds. An instant outside of the calendar is its number of microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Time(pub(crate) UnixMicros);
 
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Id {
     }
 }
 
-/// A place in feeds.
+/// The position of a post in feeds.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct At {
@@ -104,14 +104,14 @@ impl From<At> for Position {
     }
 }
 
-/// The first line: the event after which the state is this one, and what the clock had issued.
+/// The first line: the last event of the state, and the values of the clock.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
     pub(crate) format: u32,
     pub(crate) sequence: u64,
     pub(crate) last_instant: Time,
-    /// How far instants are ahead of displayed times, in microseconds.
+    /// The drift of instants over displayed times, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[serde(rename = "lead_us")]
     pub(crate) drift_us: i64,
@@ -121,7 +121,7 @@ pub(crate) struct Head {
     pub(crate) revealed: Vec<Revealed>,
 }
 
-/// A post that became known after replies to it, and when.
+/// A post that became known after its replies, and the time.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Revealed {
@@ -129,29 +129,29 @@ pub(crate) struct Revealed {
     pub(crate) id: Id,
 }
 
-/// A user, tag, topic or the replies to a post. Every source that another line names has one.
+/// A user, tag, topic or the replies to a post. Every source in another line has such a line.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SourceLine {
     pub(crate) id: SourceId,
-    /// When the user last read the feed.
+    /// The time at which the user last read the feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_seen: Option<Time>,
     /// The last posts that arrived late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) late: Vec<Late>,
-    /// Posts that arrived late up to this instant may be missing from `late`.
+    /// Posts that arrived late until this instant may be missing from `late`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_forgotten: Option<Time>,
-    /// The hidden posts, if it is the replies to a post.
+    /// The hidden posts, if this source is the replies to a post.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hidden: Vec<Id>,
-    /// When the erasure of the user began. `id` is then not the user's.
+    /// The time at which the erasure of the user began. `id` is then not that of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) erased_at: Option<Time>,
 }
 
-/// A post that arrived after younger ones, and when.
+/// A post that arrived after younger ones, and the time.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Late {
@@ -160,7 +160,7 @@ pub(crate) struct Late {
     pub(crate) id: Id,
 }
 
-/// Whom a user follows, and what stays of those whom the user follows no more.
+/// The sources that a user follows, and the retained posts of unfollowed sources.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FollowsLine {
@@ -178,12 +178,12 @@ pub(crate) struct Follow {
     pub(crate) since: Time,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) hidden: bool,
-    /// The first post that the follow brings; all of them without it.
+    /// The first post that the follow brings. Without it, the follow brings all posts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<At>,
 }
 
-/// Posts that stay in a feed after an unfollow: those of a source from one place to another.
+/// Posts of a source that stay in a feed after an unfollow, from one position to another.
 #[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
@@ -211,7 +211,7 @@ pub(crate) struct PreferencesLine {
     pub(crate) lists: Vec<ListLine>,
 }
 
-/// A source, and when it was muted, blocked or added to a list.
+/// A source, and the time at which it was muted, blocked or added to a list.
 #[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Since {
@@ -219,7 +219,7 @@ pub(crate) struct Since {
     pub(crate) since: Time,
 }
 
-/// How far a reader has read.
+/// The position up to which a reader has read.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MarkerLine {
@@ -228,7 +228,7 @@ pub(crate) struct MarkerLine {
     pub(crate) seen: Option<Seen>,
 }
 
-/// The delivery watermark of the moment at which the reader moved the marker.
+/// The delivery watermark at the time at which the reader moved the marker.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seen {
@@ -244,14 +244,14 @@ pub(crate) struct ListLine {
     pub(crate) members: Vec<Since>,
 }
 
-/// Reposts of a post. A post with many has several lines.
+/// Reposts of a post. A post with many reposts has several lines.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepostsLine {
     pub(crate) of: Id,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) reposts: Vec<RepostLine>,
-    /// Reposts that named a repost of the post which was published after them.
+    /// Redirected reposts: reposts of a repost of this post that was published later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) redirected: Vec<Id>,
 }
@@ -266,7 +266,7 @@ pub(crate) struct RepostLine {
     pub(crate) hidden: bool,
 }
 
-/// Tokens of a user from before a time are refused.
+/// The server refuses tokens of a user that were issued before this time.
 #[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RevokedLine {
@@ -283,12 +283,12 @@ pub(crate) struct PostLine {
     pub(crate) external_id: Option<ExternalId>,
     pub(crate) author: SourceId,
     pub(crate) published_at: Time,
-    /// Absent if it is `published_at`.
+    /// Absent if it equals `published_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) accepted_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Kind::is_post")]
     pub(crate) kind: Kind,
-    /// The tags, the topic, and the replies to the post that it answers.
+    /// The tags, the topic, and the source of replies to the post that it answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<SourceId>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -299,12 +299,12 @@ pub(crate) struct PostLine {
     pub(crate) repost_of: Option<Id>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<Id>,
-    /// The author of that post, if it is known and was not erased.
+    /// The author of the answered post, if the author is known and was not erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answered: Option<SourceId>,
-    /// Tells whether a post that is published again is the same: in hexadecimal.
+    /// A hash in hexadecimal that detects if a post that is published again is the same.
     pub(crate) fingerprint: String,
-    /// The body as JSON text in a string, so that it keeps each of its bytes.
+    /// The body as JSON text in a string, so that each byte is preserved.
     pub(crate) body: String,
 }
 
@@ -314,7 +314,7 @@ pub(crate) struct PostLine {
 pub(crate) struct End {
     /// The number of lines before this one.
     pub(crate) lines: u64,
-    /// SHA-256 of these lines, line ends included, in hexadecimal: exports of equal states have the same.
+    /// SHA-256 of these lines, including line ends, in hexadecimal. Exports of equal states have the same value.
     pub(crate) sha256: String,
 }
 

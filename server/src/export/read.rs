@@ -33,13 +33,13 @@ use tidewire::storage::files::Files;
 use tidewire::storage::sequence::Sequence;
 use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter};
 
-/// Maximum bytes of a line. A reader with a million mutes needs some 200 MB.
+/// Maximum bytes of a line. A reader with a million mutes needs about 200 MB.
 const LINE_BYTES_MAX: u64 = 1 << 30;
 
-/// Posts after which those that are too old for memory are moved to the archive.
+/// Number of posts after which posts that are too old for memory are archived.
 const POSTS_AT_ONCE: u64 = 1_000;
 
-/// What is wrong with the first line of another file.
+/// The error for a first line that is not that of an export.
 const NO_FIRST: &str = "it is not the first line of an export";
 
 /// The reason why a file is not the export of a state.
@@ -64,7 +64,7 @@ pub(crate) struct Reading {
     archive: Arc<dyn Archive>,
     head: Option<Head>,
     numbers: FxHashMap<SourceId, u32>,
-    /// The kind of the last line, since they come in an order.
+    /// The kind of the last line. Kinds have an order.
     stage: usize,
     read: Counts,
 }
@@ -76,17 +76,17 @@ impl Reading {
         Self { world, machine, archive, head, numbers, stage: 0, read: Counts::default() }
     }
 
-    /// Reads all lines. `note` is called after each with what was read so far. Returns the counts, and the hash of each line.
+    /// Reads all lines. `note` is called after each with the counts so far. Returns the counts, and the hash of each line.
     ///
     /// # Errors
-    /// Fails if a line is wrong, or the last one is missing. The state is then useless.
+    /// Fails if a line is invalid, or the last one is missing. The state is then unusable.
     pub(crate) fn read(
         &mut self,
         mut from: impl BufRead,
         note: &mut dyn FnMut(Counts),
     ) -> Result<(Counts, Vec<u64>), ReadError> {
         let (mut lines, mut hash, mut text, mut hashes) = (0, Sha256::new(), Vec::new(), Vec::new());
-        // A file of another kind may have no line break for gigabytes.
+        // Check this first, because a file of another kind may have no line break for gigabytes.
         if from.fill_buf()?.first() != Some(&b'{') {
             return Err(ReadError::Line { line: 1, why: NO_FIRST.to_owned() });
         }
@@ -132,14 +132,14 @@ impl Reading {
         }
     }
 
-    /// Takes over a line, and returns it if it is the last.
+    /// Adds a line to the state, and returns it if it is the last.
     fn take(&mut self, line: Line) -> Result<Option<End>, Taking> {
         let stage = stage(&line);
         if stage < self.stage || (self.head.is_none() != matches!(line, Line::Export(_))) {
             return Err(Taking::Bad("it comes in the wrong place".to_owned()));
         }
         if std::mem::replace(&mut self.stage, stage) < POSTS && stage >= POSTS {
-            // All follows are known now. They decide which posts are pulled.
+            // All follows are known at this point. They determine which posts are pulled.
             self.machine.update_celebrities();
         }
         match line {
@@ -167,7 +167,7 @@ impl Reading {
             }
             Line::Deleted(ids) => {
                 self.read.deleted += ids.len() as u64;
-                // As an event, so that the archive gets them as well.
+                // Apply this as an event, so that the archive gets the tombstones as well.
                 for Id(id) in ids {
                     self.machine.apply(&Event::Deleted { id, repost_of: None, post: None });
                 }
@@ -188,7 +188,7 @@ impl Reading {
         self.machine.restore_source(&SourceRecord {
             id: line.id,
             last_seen: line.last_seen.map(|at| at.0),
-            // Decided again before the first post.
+            // Determined again before the first post.
             celebrity: false,
             late: line.late.iter().map(|late| (late.arrived_at.0, position(late.published_at, late.id))).collect(),
             late_forgotten: line.late_forgotten.map(|at| at.0),
@@ -298,13 +298,13 @@ impl Reading {
         })
     }
 
-    /// Moves the posts that are too old for memory to the archive, by the rules of a server.
+    /// Archives the posts that are too old for memory, by the rules of a server.
     fn archive_old(&mut self) -> Result<(), ArchiveError> {
         while self.machine.is_tiering_due() && self.archive_round()? {}
         Ok(())
     }
 
-    /// Moves what should not stay in memory, some of it. Returns false if there was nothing.
+    /// Archives some posts that should not stay in memory. Returns false if there were none.
     fn archive_round(&mut self) -> Result<bool, ArchiveError> {
         let tiering = self.machine.collect_tiering(self.sequence());
         if tiering.is_empty() {
@@ -319,12 +319,12 @@ impl Reading {
         Sequence(self.head.as_ref().map_or(0, |head| head.sequence))
     }
 
-    /// Writes the state that was read as a snapshot, and persists the archive beside it. Returns the last event.
+    /// Writes the state as a snapshot, and persists the archive. Returns the last event.
     ///
     /// # Errors
     /// Fails if the archive or the snapshot cannot be written.
     pub(crate) fn finish(mut self, files: &dyn Files) -> Result<Sequence, ReadError> {
-        // The archive has all tombstones before the snapshot, as that of a server.
+        // The archive must have all tombstones before the snapshot is written, as on a server.
         while self.archive_round()? {}
         let sequence = self.sequence();
         if sequence == Sequence(0) && self.read.sources > 0 {
@@ -350,7 +350,7 @@ fn position(published_at: Time, id: Id) -> Position {
     Position { published_at: published_at.0, id: id.0 }
 }
 
-/// Why a line is not taken.
+/// The reason why a line is invalid.
 enum Taking {
     Bad(String),
     Archive(ArchiveError),
@@ -368,7 +368,8 @@ impl From<ArchiveError> for Taking {
     }
 }
 
-/// Returns a hash of a line. An import compares the hashes to find the first line that differs. The last line contains the SHA-256 of all others.
+/// Returns a hash of a line. An import compares the hashes to find the first line that differs. The last line contains the SHA-256 of all
+/// others.
 pub(super) fn hash_of(line: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(line);
@@ -380,10 +381,10 @@ fn in_line(cause: &serde_json::Error) -> String {
     cause.to_string().replace(" at line 1 column ", " at byte ")
 }
 
-/// The place of posts among the kinds of lines.
+/// The index of posts in the order of lines.
 const POSTS: usize = 6;
 
-/// Returns the place of a kind of lines in their order.
+/// Returns the index of a kind in the order of lines.
 fn stage(line: &Line) -> usize {
     match line {
         Line::Export(_) => 0,

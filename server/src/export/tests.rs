@@ -1,4 +1,4 @@
-//! Exports and what imports make of them: the same state, the same bytes, and of a wrong file nothing.
+//! Tests of exports and imports: an import restores the same state, its export has the same bytes, and an invalid file changes nothing.
 #![cfg(test)]
 
 use std::fs;
@@ -32,7 +32,7 @@ use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::{Durability, Journal as _};
 
-/// A data directory with these events, half of them in a snapshot.
+/// Creates a data directory with these events, half of them in a snapshot.
 fn directory_of(events: &[Event]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory.path()).unwrap());
@@ -63,14 +63,14 @@ fn imported(text: &str) -> Result<TempDir, String> {
     read.map(|_| directory).map_err(|cause| cause.to_string())
 }
 
-/// These lines with the last one that an export of them has.
+/// Returns these lines with the matching last line of an export.
 fn ended(lines: &[&str]) -> String {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let sha256 = Sha256::digest(&text);
     format!("{text}{{\"end\":{{\"lines\":{},\"sha256\":\"{sha256:x}\"}}}}\n", lines.len())
 }
 
-/// Random events without an erasure, since nobody would go on with it.
+/// Returns random events without an erasure, because no server would continue it.
 fn events(seed: u64) -> Vec<Event> {
     let events = History::new(seed).events(300);
     events.into_iter().filter(|event| !matches!(event, Event::Erased { .. })).collect()
@@ -85,7 +85,7 @@ fn an_imported_state_is_the_exported_one_and_its_export_is_the_same_bytes() {
         let (loaded, lock) = load(directory.path()).unwrap();
         assert_eq!(histories::state(&loaded.world), histories::model(&events), "seed {seed}");
         assert_eq!(loaded.sequence.0, events.len() as u64);
-        // A server has tombstones in its archive, too, and forgets the oldest ones in memory.
+        // A server also has tombstones in its archive, and evicts the oldest ones from memory.
         let archive = loaded.world.archive().unwrap();
         assert!(loaded.world.posts.deleted().all(|id| archive.post(id).unwrap() == Some(ArchivedRecord::Deleted)));
         archive.close();
@@ -109,7 +109,7 @@ fn while_a_user_is_being_erased_nothing_is_exported() {
     assert_eq!(refused, "a user is being erased: export the state when the erasure has ended");
 }
 
-/// Posts of one author, more than stay in memory.
+/// Number of posts of one author, more than stay in memory.
 const POSTS: u64 = 1_500;
 
 fn open(directory: &Path) -> Engine {
@@ -117,16 +117,16 @@ fn open(directory: &Path) -> Engine {
     Engine::open(patient(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
-/// Posts of every kind of fate, and what readers have decided.
+/// Publishes posts in all states, and sets preferences of readers.
 async fn populate(engine: &Engine) {
     let follows = [("ann", "bob"), ("ann", "tag:tea"), ("cas", "bob"), ("cas", "ann"), ("dan", "cas")];
     engine.follow(follows.map(|(follower, source)| edge(follower, source)).to_vec()).await.unwrap();
     for nth in 1..=POSTS {
         let mut post = Draft { id: Some(PostId(nth)), ..draft("bob", &nth.to_string()) };
-        // Each seventh is late, and the first ones are the newest by their ids.
+        // Every seventh post is late. By their ids, the first posts are the newest.
         post.published_at = (nth % 7 == 0).then(|| UnixMicros(START - nth as i64));
         post.tags.extend((nth % 5 == 0).then(|| SourceId::tag("tea").unwrap()));
-        // Each second one is of a post that is still to come, and that is a repost itself.
+        // Every second repost is of a later post, which is a repost itself.
         post.repost_of = (nth % 11 == 0).then(|| PostId(if nth % 2 == 0 { nth + 11 } else { nth / 2 }));
         post.reply_to = (nth % 13 == 0).then_some(PostId(nth + 1));
         engine.publish(post, true).await.unwrap();
@@ -181,7 +181,7 @@ async fn posts_too_old_for_memory_are_exported_from_the_archive_and_imported_int
     let in_memory = engine.shared().world.posts.len();
     assert!(in_memory <= 1_300, "{in_memory} posts in memory");
     assert_eq!(feeds(&engine).await, expected);
-    // What is written afterwards is exported as well.
+    // Events after the snapshot are exported as well.
     engine.publish(draft("bob", "\"later\""), true).await.unwrap();
     engine.shutdown();
     drop(engine);
@@ -189,7 +189,7 @@ async fn posts_too_old_for_memory_are_exported_from_the_archive_and_imported_int
     assert_eq!(later.matches("later").count(), 1);
 }
 
-/// Closes the engine, and changes what the archive in its directory has.
+/// Closes the engine, and changes the content of the archive in its directory.
 fn with_archive(engine: Engine, directory: &Path, change: impl FnOnce(&RedbArchive)) {
     engine.shutdown();
     drop(engine);
@@ -241,7 +241,7 @@ async fn reposts_of_a_post_that_only_the_archive_knows_to_be_deleted_are_not_exp
     engine.publish(post(1, None), true).await.unwrap();
     engine.publish(post(2, Some(PostId(1))), true).await.unwrap();
     engine.snapshot().await.unwrap();
-    // The original has left memory, and so has its tombstone.
+    // Make the original and its tombstone leave memory.
     for number in 0..POSTS {
         engine.publish(post(3 + number, None), true).await.unwrap();
     }
@@ -345,7 +345,7 @@ fn of_a_file_of_another_kind_no_line_is_read() {
     assert_eq!(refused, "line 1: it is not the first line of an export");
 }
 
-/// Whatever is done to an export, an import of it is refused or has an equal export, and never ends otherwise.
+/// An import of a changed export is refused, or its own export is equal. It never panics.
 #[test]
 fn no_change_of_an_export_makes_an_import_panic_or_change_what_it_says() {
     let mut random = fastrand::Rng::with_seed(testkit::seed());
@@ -373,7 +373,7 @@ fn no_change_of_an_export_makes_an_import_panic_or_change_what_it_says() {
     }
 }
 
-/// The file has all fields. It is never changed: later versions read it as well.
+/// The file has all fields. It is never changed, because later versions must read it as well.
 #[test]
 fn an_export_of_the_first_format_is_imported() {
     let text = fs::read_to_string(folder_of("export-v1").join("state.ndjson")).unwrap();

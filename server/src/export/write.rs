@@ -28,7 +28,7 @@ const IDS_AT_ONCE: usize = 1_000;
 /// Maximum number of reposts or ids of deleted posts in a line.
 const PER_LINE: usize = 1_000;
 
-/// A state at rest: nothing else changes it while it is written.
+/// A state at rest: it does not change while it is written.
 pub(crate) struct AtRest {
     pub(super) world: Arc<World>,
     /// The last event.
@@ -37,7 +37,7 @@ pub(crate) struct AtRest {
     hidden: HiddenReplies,
 }
 
-/// Hidden replies in the archive, by the slots of their threads.
+/// Hidden replies in the archive, by the slots of their source of replies.
 type HiddenReplies = HashMap<usize, Vec<PostId>>;
 
 /// The reason why a state was not written as a whole.
@@ -56,8 +56,8 @@ pub(crate) enum WriteError {
 }
 
 impl AtRest {
-    /// The state that was recovered. Earlier versions wrote replies to the archive that belong to no thread, and hid some without noting it in
-    /// the thread: both is made up for.
+    /// Creates the state from a recovery. Earlier versions archived replies without creating their source of replies, and hid some without
+    /// recording them there. This adds both.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -96,7 +96,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Writes all of a state. `note` is called with the number of posts that were written so far. Returns how much it was.
+/// Writes a whole state. `note` is called with the number of posts so far. Returns the counts.
 ///
 /// # Errors
 /// Fails if the lines cannot be written, a post cannot be read, or a user is being erased.
@@ -153,7 +153,7 @@ fn head(AtRest { world, sequence, last_instant, .. }: &AtRest) -> Head {
     }
 }
 
-/// `hidden` has posts that may be missing from the record.
+/// Converts a record. `hidden` has posts that may be missing from the record.
 fn source(record: SourceRecord, hidden: impl Iterator<Item = PostId>) -> SourceLine {
     let hidden: BTreeSet<PostId> = record.hidden.into_iter().chain(hidden).collect();
     SourceLine {
@@ -170,7 +170,7 @@ fn late((arrived_at, Position { published_at, id }): (UnixMicros, Position)) -> 
     Late { arrived_at: Time(arrived_at), published_at: Time(published_at), id: Id(id) }
 }
 
-/// The ids of sources, by their slots: those of the lines, which have none of a user who was erased.
+/// The ids of sources in lines, by their slots. Erased users have no id there.
 struct Names(Vec<SourceId>);
 
 impl Names {
@@ -231,7 +231,7 @@ impl Names {
         let author = sources.next().expect("a post has an author");
         let missing = thread(post).filter(|_| post.replies().is_none());
         let answered = match (&post.answered, post.reply_to) {
-            // More replies than are remembered may have come before their parent.
+            // The record of replies is limited, so replies may be missing if they came before their parent.
             (None, Some(parent)) => world.find(parent)?.and_then(Stored::live).map(|parent| parent.author().slot),
             (answered, _) => answered.as_ref().map(|answered| answered.slot),
         };
@@ -273,7 +273,7 @@ fn for_each_archived(world: &World, mut each: impl FnMut(PostId) -> Result<(), W
     Ok(())
 }
 
-/// Divides what belongs into one line into those of several lines.
+/// Divides the items of one line into several lines.
 fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     let mut all = all.into_iter();
     std::iter::from_fn(move || Some(all.by_ref().take(PER_LINE).collect::<Vec<T>>()).filter(|some| !some.is_empty()))
@@ -309,7 +309,7 @@ fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Re
             };
             reposts.iter().map(line).collect()
         });
-        // The index may have some again of a post whose tombstone is in the archive only.
+        // The index may contain reposts of a post whose tombstone is only in the archive.
         if matches!(world.find(of)?, Some(Stored::Deleted)) {
             reposts.clear();
         }
@@ -323,7 +323,7 @@ fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Re
     Ok(())
 }
 
-/// Writes all posts in memory and in the archive by ascending id, and returns the ids of those that were deleted.
+/// Writes all posts in memory and in the archive by ascending id, and returns the ids of deleted posts.
 fn write_posts(
     world: &World,
     names: &Names,

@@ -1,13 +1,13 @@
 //! Admission control: limits how much work of each kind may be in progress at the same time.
 //!
 //! Responsible for:
-//! - refusing excess work before any effort is spent on it. Each kind has its own limit, so reads continue while writes are refused, and
+//! - refusing excess work before it costs anything. Each kind of work has its own limit, so reads continue while writes are refused, and
 //!   both continue during many operator requests or live connections;
-//! - limiting the bytes of bodies: of request bodies from before they are read, of response bodies until they are sent; and the share of
-//!   these bytes that one client may use.
+//! - limiting the bytes of request bodies before they are read and of response bodies until they are sent, and each client's share of
+//!   these bytes.
 //!
-//! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work, and a
-//! request that waits occupies a place to wait ([`turn`]).
+//! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work. A
+//! waiting request occupies a place to wait ([`turn`]).
 
 mod gate;
 pub(in crate::http) mod turn;
@@ -25,10 +25,11 @@ use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
 use tidewire::limits::{COMMAND_BATCH_MAX, FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX};
 
-/// Maximum number of unread counts for live connections in progress. Few, so that the pages that clients ask for come soon.
+/// Maximum number of unread counts for live connections in progress. Small, so that the counts do not delay the pages that clients
+/// request.
 const UNREAD_COUNTS_MAX: usize = 32;
 
-/// Maximum number of metrics requests in progress: a few collectors, whose capacity no other request takes.
+/// Maximum number of metrics requests in progress: enough for a few collectors. No other request uses this capacity.
 const METRICS_MAX: usize = 8;
 
 /// Maximum number of live connections that are being admitted at the same time.
@@ -47,23 +48,23 @@ const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of event streams that wait until the state is recovered. They do nothing meanwhile.
 const STREAMS_WAITING_MAX: usize = 1_024;
 
-/// Maximum number of requests that wait, in place of doing their work: for a record, for a delivery, or for the ids of all posts. Less than the
-/// requests that may be at other nodes, where they may be the ones that wait.
+/// Maximum number of requests that wait for a record, for a delivery, or for the ids of all posts, without doing work. Less than the
+/// limit on requests at other nodes, because requests there may be waiting.
 const WAITS_MAX: usize = 256;
 
-/// Maximum number of requests that are at other nodes of a cluster: as many as writes, since most writes are.
+/// Maximum number of requests at other nodes of a cluster: as many as writes, since most of them are writes.
 const PASSES_MAX: usize = WRITES_MAX;
 
-/// What other nodes have, for refusals.
+/// The unit of the limit on requests at other nodes, in refusals.
 const PASSES: &str = "requests at other nodes";
 
-/// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
+/// Maximum total declared bytes of the bodies of writes in progress.
 const WRITE_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum number of writes in progress: the number that the command processor journals in one batch.
 const WRITES_MAX: usize = COMMAND_BATCH_MAX;
 
-/// Maximum number of these reads that have to wake their reader first.
+/// Maximum number of reads in progress that have to wake their reader first.
 const WAKE_UPS_MAX: usize = READS_MAX / 2;
 
 /// Limits on concurrent work.
@@ -79,7 +80,7 @@ pub struct AdmissionLimits {
     pub write_bytes: usize,
     /// Maximum bytes of response bodies that are not sent yet. Default 256 MiB.
     pub response_bytes: usize,
-    /// Maximum requests that are at other nodes of a cluster, each with an open connection. Default 4,096.
+    /// Maximum requests in progress at other nodes of a cluster, each with an open connection. Default 4,096.
     pub passes: usize,
 }
 
@@ -119,8 +120,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Returns the limits on the work of a request. What other nodes send has limits of its own, so that requests of clients cannot take their
-    /// permits.
+    /// Returns the limits on the work of a request. Requests from other nodes have limits of their own, so that requests of clients
+    /// cannot use up their permits.
     pub(in crate::http) fn of(request: &HttpRequest) -> Result<Arc<Self>, Problem> {
         Ok(Arc::clone(Turn::of(request)?.admission()))
     }
@@ -129,7 +130,7 @@ impl Admission {
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
             reads: Gate::of_count("reads", "reads", limits.reads),
-            // One request of any valid size is admitted.
+            // A single request of any valid size is admitted.
             bulk_reads: Gate::of_count(
                 "bulk_reads",
                 "pages of requests for many readers",
@@ -165,7 +166,8 @@ impl Admission {
         })
     }
 
-    /// Returns the permits for counts of unread entries on live connections. These wait for their turn, since nobody asked for one count.
+    /// Returns the permits for counts of unread entries on live connections. Counts wait for a permit, because no client waits for a
+    /// single count.
     pub(in crate::http) fn unread_counts(&self) -> Arc<Semaphore> {
         Arc::clone(&self.unread_counts)
     }
@@ -232,7 +234,7 @@ impl Admission {
         Ok(Permit { admission: Arc::clone(self), work, units })
     }
 
-    /// Checks that there is capacity for a response to the client, so that no work is done whose response cannot be sent.
+    /// Checks that there is capacity for a response to the client, so that the server does no work whose response it cannot send.
     pub(in crate::http) fn may_answer(&self, work: WorkKind, client: Client) -> Result<(), Problem> {
         match work {
             WorkKind::Read | WorkKind::BulkRead | WorkKind::Write | WorkKind::BulkWrite | WorkKind::Operation => {
@@ -244,8 +246,8 @@ impl Admission {
         }
     }
 
-    /// Reserves the bytes of a response until it is sent. Returns `None` for responses that are shared by all requests. The response to a
-    /// change is never refused. Changes begin only while there is capacity, so the excess is bounded by the work in progress.
+    /// Reserves the bytes of a response until it is sent. Returns `None` for responses that all requests share. Never refuses the
+    /// response to a change: changes begin only while there is capacity, so the work in progress bounds the excess.
     pub(in crate::http) fn answer(
         self: &Arc<Self>,
         work: WorkKind,
@@ -294,7 +296,7 @@ impl Drop for Permit {
     }
 }
 
-/// A reservation of the bytes of a body, of a place to wait, or of a request at another node, released on drop.
+/// A reservation of the bytes of a body, of a place to wait, or of a permit for a request at another node. Released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Reservation {
     admission: Arc<Admission>,

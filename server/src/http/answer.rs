@@ -21,7 +21,7 @@ pub(super) fn put(created: bool) -> HttpResponse {
     response.json(json!({"created": created}))
 }
 
-/// Answers a `DELETE` request: 204, also if there was nothing to delete.
+/// Answers a `DELETE` request: 204, even if there was nothing to delete.
 pub(super) fn deleted() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
@@ -57,12 +57,12 @@ pub(super) fn push_ids<'a>(json: &mut String, ids: impl IntoIterator<Item = &'a 
 /// Returns all rules of a reader.
 pub(super) fn rules(rules: &Rules) -> Value {
     let mut all = json!(rules);
-    // It is stored only if it is set.
+    // `Rules` is serialized with `notify` only if it is set.
     all["notify"] = json!(rules.notify);
     all
 }
 
-/// Returns the costs of both routes of a source, in microseconds an hour to a thousandth.
+/// Returns the costs of both routes of a source, in microseconds per hour, rounded to a thousandth.
 pub(super) fn route_cost(cost: RouteCost) -> Value {
     let rounded = |us: f64| (us * 1_000.0).round() / 1_000.0;
     json!({
@@ -72,7 +72,7 @@ pub(super) fn route_cost(cost: RouteCost) -> Value {
     })
 }
 
-/// Returns the name of that on which the route of a source depends.
+/// Returns the name of the basis on which the route of a source was decided.
 pub(super) fn decided_by(basis: RouteBasis) -> &'static str {
     match basis {
         RouteBasis::Setting => "setting",

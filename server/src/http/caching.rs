@@ -12,19 +12,19 @@ use actix_web::http::header::{
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Cached responses are validated before each use, because a feed changes at any time.
+/// Clients validate cached responses before each use, because a feed changes at any time.
 const PRIVATE: &str = "private, no-cache";
 
-/// The same for texts that do not depend on the caller.
+/// The same for responses that do not depend on the caller.
 const FOR_ALL: &str = "no-cache";
 
-/// A weak entity tag: it is equal for responses that mean the same, and different for others.
+/// A weak entity tag: equal for equivalent responses, and different for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tag(u64);
 
 impl Tag {
-    /// Computes the tag of a response that consists of `parts`. It is valid as long as this process runs: the seed is random, so that no
-    /// author can make a text whose tag stays the same when it is edited.
+    /// Computes the tag of a response that consists of `parts`. The tag is valid while this process runs. The hash has a random seed, so
+    /// that no author can write a text that keeps its tag when it is edited.
     pub(super) fn of(parts: &[&[u8]]) -> Self {
         static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
         Self::seeded(*SEED, parts)
@@ -63,7 +63,7 @@ pub(super) fn allow_all(headers: &mut HeaderMap, text: &str) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_ALL));
 }
 
-/// Forbids to store a response that may be out of date, and removes its tag.
+/// Forbids storing a response that may be out of date, and removes its tag.
 #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "only a node of a cluster may be behind"))]
 pub(super) fn forbid(headers: &mut HeaderMap) {
     headers.remove(ETAG);
@@ -71,15 +71,15 @@ pub(super) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
-/// Forbids to store a response for which nothing else was decided: caches may otherwise keep some kinds of responses, such as 404.
+/// Forbids storing a response whose handler has not decided otherwise. Caches may store some responses, such as 404, by default.
 pub(super) fn forbid_by_default(headers: &mut HeaderMap) {
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 
-/// Replaces a response that the client has already by 304. The caller is authorized, and the tag is that of the caller's own response: what
-/// `If-None-Match` says reveals nothing.
+/// Replaces a response by 304 if the client has it already. The caller is authorized and the tag is that of the caller's own response, so
+/// `If-None-Match` reveals nothing.
 pub(super) fn validated(response: ServiceResponse) -> ServiceResponse {
     if !response.request().headers().contains_key(IF_NONE_MATCH) {
         return response;
@@ -102,12 +102,13 @@ pub(super) fn validated_by(request: &HeaderMap, response: HttpResponse) -> HttpR
     response
 }
 
-/// Returns true if `If-None-Match` names a tag, by weak comparison. Own tags contain no comma, so lists can be split at commas.
+/// Returns true if `If-None-Match` contains a tag, by weak comparison. Tags of this server contain no comma, so lists can be split at
+/// commas.
 fn names(request: &HeaderMap, tag: &HeaderValue) -> bool {
     let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
     let Ok(own) = tag.to_str().map(opaque) else { return false };
     request.get_all(IF_NONE_MATCH).filter_map(|known| known.to_str().ok()).any(|known| {
-        // A star in a list may be a part of a tag of others.
+        // A star in a list may be part of another server's tag.
         known.trim() == "*" || known.split(',').any(|known| opaque(known.trim()) == own)
     })
 }

@@ -1,10 +1,10 @@
-//! The client of a request, by which limited resources are shared fairly.
+//! The client of a request: the unit among which limited resources are shared fairly.
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
-/// The key by which the bytes of requests and responses are shared. It is a hash, so no names are stored.
+/// The client whose share the bytes of a request or response use. It is a hash, so no names are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum Client {
     /// A client that acts for many others: it has a server key or connects from the same machine. It has no share limit.

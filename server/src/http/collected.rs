@@ -1,4 +1,4 @@
-//! What is collected with the first page of a list of everything, for all its pages.
+//! Collects the items of a list of everything for its first page, and caches them for all its pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use tokio::sync::Mutex;
 
 use tidewire::error::Error;
 
-/// Time for which it is used, and after which it is forgotten. For posts, the journal must reach back so far and as long as the pages take.
+/// Time after which the items are evicted. For posts, the journal must reach back this time plus the time that the pages take.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Maximum time between two collections, for which a first page waits.
+/// Maximum pause between two collections. A first page waits for its end.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The pause after a collection is this many times as long as the collection, so that many first pages do not keep the server busy.
+/// The pause after a collection, as a multiple of the collection's duration. It prevents many first pages from keeping the server busy.
 const PAUSE_SHARE: u32 = 9;
 
-/// What was collected, while somebody reads pages of it.
+/// The items of the last collection, cached while clients read pages of them.
 pub struct Collected<T>(Mutex<Option<Kept<T>>>);
 
 struct Kept<T> {
@@ -35,8 +35,8 @@ impl<T> Default for Collected<T> {
 }
 
 impl<T: 'static> Collected<T> {
-    /// Returns what was collected since this request came, or for a page after the first one what the first one has collected. Requests wait for each other meanwhile, so that one
-    /// collection serves all that wait.
+    /// Returns items that were collected after this request arrived or, for a page after the first one, the cached items. Concurrent
+    /// requests wait for each other, so that one collection serves all of them.
     ///
     /// # Errors
     /// Fails if `collect` does.
@@ -55,7 +55,7 @@ impl<T: 'static> Collected<T> {
             if rest.is_zero() {
                 break;
             }
-            // Further pages need it meanwhile.
+            // Requests for further pages need the lock meanwhile.
             drop(collected);
             sleep(rest).await;
             collected = shared.0.lock().await;
@@ -72,7 +72,7 @@ impl<T: 'static> Collected<T> {
     async fn forget(shared: Arc<Self>) {
         sleep(KEPT).await;
         let mut collected = shared.0.lock().await;
-        // It may have been collected anew.
+        // A later request may have collected the items again.
         if collected.as_ref().is_some_and(|collected| collected.at.elapsed() >= KEPT) {
             *collected = None;
         }

@@ -20,10 +20,10 @@ use tokio::sync::Semaphore;
 use crate::http::admission::Reservation;
 use crate::http::caching;
 
-/// The level for responses: the usual level, 6, takes up to three times as long and saves a fifth.
+/// The level for responses. The default level, 6, takes up to three times as long and saves a fifth.
 const LEVEL: Compression = Compression::fast();
 
-/// Answers with a text that is built into the program, or with 304 if the client has it.
+/// Answers with a text that is built into the program, or with 304 if the client has it already.
 pub(super) fn document(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
@@ -50,11 +50,12 @@ fn packed(name: &'static str, text: &'static str) -> Bytes {
     packed.get_or_insert_default().entry(name).or_insert_with(pack).clone()
 }
 
-/// Adds to a response that depends on what the client accepts that it does so. A 304 in its place has to say this too.
+/// Adds `Vary: Accept-Encoding` to a response whose form depends on the encodings that the client accepts. A 304 in its place needs the
+/// header too.
 pub(super) fn varying(mut response: ServiceResponse, from_bytes: Option<NonZeroUsize>) -> ServiceResponse {
     let is_packed = response.headers().contains_key(CONTENT_ENCODING);
     let varies = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"accept-encoding");
-    // Another node that has answered may have said it.
+    // The response may be from another node, which has added the header.
     let is_said = response.headers().get_all(VARY).any(varies);
     if from_bytes.is_some() && !is_packed && !is_said && is_text(response.headers()) {
         response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -62,8 +63,8 @@ pub(super) fn varying(mut response: ServiceResponse, from_bytes: Option<NonZeroU
     response
 }
 
-/// Compresses a complete response of at least `from_bytes`, if the client accepts it. Returns the reservation of its bytes too, which are those
-/// of the response as it was.
+/// Compresses a complete response of at least `from_bytes`, if the client accepts it. Also returns the reservation, which still has the
+/// bytes of the uncompressed response.
 pub(super) async fn compressed(
     response: ServiceResponse,
     reservation: Option<Reservation>,
@@ -82,7 +83,7 @@ pub(super) async fn compressed(
     let (mut response, body) = response.into_parts();
     let body = match body.try_into_bytes() {
         Ok(body) => body,
-        // Another node sends it, piece by piece.
+        // The body is a stream from another node.
         Err(body) => return (ServiceResponse::new(request, response.set_body(body)), reservation),
     };
     let (packed, reservation) = packed_body(&body, reservation).await;
@@ -93,7 +94,8 @@ pub(super) async fn compressed(
     (ServiceResponse::new(request, response.set_body(BoxBody::new(body))), reservation)
 }
 
-/// Returns the compressed form of a body. Returns `None` for a large one if as many as there are cores are being compressed: it is sent as it is.
+/// Returns the compressed form of a body. Returns `None` for a large body if one per core is already being compressed; it is then sent
+/// uncompressed.
 async fn packed_body(body: &Bytes, reservation: Option<Reservation>) -> (Option<Bytes>, Option<Reservation>) {
     static LARGE: LazyLock<Semaphore> = LazyLock::new(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -105,8 +107,8 @@ async fn packed_body(body: &Bytes, reservation: Option<Reservation>) -> (Option<
     pack_large(body.clone(), reservation, &LARGE).await
 }
 
-/// Compresses a body on a thread that may block, where it delays no other connections. The permit and the reservation go there too: a client
-/// that disconnects ends neither the work nor what it occupies.
+/// Compresses a body on a thread for blocking work, where it delays no other connections. The permit and the reservation move to this
+/// thread, because the work and its memory remain in use when the client disconnects.
 async fn pack_large<R: Send + 'static>(
     body: Bytes,
     reservation: Option<R>,
@@ -121,7 +123,7 @@ async fn pack_large<R: Send + 'static>(
     packing.await.unwrap_or_default()
 }
 
-/// Returns true for the types of text that compress well and are sent as a whole.
+/// Returns true for complete responses of text types, which compress well.
 fn is_text(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     [&b"application/json"[..], b"application/openmetrics-text", b"text/plain"]
@@ -134,7 +136,7 @@ fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
     packed.write_all(bytes).and_then(|()| packed.finish()).expect("memory takes all that is written")
 }
 
-/// Returns true if the client accepts gzip: by name, or else as one of any encodings.
+/// Returns true if the client accepts gzip, by name or by a wildcard.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT_ENCODING).filter_map(|line| line.to_str().ok());
     let (mut by_name, mut as_any) = (None, None);
@@ -167,7 +169,7 @@ mod tests {
             let (packed, reservation) = pack_large(body.clone(), Some(Arc::clone(&reserved)), &PERMITS).await;
             assert!(packed.is_some_and(|packed| packed.len() < 100_000) && reservation.is_some());
             drop(reservation);
-            // Random bytes take far longer than the checks below.
+            // Compressing random bytes takes far longer than the checks below.
             let slow = Bytes::from_iter(std::iter::repeat_with(|| fastrand::u8(..)).take(30_000_000));
             let mut abandoned = Box::pin(pack_large(slow, Some(Arc::clone(&reserved)), &PERMITS));
             let polled =

@@ -17,11 +17,11 @@ use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 #[derive(Clone, Default)]
 pub struct EngineCell(Arc<Inner>);
 
-/// A reference to a cell that does not keep the engine.
+/// A reference to a cell that does not keep the engine alive.
 pub(super) struct WeakEngineCell(Weak<Inner>);
 
 impl WeakEngineCell {
-    /// Returns the cell, unless the server is gone.
+    /// Returns the cell, unless the server no longer exists.
     pub(super) fn upgrade(&self) -> Option<EngineCell> {
         self.0.upgrade().map(EngineCell)
     }
@@ -42,7 +42,7 @@ impl EngineCell {
         self.0.engine.get()
     }
 
-    /// Returns a reference that does not keep the engine.
+    /// Returns a reference that does not keep the engine alive.
     pub(super) fn downgrade(&self) -> WeakEngineCell {
         WeakEngineCell(Arc::downgrade(&self.0))
     }
@@ -55,7 +55,7 @@ impl EngineCell {
 
     /// Waits until there is an engine.
     pub(super) async fn ready(&self) {
-        // It gets the notification from here on, whether it is polled or not.
+        // This future receives the notification from here on, even if it is not polled yet.
         let stored = self.0.stored.notified();
         if self.engine().is_none() {
             stored.await;

@@ -247,8 +247,8 @@ pub fn access_file(data: &[u8]) {
     }
 }
 
-/// Collects the strings and numbers of a value, except the names of entries, because any of them may be a secret in the wrong place. Short
-/// values are skipped: they may be words of the error message. The names of all fields are collected in `names`.
+/// Collects the strings and numbers of a value, except the names of entries, because each may be a secret in the wrong place. Skips short
+/// values, which may be words of the error message. Collects the names of all fields in `names`.
 fn add_values(name: &str, value: &toml::Value, names: &mut Vec<String>, values: &mut Vec<String>) {
     names.push(name.to_owned());
     match value {

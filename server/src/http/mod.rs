@@ -51,10 +51,10 @@ pub fn description() -> serde_json::Value {
     openapi::document(routes::OPERATIONS)
 }
 
-/// Checks the body of a `POST /v1/posts` request as far as that needs no state, and returns the id of the post, if the request determines it.
+/// Checks the body of a `POST /v1/posts` request without any state. Returns the id of the post if the request determines it.
 ///
 /// # Errors
-/// Returns how the request would be refused.
+/// Returns the refusal of the request.
 pub(crate) fn check_post(json: &[u8]) -> Result<Option<PostId>, Problem> {
     let draft = handlers::posts::new_post(json)?;
     if !draft.author.is_user() {

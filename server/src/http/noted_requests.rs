@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use crate::http::operation::Operation;
 use tidewire::clock::UnixMicros;
 
-/// Number of requests that are kept of each kind. Each takes 100 bytes and its id, which has 32 unless the client chose one of up to 128: 23 KB
-/// at most for a kind.
+/// Number of requests that are retained of each kind. Each takes 100 bytes plus its id: 32 bytes, or up to 128 if the client chose it. So
+/// a kind takes at most 23 KB.
 pub const NOTED_REQUESTS_MAX: usize = 100;
 
 /// A request that took long.
 #[derive(Clone)]
 pub(in crate::http) struct SlowRequest {
-    /// When it was answered, or its client disconnected.
+    /// The time of the response, or of the client's disconnect.
     pub(in crate::http) at: UnixMicros,
     pub(in crate::http) operation: &'static Operation,
     /// The status of the response, and the id of the request. `None` if the client disconnected before the response.
@@ -27,16 +27,16 @@ pub(in crate::http) struct SlowRequest {
 /// A request that was refused.
 #[derive(Clone)]
 pub(in crate::http) struct RefusedRequest {
-    /// When it was refused.
+    /// The time of the refusal.
     pub(in crate::http) at: UnixMicros,
-    /// `None` if there is no such operation.
+    /// `None` if the request matches no operation.
     pub(in crate::http) operation: Option<&'static Operation>,
     pub(in crate::http) code: &'static str,
     pub(in crate::http) status: u16,
     pub(in crate::http) request_id: Box<str>,
 }
 
-/// The last requests of a kind, and their number since the start.
+/// The last requests of a kind, and the number of all since the start.
 pub struct Newest<T>(Mutex<(u64, VecDeque<T>)>);
 
 impl<T> Default for Newest<T> {
@@ -46,7 +46,7 @@ impl<T> Default for Newest<T> {
 }
 
 impl<T: Clone> Newest<T> {
-    /// Adds a request. Forgets the oldest one beyond the limit.
+    /// Adds a request, and removes the oldest one beyond the limit.
     pub(in crate::http) fn add(&self, request: T) {
         let (count, requests) = &mut *self.0.lock();
         *count += 1;
@@ -63,14 +63,14 @@ impl<T: Clone> Newest<T> {
     }
 }
 
-/// The requests that are kept for operators.
+/// The slow and refused requests, retained for operators.
 #[derive(Default)]
 pub struct NotedRequests {
     pub(in crate::http) slow: Newest<SlowRequest>,
     pub(in crate::http) refused: Newest<RefusedRequest>,
 }
 
-/// The noted requests, and from which duration on a request is slow.
+/// The noted requests, and the duration above which a request is slow.
 pub(in crate::http) struct RequestNotes {
     pub(in crate::http) threshold: Duration,
     pub(in crate::http) requests: Arc<NotedRequests>,

@@ -68,9 +68,9 @@ pub(super) enum WorkKind {
     BulkWrite,
     /// A long-lived connection.
     Live,
-    /// A WebSocket that is not authenticated yet. No operation has this kind; such a connection takes a permit of it.
+    /// A WebSocket that is not authenticated yet. No operation has this kind, but such a connection occupies a permit of it.
     Unauthenticated,
-    /// An operator request, which may take long.
+    /// An operator request, which may run for long.
     Operation,
     /// The metrics request, with limits of its own so that it works under overload.
     Metrics,
@@ -79,23 +79,23 @@ pub(super) enum WorkKind {
 /// The nodes of a cluster that can handle an operation. A server that is not part of a cluster handles all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandledBy {
-    /// The node that has received the request: the operation is about this node, or about what all nodes have.
+    /// The node that has received the request. The operation is about this node, or about data that all nodes have.
     AnyNode,
     /// The node that the query parameter `node` names; without it, the node that has received the request.
     NamedNode,
-    /// The owner of the user in the path; if the path has no user, the owner of the caller. Any node if the caller is no user.
+    /// The owner of the user in the path; if the path has no user, the owner of the caller. Any node if the caller is not a user.
     Owner,
     /// The owners of the users whom the body names. The handler splits the request.
     Owners,
-    /// The sequencer, which gets the request from the owner of the user whose write it is. The owner answers after it has applied the
-    /// write itself, so that this user reads it. A write of no single user goes straight to the sequencer.
+    /// The sequencer. The request reaches it through the owner of the writing user. The owner answers after it has applied the write
+    /// itself, so that this user reads it. A write without a single user goes directly to the sequencer.
     Sequencer,
 }
 
-/// The start of the paths of operations on a user, which go on with the user's id.
+/// The prefix of the paths of operations on a user. The user's id follows it.
 const USERS: &str = "/v1/users/";
 
-/// Splits a path after [`USERS`] into the user's id and what follows it. Returns `None` if the path names no user.
+/// Splits a path after [`USERS`] into the user's id and the rest. Returns `None` if the path contains no user.
 pub(super) fn user_in_path(path: &str) -> Option<(&str, &str)> {
     let path = path.strip_prefix(USERS)?;
     let (user, rest) = path.split_at(path.find('/').unwrap_or(path.len()));

@@ -17,7 +17,7 @@ use tidewire::state::feed_filter::{Entry, Reposted};
 
 // Ids, cursors and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 
-/// Encodes a page of a feed as JSON. Returns its tag too, unless the page lacks something or tells the client to read again.
+/// Encodes a page of a feed as JSON. Also returns its tag, unless the page lacks entries or requires the client to read the feed again.
 pub(super) fn page(page: &FeedPage, shape: Shape<'_>) -> (String, Option<Tag>) {
     let mut json = String::with_capacity(bytes(page));
     json.push('{');
@@ -31,13 +31,13 @@ pub(super) fn page(page: &FeedPage, shape: Shape<'_>) -> (String, Option<Tag>) {
     (json, tag)
 }
 
-/// The unit of the instants of tokens in tags, in microseconds. If a client is told to read a page again because its token is invalid, for
-/// a reason that its tag does not have, it gets another tag after this time.
+/// The unit of the instants of resume tokens in tags, in microseconds. An invalid token may have a reason that the tag does not contain.
+/// The client that must read the page again then gets a new tag after this time.
 const INSTANTS_MICROS: i64 = 60_000_000;
 
-/// Returns the content of a resume token with its instants in minutes. Whenever anything is published anywhere, they are later ones; with
-/// those of an earlier page that had the same entries, a client that polls gets what came after that page, as long as the token is valid. So
-/// the instant from which on tokens are valid is a part of this too, and whether this one is.
+/// Returns the content of a resume token with its instants in minutes, since any publish increases the exact instants. A client with the
+/// token of an earlier page that had the same entries misses nothing: it gets all later entries as long as that token is valid. So the
+/// result also contains the first instant of valid tokens, and the validity of this token.
 fn token_bytes(resume: Resume, resumable_from: UnixMicros) -> [u8; 53] {
     let Resume { position, above, below, ahead_us, preferences, is_partial, may_fall } = resume;
     let is_resumable = resume.since().is_none_or(|since| resumable_from <= since);
@@ -56,19 +56,19 @@ fn token_bytes(resume: Resume, resumable_from: UnixMicros) -> [u8; 53] {
     bytes
 }
 
-/// Appends a page of a reader's feed, which begins with the reader.
+/// Appends a page of a reader's feed, with the reader as its first member.
 pub(super) fn page_of(json: &mut String, user: &SourceId, page: &FeedPage, shape: Shape<'_>) {
     json.reserve(bytes(page));
     let _ = write!(json, r#"{{"user":"{user}","#);
     members(json, page, shape);
 }
 
-/// Appends the problem that a reader gets in place of a page.
+/// Appends the problem that replaces a reader's page.
 pub(super) fn problem_of(json: &mut String, user: &SourceId, problem: &Value) {
     let _ = write!(json, r#"{{"user":"{user}","problem":{problem}}}"#);
 }
 
-/// Returns about how many bytes a page takes.
+/// Estimates the bytes of an encoded page.
 fn bytes(page: &FeedPage) -> usize {
     page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum::<usize>() + 128
 }
@@ -88,7 +88,7 @@ fn members(json: &mut String, page: &FeedPage, shape: Shape<'_>) -> Range<usize>
     let begin = json.len();
     resume_token(json, page.page.resume);
     let newest = begin..json.len();
-    // Present only if the entries added since the given position are no longer known, so the client has to read the feed again.
+    // Present only if the entries added since the given position are no longer known. The client then has to read the feed again.
     if page.page.gap {
         json.push_str(r#","gap":true"#);
     }
@@ -172,7 +172,7 @@ fn resume_token(json: &mut String, resume: Option<Resume>) {
     }
 }
 
-// Copied and not formatted, because this function runs about twenty times for each page.
+// Copied instead of formatted, because this function runs about twenty times for each page.
 fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
     json.push('[');
     for (nth, id) in ids.enumerate() {

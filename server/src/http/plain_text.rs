@@ -1,4 +1,4 @@
-//! Clients that speak HTTP in plain text to the port of TLS. They get an answer in place of a TLS alert, which they could not read.
+//! Clients that send plain HTTP to the TLS port: they get an HTTP response, because they could not read a TLS alert.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use tidewire::limits::UNREAD_BYTES_MAX;
 /// The code of the answer.
 pub(crate) const HTTPS_ONLY: &str = "https_only";
 
-/// Returns true if the client begins with a method of HTTP, which no TLS record does. Waits for the first byte.
+/// Returns true if the client begins with an HTTP method, which no TLS record does. Waits for the first byte.
 pub(super) async fn is_spoken(socket: &TcpStream) -> bool {
     let mut first = [0];
     matches!(socket.peek(&mut first).await, Ok(1)) && first[0].is_ascii_alphabetic()
@@ -31,7 +31,7 @@ pub(super) async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin) -> i
     let answered = timeout(LINGER, async {
         socket.write_all(answer.as_bytes()).await?;
         socket.shutdown().await?;
-        // If a socket is closed with unread data, the system sends a reset and may discard what was just written.
+        // If a socket is closed with unread data, the system sends a reset and may discard the data written last.
         let mut rest = (&mut socket).take(UNREAD_BYTES_MAX as u64);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     });

@@ -14,9 +14,9 @@ use tidewire::state::counts::PostCounts;
 /// The fields of each post that a request asks for: the parameter `fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Fields {
-    /// Only the ids, the author and the publication time of the post itself.
+    /// Only the ids, the author and the publish time of each post.
     pub(super) only_ids: bool,
-    /// The numbers of replies and reposts in addition.
+    /// The numbers of replies and reposts, in addition.
     pub(super) counts: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum FieldsName {
 }
 
 impl Fields {
-    /// All values of the parameter, as the description of the API has them.
+    /// All values of the parameter, for the API description.
     pub(super) const NAMES: [&str; 4] = ["ids", "counts", "ids,counts", "counts,ids"];
 
     /// Returns how to encode the posts of an engine.
@@ -40,7 +40,7 @@ impl Fields {
         Shape { only_ids: self.only_ids, counts: Some(engine).filter(|_| self.counts) }
     }
 
-    /// Returns the value of the parameter, unless it is not needed.
+    /// Returns the value of the parameter, or `None` for the default.
     #[cfg(feature = "cluster")]
     pub(super) fn name(self) -> Option<&'static str> {
         match (self.only_ids, self.counts) {
@@ -78,14 +78,14 @@ impl FromStr for Fields {
 #[derive(Clone, Copy)]
 pub(super) struct Shape<'a> {
     only_ids: bool,
-    /// The engine that has the counts, if these are asked for. Other requests do not look them up.
+    /// The engine that has the counts, if the request asks for them. Other requests do not look them up.
     counts: Option<&'a Engine>,
 }
 
 impl Shape<'_> {
     /// All fields of the post, without counts.
     pub(super) const FULL: Shape<'static> = Shape { only_ids: false, counts: None };
-    /// The ids, the author and the publication time.
+    /// The ids, the author and the publish time.
     pub(super) const IDS: Shape<'static> = Shape { only_ids: true, counts: None };
 }
 
@@ -98,13 +98,13 @@ pub(super) fn push(json: &mut String, post: &Post, shape: Shape<'_>) {
     }
     if let Some(engine) = shape.counts {
         let PostCounts { replies, reposts } = engine.counts(post.id());
-        // In place of the end of the object.
+        // Remove the end of the object, to append further members.
         json.pop();
         let _ = write!(json, r#","counts":{{"replies":{replies},"reposts":{reposts}}}}}"#);
     }
 }
 
-/// Appends a post with its ids, its author and its publication time alone.
+/// Appends only the ids, the author and the publish time of a post.
 // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 pub(super) fn push_ids(json: &mut String, position: Position, external_id: Option<&str>, author: &SourceId) {
     let Position { published_at, id } = position;

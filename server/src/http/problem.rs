@@ -13,10 +13,10 @@ use tracing::warn;
 use tidewire::error::{Error, FollowRefusal};
 use tidewire::limits::QUARANTINE;
 
-/// Range of the `Retry-After` seconds for requests that are refused for lack of capacity. Each response has one value of it.
+/// Range of the `Retry-After` seconds for requests that are refused for lack of capacity. Each response has a random value of it.
 const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 
-/// The detail for clients other than the server's owner: the cause may contain file names and other internal data.
+/// The detail for users: the cause may contain file names and other internal data.
 const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
 
 /// The detail while the archive of old posts is unavailable.
@@ -31,7 +31,7 @@ struct ProblemFields {
     status: StatusCode,
     code: &'static str,
     detail: String,
-    /// The cause of an internal failure, which is shown to the server's owner only.
+    /// The cause of an internal failure, which is never shown to users.
     inside: Option<String>,
     /// The JSON field, path part or query parameter that is invalid.
     field: Option<String>,
@@ -80,7 +80,7 @@ impl Problem {
         self
     }
 
-    /// Adds a member to the document, for programs.
+    /// Adds a machine-readable member to the document.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: Value) -> Self {
         self.0.members.push((name, value));
@@ -92,7 +92,7 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", FAILED_INSIDE).because(cause.to_string())
     }
 
-    /// Sets the cause, which the log and the server's owner get in place of the detail.
+    /// Sets the cause, which replaces the detail in the log and for the server's owner.
     #[must_use]
     fn because(mut self, inside: String) -> Self {
         self.0.inside = Some(inside);
@@ -188,7 +188,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
     }
 
-    /// Returns the document for a part of an answer, which has no headers of its own: with the seconds of `Retry-After`.
+    /// Returns the document for one part of a response. A part has no headers, so the document contains the seconds of `Retry-After`.
     pub(super) fn entry(&self) -> Value {
         let mut document = self.document();
         if let Some(seconds) = self.0.retry_after_seconds {
@@ -280,7 +280,7 @@ impl From<Error> for Problem {
             | Error::OutcomeUnknown
             | Error::ArchiveUnavailable(_)
             | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            // The enum is non-exhaustive. Every new error kind should get a line above.
+            // The enum is non-exhaustive. Add a line above for every new error kind.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let mut problem = match &error {
@@ -289,7 +289,7 @@ impl From<Error> for Problem {
             | Error::OutOfFiles(_)
             | Error::SnapshotFailed(_)
             | Error::ArchiveFailed(_) => Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string()),
-            // The cause names an address that is not for everybody.
+            // The cause contains an address that not all clients may see.
             Error::ArchiveUnavailable(_) => {
                 Self::new(status, error.code(), ARCHIVE_UNAVAILABLE).because(error.to_string())
             }
@@ -317,8 +317,8 @@ impl From<Error> for Problem {
     }
 }
 
-/// Counts the parts of one request that failed inside the server. Logs one line for all of them when it is dropped, since a full disk fails
-/// every part.
+/// Counts the parts of one request that failed inside the server. Logs one line for all of them on drop, because a full disk fails every
+/// part.
 pub(super) struct Failures {
     parts: &'static str,
     count: usize,

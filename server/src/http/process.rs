@@ -1,6 +1,7 @@
-//! What the system says of this process.
+//! Figures that the operating system reports about this process.
 
-/// Returns the resident memory of this process in bytes, if the system reports it. The file is made by the kernel and is on no disk.
+/// Returns the resident memory of this process in bytes, if the system reports it. Reads a virtual file of the kernel, so it does not
+/// wait for a disk.
 #[cfg(unix)]
 pub(in crate::http) fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -23,7 +24,7 @@ mod tests {
         let of_status = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kib: u64 = of_status.trim().trim_end_matches(" kB").parse().unwrap();
         let resident = super::resident_bytes().unwrap();
-        // Other tests of this process allocate meanwhile.
+        // Other tests of this process allocate memory at the same time.
         let plausible = kib * 1_024 / 2..kib * 1_024 * 2;
         assert!(plausible.contains(&resident), "{resident} bytes, {kib} KiB");
     }

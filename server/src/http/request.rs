@@ -31,17 +31,18 @@ pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) 
     parse_part(request, part, request.match_info().query(part))
 }
 
-/// Parses the user id in the path. It does not depend on the router, which some requests do not pass.
+/// Parses the user id in the path. It does not depend on the router, because some requests bypass it.
 pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
     parse_part(request, "user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
 }
 
-/// Parses the post that a part of the path names, by its id or its external id.
+/// Parses the id or external id of a post in a part of the path.
 pub(super) fn post_in_path(request: &HttpRequest, part: &str) -> Result<PostId, Problem> {
     path::<PostName>(request, part).map(|post| post.id)
 }
 
-/// Decodes what the router left encoded in a part of a path: `%`, `/` and `+`. What is not UTF-8 becomes U+FFFD, which nothing may have.
+/// Decodes the characters that the router left encoded in a part of a path: `%`, `/` and `+`. Invalid UTF-8 becomes U+FFFD, which no
+/// valid name contains.
 pub(super) fn decoded(part: &str) -> Cow<'_, str> {
     percent_decode_str(part).decode_utf8_lossy()
 }
@@ -54,7 +55,8 @@ fn parse_part<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str, text:
     decoded(text).parse().map_err(|cause: T::Err| refuse(&cause))
 }
 
-/// Returns true if two hexadecimal digits follow each `%`. In `%2%35` the router decodes the end, and [`decoded`] would decode the result once more.
+/// Returns true if two hexadecimal digits follow each `%`. The router decodes the end of `%2%35`, and [`decoded`] would then decode the
+/// result again.
 fn is_percent_encoded(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
@@ -64,30 +66,30 @@ pub(super) struct Parameters<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-/// Returns true if a client accepts server-sent events, as `EventSource` and its polyfills say.
+/// Returns true if a client accepts server-sent events, as `EventSource` and its polyfills do.
 pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
     let mut ranges =
         headers.get_all(ACCEPT).filter_map(|accept| accept.to_str().ok()).flat_map(|accept| accept.split(','));
     ranges.any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_events = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"));
-        // What has no quality is not accepted.
+        // A quality of 0 means that the client does not accept the type.
         let quality =
             |part: &str| part.split_once('=').filter(|(name, _)| name.eq_ignore_ascii_case("q"))?.1.parse::<f32>().ok();
         is_events && parts.filter_map(quality).all(|quality| quality > 0.0)
     })
 }
 
-/// Parses a whole number in its one spelling: without sign or leading zeros.
+/// Parses a whole number without sign or leading zeros, so that each number has exactly one spelling.
 pub(super) fn whole_number<T: FromStr>(text: &str) -> Option<T> {
     let has_one_spelling = text == "0" || !text.starts_with(['0', '+', '-']);
     has_one_spelling.then(|| text.parse().ok()).flatten()
 }
 
-/// Maximum characters of a refusal that may be those of the client.
+/// Maximum characters of the client's own text in a refusal.
 const REFUSAL_CHARS_MAX: usize = 300;
 
-/// Cuts a text that may have been sent by the client.
+/// Truncates a text that the client may have sent.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(REFUSAL_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -95,11 +97,11 @@ fn shortened(text: String) -> String {
     }
 }
 
-/// The parameter with which clients of server-sent events resume if they cannot set the header `Last-Event-ID`.
+/// The parameter by which clients of server-sent events resume if they cannot set the header `Last-Event-ID`.
 pub(super) const LAST_EVENT_ID: &str = "lastEventId";
 
-/// Returns the `id` of the last event that a client of server-sent events has, with the name of the header or parameter that has it. An empty
-/// one is that of a client that has no event yet.
+/// Returns the `id` of the last event that a client of server-sent events has received, with the name of its header or parameter. The
+/// value is empty if the client has not received any event.
 pub(super) fn last_event_id<'a>(
     request: &'a HttpRequest,
     parameters: &'a Parameters<'_>,
@@ -162,7 +164,7 @@ impl<'a> Parameters<'a> {
         self.limit_of(PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX)
     }
 
-    /// Parses `limit` where it has another default and maximum.
+    /// Parses `limit` with another default and maximum.
     pub(super) fn limit_of(&self, default: usize, max: usize) -> Result<usize, Problem> {
         let Some(text) = self.text("limit") else { return Ok(default) };
         match whole_number(text) {
@@ -210,8 +212,8 @@ pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
     Parameters::read(request, &["wait"])?.flag("wait", "delivered")
 }
 
-/// The body of a request. The pipeline reads it and stores it in the request, from which the handler takes it as an argument. It is empty
-/// if the request has no body.
+/// The body of a request, empty if the request has none. The pipeline reads it and stores it in the request, and the handler gets it as
+/// an argument.
 #[derive(Clone, Default)]
 pub(super) struct RequestBody(pub(super) Bytes);
 
@@ -224,11 +226,11 @@ impl RequestBody {
 
     /// Returns the optional JSON body and checks its content type.
     pub(super) fn optional_json_bytes(&self, request: &HttpRequest) -> Result<Option<&[u8]>, Problem> {
-        // Some clients send an empty body without a content type in place of no body.
+        // Some clients send an empty body without a content type instead of no body.
         if self.0.is_empty() { Ok(None) } else { self.json_bytes(request).map(Some) }
     }
 
-    /// Checks that the body is missing or an object without fields.
+    /// Checks that there is no body, or that it is an object without fields.
     pub(super) fn no_fields(&self, request: &HttpRequest) -> Result<(), Problem> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -262,7 +264,7 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
         let at = cause.path().to_string();
-        // Where an enum name is expected, serde_json reports every other value as a syntax error.
+        // serde_json reports any other type in place of an enum name as a syntax error.
         let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
         if cause.inner().classify() == Category::Data || is_json() {
             return field_problem(cause.inner(), &at);
@@ -273,7 +275,7 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     Ok(value)
 }
 
-/// Deserializes `T` from a JSON object only. By default serde also reads a struct from an array, field by field.
+/// Deserializes `T` from a JSON object only. By default, serde also reads a struct from an array, field by field.
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -298,7 +300,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     let text = cause.to_string();
-    // Only names that the client did not choose: those of fields that are known.
+    // Quotes only the names of known fields, not names that the client chose.
     let quoted = text.split('`').nth(1).unwrap_or("");
     let (code, named) = if text.starts_with("unknown field") {
         ("unknown_field", "")

@@ -13,8 +13,8 @@ use tidewire::runtime::counters::Counter;
 /// The status classes, as named in metrics. The last one counts requests whose client disconnected before the response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "client_gone"];
 
-/// The codes of refusals that alerts in `ops/alerts.yml` watch. They are counted from 0 on: Prometheus sees no increase in the first value of a
-/// series, and so would miss the first refusals.
+/// The codes of refusals that alerts in `ops/alerts.yml` watch. Their series begin with 0: Prometheus sees no increase in the first value
+/// of a series, and would miss the first refusals.
 const CODES_OF_ALERTS: [&str; 1] = ["disk_full"];
 
 /// The metrics of one operation.

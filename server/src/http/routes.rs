@@ -42,7 +42,7 @@ const fn lasting(mut operation: Operation) -> Operation {
     operation
 }
 
-/// What many operations have in common.
+/// The settings that many operations have in common: permission, kind of work, and node.
 type Kind = (Needs, WorkKind, HandledBy);
 
 const OPEN: Kind = (Needs::Nothing, WorkKind::None, HandledBy::AnyNode);
@@ -159,7 +159,7 @@ macro_rules! mute_or_block {
 mute_or_block!(MuteOrBlock::Mute, muted, mute, unmute);
 mute_or_block!(MuteOrBlock::Block, blocked, block, unblock);
 
-/// Handles `HEAD /v1/users/{user}/feed`, which passes the router.
+/// Handles `HEAD /v1/users/{user}/feed`. The `GET` bypasses the router.
 async fn home(request: HttpRequest) -> Result<HttpResponse, Problem> {
     feeds::home(&request).await
 }
@@ -187,7 +187,7 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 /// The pipeline of the most frequent operation.
 const FEED: Pipeline = Pipeline { nth: 0, operation: &OPERATIONS[0] };
 
-/// A boxed response to come.
+/// A boxed future response.
 type Answered = Pin<Box<dyn Future<Output = Result<ServiceResponse, Error>>>>;
 
 /// Answers a page of a home feed behind its pipeline, but without the router: its regular expressions, guards, extractors and boxed
@@ -201,14 +201,14 @@ where
         return router.call(request);
     }
     Box::pin(FEED.pass(request, async |request, _| {
-        // The body stays where it is until the page is built.
+        // The payload stays alive until the page is built.
         let (request, _payload) = request.into_parts();
         let answer = feeds::home(&request).await.unwrap_or_else(HttpResponse::from_error);
         Ok(ServiceResponse::new(request, answer))
     }))
 }
 
-/// Registers the paths of the console and of the live client, and `/` and `/console`, which lead to the first page of the console.
+/// Registers the paths of the console and of the live client. `/` and `/console` redirect to the first page of the console.
 fn console_routes(app: &mut ServiceConfig) {
     let to_console = |request: HttpRequest| async move {
         pipeline::refused_nowhere(&request).unwrap_or_else(|| {
@@ -239,7 +239,7 @@ fn nothing_here(request: &HttpRequest) -> HttpResponse {
         .unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
 }
 
-/// Creates the resource of a path with its methods; other methods are refused with the list of those. `HEAD` is served where `GET` is.
+/// Creates the resource of a path with its methods. Other methods are refused with the list of these. `HEAD` is served for every `GET`.
 fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) -> Resource {
     let mut allowed: Vec<String> = Vec::new();
     let mut resource = web::resource(path);

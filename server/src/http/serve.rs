@@ -43,7 +43,7 @@ use crate::peer_error_log;
 use crate::service_manager;
 use tidewire::engine::Engine;
 
-/// Maximum idle time of a connection, whatever it sends: a little longer than the keep-alive timeout of HTTP plus the timeout for a request
+/// Maximum idle time of a connection, whatever it sends: slightly more than the HTTP keep-alive timeout plus the timeout for a request
 /// head.
 const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(90);
 
@@ -56,7 +56,7 @@ const DRAIN_SECONDS: u64 = 10;
 /// Maximum time for a client to send the request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Length of the accept queue: after a restart all clients reconnect at the same time, and a client whose connection attempt is dropped
+/// Length of the accept queue. All clients reconnect at the same time after a restart, and a client whose connection attempt is dropped
 /// retries only after a second or more.
 const LISTEN_BACKLOG: i32 = 4_096;
 
@@ -72,7 +72,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// Interval between checks for changes of the certificate files.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long an idle keep-alive connection is kept.
+/// Time after which an idle keep-alive connection is closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// Creates a server on a bound socket, over TLS if the state has a certificate. The server runs until its handle is stopped.
@@ -99,8 +99,8 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
             .configure(|app| state.register(app))
             .configure(routes)
     };
-    // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because no client is served beyond the
-    // limit.
+    // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because the connection limit applies
+    // before any client is served.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
     let server = Server::build()
         .workers(workers)
@@ -108,7 +108,7 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals();
     let stopping = server.graceful_shutdown_signal();
-    // The same setup as `HttpServer`, except that WebSocket upgrades are handled here.
+    // The same setup as `HttpServer`, except that this server handles WebSocket upgrades itself.
     let of_app = app.clone();
     let plain = move || {
         let service = of_app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
@@ -152,7 +152,7 @@ fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::
     Ok(StalledSocketTimeout::new(socket, pace, slot))
 }
 
-/// Returns a connection once its client has begun to speak TLS, and refuses one whose client speaks HTTP in plain text.
+/// Returns a connection once its client has begun a TLS handshake. Refuses a client that sends plain HTTP.
 async fn tls_only(
     placed: io::Result<StalledSocketTimeout>,
 ) -> Result<StalledSocketTimeout, TlsError<io::Error, Infallible>> {
@@ -164,7 +164,7 @@ async fn tls_only(
     }
 }
 
-/// Closes idle connections, removes old rate limit entries and writes summary log lines, as long as the server exists.
+/// Closes idle connections, removes old rate limit entries and writes summary log lines, while the server exists.
 async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
     loop {
         rt::time::sleep(SWEEP_PERIOD).await;
@@ -187,7 +187,7 @@ where
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
-        // A client that has closed its sending side gets its answers (`http::sockets::request_order`).
+        // A client that has closed its sending side still gets its responses (`http::sockets::request_order`).
         .h1_allow_half_closed(true)
         .local_addr(address)
         .on_connect_ext(|socket: &RequestOrder<T>, connection| drop(connection.insert(Arc::clone(socket.state()))))
@@ -201,7 +201,7 @@ where
 fn bound_sending(socket: &TcpStream, pace: Pace) -> Option<SocketAddr> {
     let peer = socket.peer_addr().ok();
     let socket = SockRef::from(socket);
-    // A system without this option works without it.
+    // If the system does not support this option, the default size suffices.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = socket.set_tcp_user_timeout(Some(pace.unacknowledged_max));
@@ -231,8 +231,8 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Serves until SIGINT or SIGTERM, until `at_most` has passed, or until `failed` has the reason why there is no engine; then finishes requests in
-/// progress, takes a snapshot, and stops the engine.
+/// Serves until SIGINT or SIGTERM, until `at_most` has passed, or until `failed` yields the reason why there is no engine. Then finishes
+/// requests in progress, takes a snapshot, and stops the engine.
 ///
 /// # Errors
 /// Fails if the server fails.
@@ -286,13 +286,13 @@ pub async fn run_on(
     ended
 }
 
-/// Takes a snapshot if the next start would have to replay journal entries. A second signal ends without a snapshot, also if it arrives
-/// while requests are finishing.
+/// Takes a snapshot if the next start would have to replay journal entries. A second signal skips the snapshot, even if it arrives while
+/// requests are finishing.
 async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     if !engine.has_to_replay() {
         return;
     }
-    info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
+    info!("taking a snapshot, so that the next start replays nothing; send another signal to skip it");
     let (mut taken, mut stop_signal) =
         (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(stop_signal(&mut signals, 2)));
     let taken = std::future::poll_fn(|task| match stop_signal.as_mut().poll(task) {
@@ -300,10 +300,10 @@ async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
         Poll::Pending => taken.as_mut().poll(task).map_err(|cause| cause.to_string()),
     })
     .await;
-    taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
+    taken.map_or_else(|cause| warn!("took no snapshot; the next start replays the journal: {cause}"), drop);
 }
 
-/// Loads the access file, the certificate and the log level again at each SIGHUP, whose default action would end the process.
+/// Reloads the access file, the certificate and the log level at each SIGHUP, whose default action would end the process.
 #[cfg(unix)]
 fn reload_on_hangup(
     access: Arc<Access>,
@@ -322,16 +322,16 @@ fn reload_on_hangup(
             let loaded: Vec<&str> =
                 loaded.into_iter().filter_map(|(is_there, what)| is_there.then_some(what)).collect();
             let what = match loaded.as_slice() {
-                [] => "nothing to load again".to_owned(),
-                loaded => format!("loading {} again", loaded.join(" and ")),
+                [] => "nothing to reload".to_owned(),
+                loaded => format!("reloading {}", loaded.join(" and ")),
             };
-            info!("SIGHUP: {what}; other settings change with a restart");
+            info!("SIGHUP: {what}; other settings require a restart");
             if let Some(certificate) = &certificate {
                 certificate.ask();
                 certificate.renew();
             }
             if let Some(reload) = reload_log_level.clone() {
-                // It fails only if the runtime ends.
+                // Fails only if the runtime ends.
                 let _ = web::block(move || reload()).await;
             }
         }
@@ -339,10 +339,10 @@ fn reload_on_hangup(
     Ok(())
 }
 
-/// Tells the service manager once the state is recovered.
+/// Notifies the service manager once the state is recovered.
 async fn tell_ready(engine_cell: EngineCell) {
     engine_cell.ready().await;
-    // Whoever reads its socket may be slow. It fails only if the runtime ends.
+    // The reader of the socket may be slow. The call fails only if the runtime ends.
     let _ = web::block(service_manager::ready).await;
 }
 
@@ -386,12 +386,12 @@ async fn stop_in_time(
     let _ = web::block(move || service_manager::stopping(&told)).await;
     if has_failed {
         // The caller reports the cause.
-        warn!("{reason}: the server stops");
+        warn!("stopping the server: {reason}");
     } else {
-        info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
+        info!("{reason}: finishing requests in progress, for at most {DRAIN_SECONDS} s");
         hand_over.await;
     }
-    // Live connections would never finish by themselves.
+    // Live connections would never finish on their own.
     stop_live();
     server.stop(true).await;
 }

@@ -32,10 +32,11 @@ use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 /// Default duration above which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Default time that a request for an event stream waits for the end of the recovery: less than clients and proxies wait for an answer.
+/// Default time that a request for an event stream waits for the end of the recovery: less than the response timeouts of clients and
+/// proxies.
 const RECOVERY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Chooses the level of the log anew, and logs what came of it. Reads a file.
+/// Applies the log level of the settings file again, and logs the result. Reads a file.
 pub type ReloadLogLevel = Arc<dyn Fn() + Send + Sync>;
 
 /// The state that all workers share. Clones refer to the same state.
@@ -59,7 +60,7 @@ pub struct HttpState {
     pub noted_requests: Arc<NotedRequests>,
     /// The figures of the last hour and of the last day.
     pub history: Arc<History>,
-    /// The size in bytes from which responses are compressed for clients that accept it; without it none are.
+    /// The minimum size in bytes of responses that are compressed for clients that accept it. `None` disables compression.
     pub compress_min_bytes: Option<NonZeroUsize>,
     /// Authentication and authorization of requests.
     pub access: Arc<Access>,
@@ -73,14 +74,14 @@ pub struct HttpState {
     pub listed_posts: Arc<Collected<PostIds>>,
     /// All users, for pages of them.
     pub listed_users: Arc<Collected<AllUsers>>,
-    /// Chooses the level of the log anew by the settings file, if that has it.
+    /// Applies the log level of the settings file again, if the file sets one.
     pub reload_log_level: Option<ReloadLogLevel>,
     /// The figures of backups.
     pub backups: Arc<BackupFigures>,
-    /// The node of a cluster that this server is, if it is one.
+    /// The cluster node of this server, if it is part of a cluster.
     #[cfg(feature = "cluster")]
     pub cluster: Option<Arc<Cluster>>,
-    /// The exporter for request spans, if there is one.
+    /// The exporter for request spans, if tracing is configured.
     #[cfg(feature = "otel")]
     pub spans: Option<Spans>,
 }

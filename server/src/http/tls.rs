@@ -17,7 +17,7 @@ use crate::http::watched_files::WatchedFiles;
 /// The reason a certificate cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The file has no certificates that can be read.
+    /// The file contains no readable certificates.
     #[error(transparent)]
     Chain(#[from] CertificatesError),
     /// The file of the private key cannot be read or parsed as PEM.
@@ -59,8 +59,8 @@ impl Certificate {
         Ok(Arc::new(Self { files: Mutex::new(files), served: RwLock::new(Arc::new(served)) }))
     }
 
-    /// Loads the files again if they have changed and are unchanged since the last check, or if they could not be used before. If they
-    /// cannot be used, the current certificate is kept, and an error is logged.
+    /// Loads the files again if they have changed and are unchanged since the last check, or if they were unusable before. If they are
+    /// unusable now, retains the current certificate and logs an error.
     pub fn renew(&self) {
         let mut files = self.files.lock();
         if !files.is_read_due() {
@@ -78,13 +78,13 @@ impl Certificate {
             }
             Err(cause) => {
                 if files.note_failure(cause.to_string()) {
-                    error!("the previous certificate is kept: {cause}");
+                    error!("keeping the previous certificate: {cause}");
                 }
             }
         }
     }
 
-    /// Makes the next [`Self::renew`] load the files, whether they have changed or not.
+    /// Makes the next [`Self::renew`] load the files, even if they have not changed.
     pub fn ask(&self) {
         self.files.lock().ask();
     }

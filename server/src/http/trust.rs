@@ -1,8 +1,9 @@
-//! Which certificates of servers are accepted by whoever is given a file of certificates: the command line, and nodes of a cluster.
+//! Trusted server certificates: the command line and the nodes of a cluster accept only servers whose certificate a given file contains
+//! or signs.
 //!
-//! `openssl req -x509` marks the certificate that it makes as one of an authority. `webpki` refuses such a certificate as that of a server,
-//! because an authority's key should not be on a server. Here it is accepted if it is byte for byte one of the file: then its key alone
-//! proves who the server is, and nobody else has that.
+//! `openssl req -x509` marks its certificates as those of an authority. `webpki` refuses such a certificate as that of a server, because
+//! an authority's key should not be on a server. This module accepts it if the file contains exactly the same bytes. Then its key alone
+//! authenticates the server, and only the server has this key.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ use rustls::{
 
 use crate::http::certificates::{CertificatesError, certificates};
 
-/// Why the file of trusted certificates cannot be used.
+/// The reason why the file of trusted certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The file has no certificates that can be read.
+    /// The file contains no readable certificates.
     #[error(transparent)]
     File(#[from] CertificatesError),
     /// No certificate of the file can verify others.
@@ -31,26 +32,26 @@ pub enum TrustError {
     Unusable {
         /// The path of the file.
         file: PathBuf,
-        /// What is wrong with its certificates.
+        /// The defect of its certificates.
         cause: String,
     },
 }
 
-/// Why a certificate of a server is refused that is one of an authority.
+/// The reason why an authority's certificate is refused as that of a server.
 #[derive(thiserror::Error)]
 #[error(
     "the server's certificate is one of an authority, as `openssl req -x509` makes it, and not in {0}: add it to this file"
 )]
 struct NotPinned(String);
 
-/// The same text, since `rustls` prints the cause of a refusal in this form.
+/// The same text as `Display`, because `rustls` prints the cause of a refusal in this form.
 impl fmt::Debug for NotPinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Returns a TLS configuration that accepts servers whose certificate is in this PEM file, or is signed by one that is.
+/// Returns a TLS configuration that accepts servers whose certificate this PEM file contains or signs.
 ///
 /// # Errors
 /// Every error names the file.
@@ -63,7 +64,7 @@ pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
     let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(&provider));
     let by_authority = by_authority.build().map_err(|cause| unusable(&cause))?;
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    // Every certificate is verified: "dangerous" is only that the verifier below is not one of the library.
+    // The configuration verifies every certificate: it is "dangerous" only because the verifier below is not part of the library.
     let config = config.map_err(|cause| unusable(&cause))?.dangerous();
     let verifier = Arc::new(AuthorityOrPinned { by_authority, pinned, file: file.to_owned() });
     Ok(Arc::new(config.with_custom_certificate_verifier(verifier).with_no_client_auth()))
@@ -74,7 +75,7 @@ pub fn trusted(file: &Path) -> Result<Arc<ClientConfig>, TrustError> {
 struct AuthorityOrPinned {
     by_authority: Arc<WebPkiServerVerifier>,
     pinned: Vec<CertificateDer<'static>>,
-    /// The file that these are from.
+    /// The file that contains these certificates.
     file: PathBuf,
 }
 
@@ -88,7 +89,7 @@ impl ServerCertVerifier for AuthorityOrPinned {
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
         let verified = self.by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // `webpki` checks the time before this, so that an expired certificate fails for that reason.
+        // `webpki` checks the time before the kind of certificate, so an expired certificate fails for that reason.
         match verified {
             Err(refused) if is_of_authority(&refused) => {}
             verified => return verified,
@@ -98,7 +99,7 @@ impl ServerCertVerifier for AuthorityOrPinned {
             return Err(CertificateError::Other(cause).into());
         }
         match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
-            // By its recipe, `openssl req -x509` writes no names that a client could compare.
+            // `openssl req -x509` writes no names by default that a client could compare.
             Err(TlsError::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }))
                 if presented.is_empty() =>
             {
@@ -131,7 +132,7 @@ impl ServerCertVerifier for AuthorityOrPinned {
     }
 }
 
-/// Returns true if a certificate was refused only because it is one of an authority.
+/// Returns true if a certificate was refused only because it is that of an authority.
 fn is_of_authority(refused: &TlsError) -> bool {
     let TlsError::InvalidCertificate(CertificateError::Other(OtherError(cause))) = refused else { return false };
     matches!(cause.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))

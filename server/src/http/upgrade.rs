@@ -1,4 +1,4 @@
-//! WebSocket connections outside of actix-http's dispatcher, which keeps 16 KiB of buffers for each connection.
+//! WebSocket connections outside of actix-http's dispatcher, which allocates 16 KiB of buffers for each connection.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -26,8 +26,8 @@ use tidewire::limits::UNREAD_BYTES_MAX;
 /// Maximum time for a write to a WebSocket or to the client of a declined upgrade.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the server reads from a client after the last response, before it closes the socket. Without this, unread data could make the
-/// system discard the response.
+/// Time for which the server reads from a client after the last response, before it closes the socket. Without this, unread data could
+/// make the system discard the response.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// An upgrade request with its socket.
@@ -83,7 +83,7 @@ where
     let (response, body): (_, BoxBody) = response.into_parts();
     let mut response = Response::from(response);
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // The connection ends with the body, which is not sent in chunks here.
+        // The end of the connection marks the end of the body, which is not sent in chunks here.
         response.head_mut().set_connection_type(ConnectionType::Close);
         response.head_mut().no_chunking(true);
     }
@@ -99,12 +99,12 @@ where
         }
     }
     writing.shutdown().await?;
-    // If a socket is closed with unread data, the system sends a reset and may discard what was just written.
+    // If a socket is closed with unread data, the system sends a reset and may discard the data written last.
     let _ = timeout(LINGER, take_rest(Received { early: None, socket })).await;
     Ok(())
 }
 
-/// Reads and discards what a client still sends, up to the same limit as for the body of any other request that was answered early.
+/// Reads and discards further data of the client, up to the limit for the body of any other request that was answered early.
 async fn take_rest<T: AsyncRead>(mut rest: Received<T>) {
     let mut bytes = 0;
     while bytes < UNREAD_BYTES_MAX

@@ -1,4 +1,4 @@
-//! Files that are read again after they have changed: the access file, and the certificate with its key.
+//! Files that are read again when they change: the access file, and the certificate with its key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ pub struct WatchedFiles<const N: usize> {
     read: [Stamp; N],
     /// The stamps at the last check.
     seen: [Stamp; N],
-    /// The error of the last read and the stamps at that time. None if the last read succeeded.
+    /// The error of the last read and the stamps at that time. `None` if the last read succeeded.
     failure: Option<([Stamp; N], String)>,
-    /// True until the files are read, after somebody has asked for it.
+    /// True from a call of [`Self::ask`] until the next read.
     is_asked: bool,
 }
 
 impl<const N: usize> WatchedFiles<N> {
-    /// Watches files that are read after this, so that a change meanwhile is detected at the next check.
+    /// Watches files that the caller reads after this call, so that the next check detects a change in between.
     pub fn new(files: [PathBuf; N]) -> Self {
         let read = stamps(&files);
         Self { files, read, seen: read, failure: None, is_asked: false }
@@ -42,8 +42,8 @@ impl<const N: usize> WatchedFiles<N> {
     }
 
     /// Returns true if the files must be read now: they have changed or the last read failed, and they are unchanged since the last
-    /// check. Files that are still changing may be incomplete. After a failed read every check returns true, because what ends the
-    /// failure may leave the stamps as they are: `chown`, for example.
+    /// check. Files that are still changing may be incomplete. After a failed read every check returns true, because a repair may leave
+    /// the stamps unchanged: `chown`, for example.
     pub fn is_read_due(&mut self) -> bool {
         let now = stamps(&self.files);
         let is_still = std::mem::replace(&mut self.seen, now) == now;
@@ -54,7 +54,7 @@ impl<const N: usize> WatchedFiles<N> {
         is_due
     }
 
-    /// Makes the next check read the files, whether they have changed or not, and log a failure, whether it is known or not.
+    /// Makes the next check read the files even if they have not changed, and log a failure even if it was logged before.
     pub fn ask(&mut self) {
         self.is_asked = true;
     }
@@ -65,14 +65,14 @@ impl<const N: usize> WatchedFiles<N> {
         stamps(&self.files) == self.read
     }
 
-    /// Notes that the files were read. Returns true if the read before had failed.
+    /// Notes that the files were read. Returns true if the previous read had failed.
     pub fn note_success(&mut self) -> bool {
         self.is_asked = false;
         self.failure.take().is_some()
     }
 
-    /// Notes that the files could not be read. Returns true if the failure is to be logged: it is another one than that of the read before,
-    /// or the files have changed in between.
+    /// Notes that the files could not be read. Returns true if the failure must be logged: its cause is new, or the files have changed
+    /// since the previous failure.
     pub fn note_failure(&mut self, cause: String) -> bool {
         let failure = Some((self.read, cause));
         let is_new = std::mem::take(&mut self.is_asked) || self.failure != failure;

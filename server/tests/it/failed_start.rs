@@ -18,7 +18,7 @@ fn start(data: &Path, flags: &[&str]) -> (Option<i32>, String) {
 /// Starts it with a log in JSON. Returns its exit code and the messages of level ERROR.
 fn errors(data: &Path, flags: &[&str]) -> (Option<i32>, Vec<String>) {
     let (code, log) = start(data, &[flags, &["--log-format", "json"]].concat());
-    assert!(!log.contains("finishing requests under way"), "{log}");
+    assert!(!log.contains("finishing requests in progress"), "{log}");
     (code, errors_of(&log))
 }
 
@@ -53,7 +53,7 @@ fn a_state_that_cannot_be_recovered_is_said_once_in_text() {
     let damaged = damage(directory.path());
     let (code, log) = start(directory.path(), &[]);
     assert!(code == Some(1) && log.matches(&damaged).count() == 1, "{log}");
-    assert!(log.contains("the state cannot be recovered: the server stops"), "{log}");
+    assert!(log.contains("stopping the server: the state cannot be recovered"), "{log}");
     assert!(log.lines().last().is_some_and(|line| line.starts_with("error: ") && line.contains(&damaged)), "{log}");
 }
 

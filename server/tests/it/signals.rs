@@ -110,7 +110,7 @@ fn assert_a_stop_loses_nothing(signal: &str) {
     let acknowledged = stop_under_load(&program, signal, &next);
     let (status, log) = program.ended();
     assert_eq!(status.code(), Some(0), "{log}");
-    let said = format!("SIG{signal}: finishing requests under way");
+    let said = format!("SIG{signal}: finishing requests in progress");
     assert!(log.contains(&said) && log.contains("stopped"), "{log}");
 
     let program = Program::start(directory.path(), &[]);
@@ -207,14 +207,14 @@ fn a_hangup_changes_the_log_level_to_that_of_the_settings_file() {
         eventually(expected, || program.said(expected) == times);
     };
     choose("loud");
-    hangup("the log level stays as it is", 1);
-    assert_eq!(program.said("SIGHUP: loading the log level again"), 1);
+    hangup("keeping the current log level", 1);
+    assert_eq!(program.said("SIGHUP: reloading the log level"), 1);
     for (times, quiet) in (1..).zip(["error", "warn", "off"]) {
         choose(quiet);
         hangup(&format!("the log level is now {quiet}"), 1);
         choose("tidewire=info");
         hangup("the log level is now tidewire=info", times);
-        let is_told = program.said("SIGHUP: loading the log level again");
+        let is_told = program.said("SIGHUP: reloading the log level");
         assert_eq!(is_told, 1 + times, "the signal to leave {quiet} is not told");
     }
     program.signal("TERM");
@@ -231,7 +231,7 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     let said = |text: &'static str, times| eventually(text, || program.said(text) == times);
     // The file is as it was.
     program.signal("HUP");
-    said("SIGHUP: loading the access file again", 1);
+    said("SIGHUP: reloading the access file", 1);
     said("loaded new keys from", 1);
     let status_with_key = || {
         let request = program.agent.get(format!("{}/v1/stats", program.url));
@@ -245,7 +245,7 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
     fs::write(&file, "no keys").unwrap();
     for nth in 0..2 {
         program.signal("HUP");
-        said("SIGHUP: loading the access file again", 3 + nth);
+        said("SIGHUP: reloading the access file", 3 + nth);
         assert_eq!(status_with_key(), 200);
     }
     eventually("the wrong file is reported", || program.said("the previous keys remain valid") >= 2);
@@ -259,7 +259,7 @@ fn a_hangup_without_files_to_load_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
     program.signal("HUP");
-    eventually("it says so", || program.said("SIGHUP: nothing to load again") == 1);
+    eventually("it says so", || program.said("SIGHUP: nothing to reload") == 1);
     assert_eq!(program.get("/healthz").unwrap().0, 200);
     program.signal("TERM");
     let (status, log) = program.ended();

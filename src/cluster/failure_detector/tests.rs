@@ -17,7 +17,7 @@ const SESSION: Duration = Duration::from_secs(6);
 const TICK: Duration = Duration::from_millis(250);
 const NODES: usize = 3;
 
-/// Records of others in a tick while the log is busy.
+/// Number of records that others append in a tick while the log is busy.
 const LOAD: usize = 8;
 
 struct Node {
@@ -25,9 +25,9 @@ struct Node {
     membership: Membership,
     failure_detector: FailureDetector,
     applied: usize,
-    /// The number that its next record as the sequencer has, and in which epoch.
+    /// The epoch and the number of its next record as the sequencer.
     next: (Epoch, u64),
-    /// Records that were sent, and arrive in the log later.
+    /// Records that were sent and arrive in the log later.
     outgoing: VecDeque<(usize, Vec<u8>)>,
     paused_ticks: usize,
     cut_off_ticks: usize,
@@ -105,7 +105,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the owners of each partition, by what each node knows at this moment, paused or not.
+    /// Returns the nodes that consider themselves owners of a partition at this moment, paused or not.
     fn owners(&self, partition: u32) -> Vec<&Node> {
         let owns = |node: &&Node| {
             let is_leased = node.failure_detector.lease_until().is_some_and(|until| self.now < until);
@@ -114,8 +114,8 @@ impl Simulation {
         self.nodes.iter().filter(owns).collect()
     }
 
-    /// Returns a node that answers for a partition although it was removed. A living node may have not read yet that another one has joined,
-    /// but one that was removed must know it.
+    /// Returns a node that answers for a partition although it was removed. A living node may not have read yet that
+    /// another one has joined, but a removed node must know it.
     fn usurper(&self) -> Option<(u32, &Incarnation)> {
         (0..PARTITIONS).step_by(16).find_map(|partition| {
             let owners = self.owners(partition);
@@ -159,7 +159,7 @@ impl Node {
 enum Fault {
     Pause(usize, usize),
     CutOff(usize, usize),
-    /// The node reads so many records in a tick, while others append more.
+    /// The node reads this many records in a tick, while others append more.
     Slow(usize, usize),
     Restart(usize),
     None(usize),
@@ -288,7 +288,7 @@ fn publishing_waits_for_a_member_that_is_behind_and_one_that_stays_behind_is_rem
             let (header, content) = decode_header(&bytes).unwrap();
             assert_eq!(node.membership.read(Sequence(1_000), &header, content), Ok(RecordOutcome::Members));
         }
-        // Nobody waits for a node that was removed.
+        // Publishing does not wait for a node that was removed.
         let waits_now = waited && node.failure_detector.outruns_members(&node.membership);
         assert_eq!((waits_now, node.membership.members().count()), (waits, members), "{behind:?} s behind");
     }
@@ -335,7 +335,8 @@ fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_t
     let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
     let member = simulation.nodes[(sequencer + 1) % NODES].me.clone();
     let joins = Incarnation { node: "node-9".parse().unwrap(), run: 1 };
-    // (seconds behind by two heartbeats before a claim and by one after it, true if a node that is no member yet becomes one)
+    // (seconds behind by two heartbeats before a claim and by one after it, true if a node that is not a member yet
+    // becomes one)
     for (before, after, joined) in [
         ([4, 4], None, false),
         ([0, 4], None, false),
@@ -408,7 +409,7 @@ fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_
     let (heartbeat, before) = (SESSION / BEATS_PER_SESSION, silent());
     assert!(before.iter().all(|ago| *ago <= 2 * heartbeat), "{before:?}");
     assert_eq!((view.view().session, view.view().heartbeat, view.readiness()), (SESSION, heartbeat, Readiness::Ready));
-    // It is a member for a session, whatever it does.
+    // It stays a member for a session, even while it is paused.
     simulation.nodes[1].paused_ticks = 100;
     run(&mut simulation, 16);
     let after = silent();

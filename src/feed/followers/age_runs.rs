@@ -1,7 +1,8 @@
 //! The visible followers of a source that has many, by the age of their edges.
 //!
-//! So a follower takes four bytes, and a run the instant from which on edges belong to it. New edges are the youngest, so almost all are
-//! added to the last run. An edge of another age may need its run split, for which the caller looks up the instants of that run.
+//! A follower takes four bytes. Each run also has the instant from which on edges belong to it. New edges are the youngest, so almost all
+//! are added to the last run. An edge of another age may require that its run is split, for which the caller looks up the instants of that
+//! run.
 
 use crate::clock::UnixMicros;
 use crate::feed::followers::place_set::{RUN_MAX, Run, insert_at, remove_at, run_bytes};
@@ -50,12 +51,13 @@ impl AgeRuns {
     /// Returns the run that has to be split before an edge of this instant is inserted, if one has to.
     pub(super) fn full_run(&self, since: UnixMicros) -> Option<&[u32]> {
         let run = &self.runs[self.run_of(since)].slots;
-        // Edges of one instant cannot be split. Only stored data of unknown origin has so many; its runs grow, and are tried again rarely.
+        // Edges of the same instant cannot be split. Only stored data of unknown origin has so many; such a run grows, and a split is
+        // attempted only at powers of two.
         let is_full = run.len() >= RUN_MAX && run.len().is_power_of_two();
         (since <= self.newest && is_full).then_some(run)
     }
 
-    /// Splits the run to which `since` belongs. `ages` has the instants of all its followers.
+    /// Splits the run to which `since` belongs. `ages` contains the instants of all its followers.
     pub(super) fn split(&mut self, since: UnixMicros, ages: Vec<(UnixMicros, SourceSlot)>) {
         let nth = self.run_of(since);
         let from = self.runs[nth].from;
@@ -97,7 +99,7 @@ impl AgeRuns {
         }
     }
 
-    /// Returns the youngest run that has any edges from before `before`, and the instant from which on it has them.
+    /// Returns the youngest run with edges from before `before`, and the instant at which the run begins.
     pub(super) fn before(&self, before: UnixMicros) -> Option<(UnixMicros, &[u32])> {
         let nth = self.runs.partition_point(|run| run.from < before).checked_sub(1)?;
         Some((self.runs[nth].from, &self.runs[nth].slots))
@@ -107,7 +109,7 @@ impl AgeRuns {
         self.runs_bytes + allocated(self.runs.capacity() * size_of::<AgeRun>())
     }
 
-    /// Checks what is counted against what is there.
+    /// Checks the counters against the stored followers.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let lengths: usize = self.runs.iter().map(|run| run.slots.len()).sum();

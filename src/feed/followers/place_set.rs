@@ -80,7 +80,7 @@ impl PlaceSet {
         insert_at(run, at, number);
         self.len += 1;
         if run.len() > RUN_MAX {
-            // The last run grows at its end, and is left full.
+            // The last run grows at its end. It is split there, so that the lower part stays full.
             let is_appended = at == RUN_MAX && nth + 1 == self.runs.len();
             let run = &mut self.runs[nth];
             let start = if is_appended { RUN_MAX } else { RUN_MAX / 2 };
@@ -117,7 +117,7 @@ impl PlaceSet {
         self.runs_bytes + allocated(self.runs.capacity() * size_of::<Run>())
     }
 
-    /// Returns the index of the run that has a number, or would have it.
+    /// Returns the index of the run that contains a number, or would contain it.
     fn run_of(&self, number: u32) -> usize {
         self.runs.partition_point(|run| run[0] <= number).saturating_sub(1)
     }
@@ -154,7 +154,7 @@ impl<'a> Cursor<'a> {
         Self { run: &run[run.partition_point(|number| *number < from)..], rest: &[] }
     }
 
-    /// Passes one number and returns it.
+    /// Advances past one number and returns it.
     pub(super) fn next(&mut self) -> Option<u32> {
         if self.run.is_empty() {
             let (first, rest) = self.rest.split_first()?;
@@ -165,7 +165,7 @@ impl<'a> Cursor<'a> {
         Some(*number)
     }
 
-    /// Passes all numbers below `to`. Work grows with the logarithm of how many they are.
+    /// Advances past all numbers below `to`. The work grows with the logarithm of their number.
     pub(super) fn advance_to(&mut self, to: u32) {
         if self.run.last().is_none_or(|last| *last < to) {
             let passed = self.rest.partition_point(|run| run.last().is_some_and(|last| *last < to));
@@ -176,7 +176,7 @@ impl<'a> Cursor<'a> {
             };
             (self.run, self.rest) = (first, rest);
         }
-        // Mostly the next few, so the search begins with these.
+        // The target is usually among the next few numbers, so the search begins with these.
         let mut step = 1;
         while self.run.get(step).is_some_and(|number| *number < to) {
             step *= 2;
@@ -234,7 +234,7 @@ mod tests {
                 prop_assert!(set.runs.windows(2).all(|pair| pair[0].len() + pair[1].len() > MERGED_MAX));
                 prop_assert_eq!(set.runs_bytes, set.runs.iter().map(run_bytes).sum::<usize>());
             }
-            // A cursor that goes forward by jumps and by steps in turn.
+            // A cursor that moves forward by jumps and by steps in turn.
             let (mut cursor, mut at) = (set.from(0), 0);
             for jump in jumps {
                 cursor.advance_to(jump);

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::cases;
 
-/// Edges of one source by follower: the instant, and true if it is hidden. The followers' side of the world.
+/// Edges of one source by follower: the instant, and true if the edge is hidden. This is the followers' side of the
+/// world.
 type Edges = BTreeMap<SourceSlot, (i64, bool)>;
 
 fn insert(followers: &mut Followers, edges: &Edges, slot: u32, since: i64, hidden: bool, sharding: Sharding) -> bool {

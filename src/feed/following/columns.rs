@@ -1,7 +1,7 @@
 //! The columns of a reader's edges: the followed sources and the instants at which they were followed, in one allocation.
 //!
-//! The slots of all sources come first, four bytes each, so that a search touches nothing else. The instants follow as differences from the
-//! smallest one. A reader who follows for nine years needs six bytes for each.
+//! The slots of all sources come first, four bytes each, so that a search reads nothing else. The instants follow as differences from the
+//! smallest one. For a reader whose edges span nine years, each takes six bytes.
 
 use crate::clock::UnixMicros;
 use crate::feed::heap::allocated;
@@ -13,7 +13,7 @@ const SLOT_BYTES: usize = size_of::<u32>();
 #[derive(Clone, Debug, Default)]
 pub(super) struct EdgeColumns {
     /// The width of the instants, the slots, and the instants less `base`, little-endian. It has no spare capacity: allocators round sizes
-    /// up, and grow in place. The width is in here because one more field would cost a reader without edges 16 bytes.
+    /// up, and grow in place. The width is stored in it because a field of its own would cost a reader without edges 16 bytes.
     bytes: Box<[u8]>,
     base: i64,
 }
@@ -35,7 +35,7 @@ impl EdgeColumns {
     }
 
     pub(super) fn len(&self) -> usize {
-        // A division of 32 bits takes less time. A reader's edges are some thousands.
+        // A 32-bit division is faster. A reader has at most some thousands of edges.
         (self.bytes.len() as u32 / (SLOT_BYTES + self.width()) as u32) as usize
     }
 
@@ -131,7 +131,7 @@ fn from_bytes(slot: &[u8; SLOT_BYTES]) -> SourceSlot {
     SourceSlot(u32::from_le_bytes(*slot))
 }
 
-/// Returns how far an instant is after `base`, exact for any two instants.
+/// Returns the difference of an instant from `base`, exact for any two instants.
 fn difference(since: UnixMicros, base: i64) -> u64 {
     since.0.wrapping_sub(base).cast_unsigned()
 }

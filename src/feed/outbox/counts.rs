@@ -1,27 +1,27 @@
-//! What an outbox has beside the posts in memory: how many are archived, and for the replies to a post how many are hidden.
+//! Counters of an outbox besides its posts in memory: the archived posts and, for the replies to a post, the hidden ones.
 //!
-//! An archive across a network does not count its outboxes, so after a restart its counters are upper bounds. Replies are counted exactly:
-//! there, the archived ones are listed.
+//! A network archive does not count its outboxes, so after a restart the counters are upper bounds. Replies are counted exactly, because
+//! the archived ones are listed.
 
 use crate::feed::outbox::{Outbox, Part, Route};
 use crate::feed::position::Position;
 use crate::feed::runs::SortedRuns;
 use crate::id::PostId;
 
-/// What most outboxes do not count.
+/// Counters that most outboxes do not need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) archived: ArchivedCounts,
-    /// None for sources of other kinds.
+    /// `None` for sources of other kinds.
     replies: Option<Box<Replies>>,
 }
 
-/// What is counted of the replies to a post.
+/// The archived and the hidden replies to a post.
 #[derive(Clone, Debug, Default)]
 struct Replies {
-    /// The archived ones, if they are listed.
+    /// The archived replies, if they are listed.
     listed: Option<SortedRuns<Position>>,
-    /// The ids of the hidden ones, sorted, archived ones included.
+    /// The ids of the hidden replies, sorted, archived ones included.
     hidden: Vec<PostId>,
 }
 
@@ -90,7 +90,7 @@ impl ArchivedCounts {
     }
 }
 
-/// For the replies to a post only.
+/// Methods for the replies to a post only.
 impl Outbox {
     /// Returns the number of posts that are not hidden, archived ones included.
     pub fn shown(&self) -> usize {
@@ -119,7 +119,7 @@ impl Outbox {
         Some(self.counts.as_ref()?.listed()?.above(Position::MIN))
     }
 
-    /// Lists a post in memory that is about to be moved to the archive, unless it is not known which posts were archived before.
+    /// Lists a post in memory that is about to be moved to the archive. Does nothing if earlier archived posts are not listed.
     pub fn list(&mut self, position: Position) {
         let is_first = self.archived(Part::Whole).is_none();
         let replies = self.replies_mut();

@@ -1,4 +1,4 @@
-//! Tests of pages: small worlds are read and compared with what was published.
+//! Tests of pages: small worlds are read and compared with the published posts.
 #![cfg(test)]
 
 use super::*;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use testkit::PageCount;
 
-/// A view that treats the posts with the listed ids as hidden or deleted.
+/// A visibility filter that treats the posts with the listed ids as hidden or deleted.
 #[derive(Default)]
 struct Filter {
     hidden: BTreeSet<u64>,
@@ -43,7 +43,7 @@ impl VisibilityFilter for Filter {
     }
 }
 
-/// A world of three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, up to its limit.
+/// A world of three sources: 0 and 1 push, 2 is pulled. The inbox holds the pushed posts, up to its limit.
 struct World {
     archived_counts: TestOutboxes,
     inbox: Inbox,
@@ -116,7 +116,7 @@ fn a_page_goes_on_below_the_floor_without_a_gap() {
     assert!(page.is_cut, "what is newer comes next");
 }
 
-/// A view in which a post arrives after its place was examined for the first time.
+/// A visibility filter in which a post arrives after its place was examined for the first time.
 struct Arriving(Option<Position>);
 
 impl VisibilityFilter for Arriving {

@@ -1,4 +1,4 @@
-//! What a page asks about its candidates.
+//! The interface by which a page decides which of its candidates are visible.
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
@@ -11,13 +11,13 @@ pub enum Visibility<E> {
     Shown(E),
     /// It is not visible at present.
     Hidden,
-    /// It is not visible here: its entry is at another position.
+    /// It is not visible at this position: its entry is at another one.
     Elsewhere,
     /// It is deleted for good: any holder may drop it.
     Gone,
     /// Its state is in the archive.
     Archived,
-    /// It is in the archive, and cannot be read.
+    /// It is in the archive, but cannot be read.
     Unreadable,
     /// It is in the archive, which does not answer at present.
     Late,
@@ -43,13 +43,14 @@ pub trait VisibilityFilter {
         false
     }
 
-    /// Says that these positions are about to be looked at.
+    /// Announces the positions of the next calls of [`VisibilityFilter::look`].
     fn prepare(&mut self, _: &[Position]) {}
 
     /// Returns the time of acceptance of the post at `position`, if it can be looked up.
     fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
 
-    /// Returns whose page this is: named in `partial` for posts that are late, since their sources are not known.
+    /// Returns the owner of the page. `partial` names the owner for posts that are late, since their sources are not
+    /// known.
     fn owner(&self) -> Option<SourceSlot>;
 
     /// Returns the source to which the entry counts for the limit of entries per source.

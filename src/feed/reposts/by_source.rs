@@ -127,9 +127,9 @@ impl BySource {
         self.few.iter().copied().chain(self.runs.values().flat_map(Run::iter))
     }
 
-    /// Passes some reposts to `each`, in no particular order: those of the first runs above `above`, until `max` are passed. Returns the place
-    /// where the next call goes on, or `None` after the last repost. Reposts that are added between two calls may be passed twice or not at
-    /// all.
+    /// Passes some reposts to `each`, in no particular order: those of the first runs above `above`, until `max` are passed. Returns the
+    /// place where the next call continues, or `None` after the last repost. Reposts that are added between two calls may be passed twice
+    /// or not at all.
     pub(super) fn some(&self, above: Option<Repost>, max: usize, mut each: impl FnMut(Repost)) -> Option<Repost> {
         if above.is_none() {
             self.few.iter().copied().for_each(&mut each);

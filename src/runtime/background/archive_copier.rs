@@ -1,9 +1,10 @@
 //! The archive copier: the thread of a node that copies changed posts to the archive of the cluster, behind the log.
 //!
 //! Responsible for:
-//! - writing what changed while this node is the one to write, and storing how far the archive has come;
-//! - writing around sources whose outboxes are damaged in the archive (`around`), and writing their entries once that is repaired;
-//! - reading how far it has come while another node writes.
+//! - writing changed posts and storing the progress of the archive, while this node is the writer of the archive;
+//! - leaving out entries of sources whose outboxes are damaged in the archive (`around`), and writing them after the
+//!   repair;
+//! - reading the progress while another node is the writer.
 
 mod around;
 mod tests;
@@ -28,45 +29,45 @@ use around::write_around;
 /// Maximum number of changes in one batch.
 const CHANGES_PER_BATCH: usize = 2_048;
 
-/// Time between two looks at what is due.
+/// Interval between two checks for due work.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// Time between two times that the archive is asked how far it has come, while nothing waits for that.
+/// Interval between two reads of the archive's progress, while nothing waits for it.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Time until a failed write or read is tried again.
+/// Delay before a failed write or read is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Maximum number of sources named in one line of the log; the others are counted.
+/// Maximum number of sources named in one log line; the line gives the number of the others.
 const NAMED_MAX: usize = 20;
 
 /// Copies changed posts to the archive of a cluster.
 pub struct ArchiveCopier {
     /// The world of this node.
     pub(crate) world: Arc<World>,
-    /// Returns true while this node is the one to write.
+    /// Returns true while this node is the writer of the archive.
     pub(crate) is_writer: Box<dyn Fn() -> bool + Send>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Set when the engine is about to end.
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
-/// What the copier knows while its node is the one to write.
+/// The state of the copier while its node is the writer.
 #[derive(Default)]
 struct Turn {
-    /// The copy of all of memory that is under way: a failure does not begin it anew.
+    /// The full copy of memory in progress. It continues after a failure.
     everything: Option<Everything>,
-    /// True once the entries of sources that an earlier writer held back were tried.
+    /// True once the copier has tried the entries of sources that an earlier writer held back.
     has_tried_held_back: bool,
 }
 
 /// A copy of all posts and tombstones that were in memory when it began.
 struct Everything {
-    /// The archive has everything up to this record once it is done.
+    /// The archive has everything up to this record after the copy.
     through: Sequence,
-    /// Those that are not copied yet, the next one last.
+    /// The posts that are not copied yet, the next one last.
     left: Vec<PostId>,
-    /// The sources of which entries were left out.
+    /// The sources whose entries were left out.
     left_out: BTreeSet<SourceId>,
 }
 
@@ -106,7 +107,7 @@ impl ArchiveCopier {
                     if let Some(left_out) = failures.due() {
                         warn!(
                             more_since_last = left_out,
-                            "{}; posts stay in memory until it works",
+                            "{}; posts stay in memory until a retry succeeds",
                             cause.with_sources()
                         );
                     }
@@ -117,7 +118,7 @@ impl ArchiveCopier {
         }
     }
 
-    /// Writes all that is due. If that is only the progress, it can wait while the archive `is_idle`.
+    /// Writes everything that is due. Progress without changed posts can wait while the archive `is_idle`.
     fn copy(&self, archive: &ReplicatedArchive, turn: &mut Turn, is_idle: bool) -> Result<(), ArchiveError> {
         self.try_held_back(archive, turn)?;
         while let Some(due) = archive.due(CHANGES_PER_BATCH) {
@@ -144,19 +145,19 @@ impl ArchiveCopier {
         Ok(())
     }
 
-    /// Returns true if this thread must not go on: the engine ends, or another node is the one to write.
+    /// Returns true if this thread must stop writing: the engine ends, or another node is the writer.
     fn is_ending(&self) -> bool {
         self.stopping.load(Ordering::Relaxed) || !(self.is_writer)()
     }
 
     fn begin_everything(&self, through: Sequence) -> Everything {
         let mut left = self.world.all_to_copy();
-        info!("copying {} posts in memory to the archive, which does not have record {through}", left.len());
+        info!("copying {} posts in memory to the archive, which lacks record {through}", left.len());
         left.reverse();
         Everything { through, left, left_out: BTreeSet::new() }
     }
 
-    /// Copies what is left. Returns false if the copy ends before all of it was copied.
+    /// Copies the remaining posts. Returns false if the copy is interrupted.
     fn copy_everything(&self, archive: &ReplicatedArchive, copy: &mut Everything) -> Result<bool, ArchiveError> {
         while !copy.left.is_empty() {
             if self.is_ending() {
@@ -169,8 +170,8 @@ impl ArchiveCopier {
         Ok(true)
     }
 
-    /// Stores that the archive has everything up to a record, except entries of these sources. A node that was the one to write before may have
-    /// changed the list of them meanwhile, so it is stored again if this progress relies on it.
+    /// Stores that the archive has everything up to a record, except entries of these sources. If there are any, their
+    /// list is stored again first: an earlier writer may have changed it meanwhile.
     fn advance(
         &self,
         archive: &ReplicatedArchive,
@@ -180,12 +181,12 @@ impl ArchiveCopier {
         if !left_out.is_empty() {
             archive.hold_back(&(&archive.held_back()? | left_out))?;
         }
-        // The progress of a deposed node is true, too, but is no longer its task.
+        // The progress of a deposed node is correct as well, but the new writer stores it.
         if self.is_ending() { Ok(()) } else { archive.advance(through) }
     }
 
-    /// Writes changed posts. Adds to `left_out` the sources of which entries were left out: those that are held back or in `left_out` already, and
-    /// those whose outboxes turn out to be damaged.
+    /// Writes changed posts. Adds to `left_out` the sources whose entries were left out: sources that are held back or
+    /// already in `left_out`, and sources whose outboxes turn out to be damaged.
     fn write(
         &self,
         archive: &ReplicatedArchive,
@@ -212,14 +213,15 @@ impl ArchiveCopier {
         Ok(())
     }
 
-    /// Tries to write the entries of sources that an earlier writer held back: what was damaged may be repaired.
+    /// Retries the entries of sources that an earlier writer held back: the damage may be repaired.
     fn try_held_back(&self, archive: &ReplicatedArchive, turn: &mut Turn) -> Result<(), ArchiveError> {
         if turn.has_tried_held_back {
             return Ok(());
         }
         let as_of = archive.applied();
         let held_back = archive.learn_held_back()?;
-        // Until this node has applied all that the archive lacks of them, its memory does not have all of their entries.
+        // This node's memory has all entries of these sources only after it has applied everything that the archive
+        // has.
         if !held_back.is_empty() && archive.shared().through()? > as_of {
             return Ok(());
         }
@@ -236,7 +238,7 @@ impl ArchiveCopier {
         if remaining.len() < held_back.len() {
             archive.hold_back(&remaining)?;
             let written: Vec<SourceId> = held_back.difference(&remaining).cloned().collect();
-            info!("the archive takes the posts of {} again", named(&written));
+            info!("the archive accepts the posts of {} again", named(&written));
         }
         turn.has_tried_held_back = true;
         Ok(())
@@ -247,15 +249,15 @@ impl ArchiveCopier {
             self.world.held_back.insert(source.slot);
         }
         error!(
-            "the outboxes of {} are damaged in the archive {}; their posts are kept in memory by all nodes, and posts of other sources are still archived",
+            "the outboxes of {} are damaged in the archive {}; all nodes keep their posts in memory, and posts of other sources are still archived",
             named(sources),
             archive.shared().place()
         );
     }
 }
 
-/// Learns what another node may have written, and returns the beginning of a turn. It may have come further, and have written more than its
-/// progress says. Edits of what it has written count.
+/// Reads the state that another writer may have left, and begins a turn. That node may have written more than its
+/// progress says. Edits of those posts must be copied as well.
 fn begin_turn(archive: &ReplicatedArchive) -> Result<Turn, ArchiveError> {
     archive.shared().forget_all();
     archive.shared().learn_ids()?;
@@ -263,7 +265,7 @@ fn begin_turn(archive: &ReplicatedArchive) -> Result<Turn, ArchiveError> {
     Ok(Turn::default())
 }
 
-/// Returns the ids of some sources, and the number of the others.
+/// Returns the ids of some of the sources, and the number of the others.
 fn named(sources: &[SourceId]) -> String {
     let names: Vec<&str> = sources.iter().take(NAMED_MAX).map(SourceId::as_str).collect();
     match sources.len() - names.len() {

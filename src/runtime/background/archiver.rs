@@ -1,5 +1,5 @@
-//! The archiver: the threads that wait for the archive's disk, so that no actor waits for it and neither does the
-//! command processor.
+//! The archiver: the threads that wait for the archive's disk, so that neither actors nor the command processor wait
+//! for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub fn start_writer(
                 let _ = reply.send(failures.since(failures_known).and_then(|()| at_end(&*archive, &mark)));
             }
             if let Some((users, reply)) = without {
-                // Only a complete archive is rewritten: it lacks the records of a failed earlier task.
+                // An archive that lacks the records of a failed earlier task is not rewritten.
                 let as_of = persist.unwrap_or_default();
                 let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users, as_of));
                 let _ = reply.send(rewritten);
@@ -73,8 +73,8 @@ pub fn start_writer(
     Ok((tasks, thread))
 }
 
-/// Completes the mark at the end of a snapshot. It is called on the thread that writes, while nothing else is written: records of later tasks
-/// are not persisted with this mark, and not in its view.
+/// Completes the mark at the end of a snapshot. It runs on the writing thread while nothing else is written: records of
+/// later tasks are neither persisted with this mark nor in its archive snapshot.
 fn at_end(archive: &dyn Archive, mark: &Mark) -> Result<Mark, Error> {
     let view = archive.view().map_err(|cause| archive_failed(&cause))?;
     Ok(Mark { has_archived: !archive.is_empty(), archive: view, ..mark.clone() })
@@ -94,12 +94,12 @@ impl Failures {
     fn note(&mut self, failure: Option<&ArchiveError>) {
         let was_failing = std::mem::replace(&mut self.is_failing, failure.is_some());
         match failure {
-            None if was_failing => info!("the archive can be written again"),
+            None if was_failing => info!("writes to the archive succeed again"),
             None => {}
             Some(cause) => {
                 let cause = archive_failed(cause);
                 if !was_failing {
-                    error!("{cause}; posts stay in memory, and it is tried again");
+                    error!("{cause}; posts stay in memory; retrying");
                 }
                 self.count += 1;
                 self.last = Some(cause);

@@ -3,11 +3,10 @@
 //! Responsible for:
 //! - removing other users' edges to an erased user and their decisions about it, and deleting the user's posts, in
 //!   memory and in the archive, all by ordinary events;
-//! - then requesting a rewrite of the archive, a new segment of the journal, and a snapshot that makes all older
-//!   files superfluous, after a time for readers of changes that are behind; if segments are retained for consumers of changes, then at once,
-//!   after writing them without the users (`retained`);
-//! - continuing the work of an earlier process: every step is repeated, and changes nothing where it was already
-//!   done.
+//! - then requesting a rewrite of the archive, a new segment of the journal, and a snapshot that makes all older files
+//!   superfluous. Readers of changes get time to read these files first, unless segments are retained for consumers:
+//!   then the segments are rewritten without the users (`retained`);
+//! - continuing the work of an earlier process: every step is repeated, and has no effect if it was already done.
 
 mod retained;
 
@@ -41,11 +40,12 @@ use crate::storage::sequence::Sequence;
 /// Maximum delay between two attempts.
 const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Delay after the first failed attempt of an erasure; it doubles after each further one. The reason of a failure may be a disk without
-/// space for another copy of the archive.
+/// Delay after the first failed attempt of an erasure; it doubles after each further one. A common cause is a disk
+/// without space for another copy of the archive.
 const ERASURE_RETRY: Duration = Duration::from_secs(1);
 
-/// Maximum time that an erasure waits for a backup of the journal. A store that cannot be reached must not keep the data of the user.
+/// Maximum time that an erasure waits for a backup of the journal. An unreachable backup store must not prevent the
+/// erasure.
 const ERASURE_BACKUP_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The period between checks whether a backup has the journal, or the engine ends.
@@ -70,12 +70,12 @@ pub(crate) struct Eraser {
     pub(crate) stopping: Arc<AtomicBool>,
     /// The engine's monotonic clock when the engine started.
     pub(crate) started: Duration,
-    /// True if several nodes apply the same log, and the node that takes writes carries out the erasures.
+    /// True if several nodes apply the same log. The sequencer then carries out the erasures.
     pub(crate) has_shared_log: bool,
 }
 
-/// Erasures that have given readers of changes their time. If what comes after that fails, they are tried again without waiting once more,
-/// and without those that were requested meanwhile, which have to wait.
+/// Erasures that have already waited for readers of changes. If a later step fails, the eraser retries them without a
+/// second wait. Erasures that were requested meanwhile are not among them, since they must still wait.
 struct Kept {
     /// When the erasures began.
     at: Vec<UnixMicros>,
@@ -97,16 +97,16 @@ impl Eraser {
             }
             let (began, count) = (Instant::now(), erasures.len());
             let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures, &mut kept) };
-            // Also after a failure: until the next attempt, snapshots remove what they always remove.
+            // After a failure, too: until the next attempt, snapshots remove the usual files.
             self.shared.world.sources.erasures().set_journal_from(None);
             *self.shared.change_consumers.hold_journal() = Sequence(0);
             match &outcome {
-                // The log does not name the erased users either.
-                Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
+                // The server log must not name the erased users either.
+                Ok(()) if count > 0 => info!("completed {count} erasures in {:.1?}", began.elapsed()),
                 Err(Error::ShuttingDown) => return,
-                // Another node of the cluster carries them out. This one does if it takes over.
+                // Another node of the cluster carries them out. This node does so if it takes over.
                 Err(Error::NotSequencer) => {}
-                Err(cause) if failures == 0 => warn!("{count} erasures are held up, and will be retried: {cause}"),
+                Err(cause) if failures == 0 => warn!("{count} erasures failed; retrying: {cause}"),
                 _ => {}
             }
             failures = if matches!(outcome, Ok(()) | Err(Error::NotSequencer)) { 0 } else { failures + 1 };
@@ -121,13 +121,13 @@ impl Eraser {
         }
     }
 
-    /// Carries out these erasures; `kept` has them if they have waited for readers of changes. The caller resets from where snapshots keep the
-    /// journal.
+    /// Carries out these erasures. `kept` is set once they have waited for readers of changes. The caller resets the
+    /// event from which snapshots keep the journal.
     fn carry_out(&self, erasures: &[Arc<Erasure>], kept: &mut Option<Kept>) -> Result<(), Error> {
         erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
-        // Refused unless this node takes writes.
+        // Refused unless this node accepts writes.
         self.step(EraseStep::Apply(Vec::new()))?;
-        // Erasures without an id were recovered from a snapshot from a time at which only older files contained the
+        // Erasures without an id were recovered from a snapshot that was taken when only older files contained the
         // user's id.
         let named: Vec<(&Erasure, &SourceId)> =
             erasures.iter().filter_map(|erasure| Some((&**erasure, erasure.user.as_ref()?))).collect();
@@ -141,14 +141,15 @@ impl Eraser {
         // No event from here on names the users.
         self.step(EraseStep::BeginSegment)?;
         let all = self.shared.world.sources.erasures();
-        // On a shared log, the id is needed until the end: other nodes may take a snapshot at any event. And that log is not cut.
+        // On a shared log, the id is needed until the end, since other nodes may take a snapshot at any event. The
+        // shared log itself is not truncated here.
         if !self.has_shared_log {
             let from = match kept {
                 Some(kept) => kept.from,
                 None => {
                     let from = self.last_event()?.next();
                     let config = &self.shared.config;
-                    // Otherwise they find afterwards what they have not read, in retained segments.
+                    // With a longer retention, readers find the unread events in retained segments.
                     if config.changes_retention < config.erasure_grace {
                         self.keep_for_readers()?;
                     }
@@ -195,7 +196,7 @@ impl Eraser {
     fn delete_posts(&self, erasure: &Erasure, user: &SourceId) -> Result<(), Error> {
         self.delete_in_memory(&erasure.source)?;
         self.delete_archived(user)?;
-        // Posts that were being moved to the archive while it was searched.
+        // Again, for posts that were being moved to the archive while it was searched.
         self.delete_in_memory(&erasure.source)
     }
 
@@ -239,7 +240,7 @@ impl Eraser {
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)).map(drop)
     }
 
-    /// Deletes posts. A post that is in the archive but cannot be read is left to the rewrite of the archive.
+    /// Deletes posts. Archived posts that cannot be read are left to the rewrite of the archive.
     fn delete(&self, positions: &[Position]) -> Result<(), Error> {
         let mut answers = Answers::with_capacity(positions.len());
         for Position { id, .. } in positions {
@@ -247,7 +248,9 @@ impl Eraser {
         }
         for (id, answer) in answers {
             match answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)) {
-                Err(Error::ArchiveFailed(cause)) => warn!("post {id} is left to the archive's rewrite: {cause}"),
+                Err(Error::ArchiveFailed(cause)) => {
+                    warn!("could not delete post {id}; the rewrite of the archive removes it: {cause}");
+                }
                 deleted => deleted?,
             }
         }
@@ -279,9 +282,9 @@ impl Eraser {
         Ok(answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))?.last)
     }
 
-    /// Gives readers of changes the time to come to the new segment, before the older ones are removed. Who was connected may have to come
-    /// back, and then continues a little before the place to which it was served. The readers of an earlier process are not known here: for
-    /// some time after a start, they are expected.
+    /// Gives readers of changes time to reach the new segment before older segments are removed. A disconnected reader
+    /// may have to reconnect, and then continues slightly before the last event that it received. Readers of an earlier
+    /// process are not known here, so the eraser waits for them for some time after a start.
     fn keep_for_readers(&self) -> Result<(), Error> {
         let (grace, readers, clock) =
             (self.shared.config.erasure_grace, &self.shared.change_readers, &self.shared.clock);
@@ -306,8 +309,8 @@ impl Eraser {
         Ok(())
     }
 
-    /// Gives a backup the time to copy the journal that the next snapshot removes. Without it, the moments between the last backup and the
-    /// next one could not be restored.
+    /// Waits until a backup has the journal that the next snapshot removes. Otherwise no point in time between the last
+    /// backup and the next one could be restored.
     fn wait_for_backup(&self) -> Result<(), Error> {
         let wanted = self.last_event()?.0;
         self.shared.backup_wanted.store(wanted, Ordering::Relaxed);
@@ -317,7 +320,7 @@ impl Eraser {
         let is_late = || clock.monotonic().saturating_sub(began) >= ERASURE_BACKUP_WAIT_MAX;
         self.wait_until(|| has_it() || is_late())?;
         if !has_it() {
-            warn!("an erasure removes the journal from before the backup has it: its moments cannot be restored");
+            warn!("an erasure removes journal segments that no backup has; the moments in them cannot be restored");
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Resolver {
         if attempts >= RESOLUTIONS_MAX {
             return command.refuse(self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
-        // The job and the refusal share the command; one of them takes it.
+        // The job and the refusal share the command; only one of them uses it.
         let command = Arc::new(Mutex::new(Some(command)));
         let (waiting, this) = (Arc::clone(&command), self.clone());
         let is_taken = self.ask(move |world| {

@@ -39,8 +39,8 @@ use crate::storage::journal::writer::JournalFigures;
 use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
-/// Length of the pause, as a multiple of the work before it. A quarter of one of two cores is what writers can spare; nothing waits for the
-/// end of a snapshot.
+/// Length of the pause, as a multiple of the work before it. Writers can spare a quarter of one of two cores, and
+/// nothing waits for the end of a snapshot.
 const SNAPSHOT_RESTS: u32 = 3;
 
 /// Time that the snapshotter works without interruption before it pauses.
@@ -75,7 +75,7 @@ pub struct Snapshotter {
     pub(crate) commands: CommandSender,
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
-    /// What is on the disk, which this thread measures, since it may wait for the disk.
+    /// The disk usage. This thread measures it, since it may wait for the disk.
     pub(crate) disk_use: DiskUse,
     pub(crate) requests: Receiver<Reply<CompletedSnapshot>>,
     /// The places at which a shared log can be read, to which each snapshot adds one.
@@ -84,7 +84,7 @@ pub struct Snapshotter {
     pub(crate) replayed_bytes: u64,
     /// Set when the engine is about to end: a snapshot in progress is then aborted.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Set when no requests are served any more: a snapshot is then written without pauses.
+    /// Set once the engine serves no more requests: a snapshot is then written without pauses.
     pub(crate) without_pauses: Arc<AtomicBool>,
 }
 
@@ -112,7 +112,7 @@ impl Records for Paced<'_, '_> {
         if worked >= SNAPSHOT_STRETCH && !self.snapshotter.without_pauses.load(Ordering::Relaxed) {
             std::thread::park_timeout(worked * SNAPSHOT_RESTS);
             self.since = Instant::now();
-            // A snapshot is what fills a disk, and it may take minutes.
+            // A snapshot may take minutes and fill the disk.
             if self.since.duration_since(self.measured) >= DUE_CHECK_PERIOD {
                 self.snapshotter.measure_disk();
                 self.measured = self.since;
@@ -122,7 +122,7 @@ impl Records for Paced<'_, '_> {
     }
 }
 
-/// Returns the error of a snapshot, or of what an erasure does in place of one.
+/// Converts a storage error of a snapshot, or of an erasure that handles the same files, into an error for callers.
 pub(crate) fn snapshot_failed(cause: &StorageError) -> Error {
     match cause {
         StorageError::Stopping => Error::ShuttingDown,
@@ -133,7 +133,7 @@ pub(crate) fn snapshot_failed(cause: &StorageError) -> Error {
 
 /// The state at the beginning of the last snapshot.
 struct Last {
-    /// The engine's monotonic clock then, or when an engine started that found an older snapshot.
+    /// The monotonic time of that snapshot, or of the engine's start if an earlier process took it.
     at: Duration,
     /// The age of the snapshot at that time.
     age: Duration,
@@ -191,21 +191,21 @@ impl Snapshotter {
         if self.disk_use.stored_bytes().changes > 0
             && let Err(cause) = self.drop_retained()
         {
-            warn!("segments that consumers of changes need no longer could not be removed: {cause}");
+            warn!("could not remove segments that consumers of changes no longer need: {cause}");
         }
     }
 
-    /// Lets a shared log be read from this snapshot on.
+    /// Adds this snapshot to the points from which a shared log can be read.
     fn note_start_point(&self, file: &str) {
         let Some(points) = &self.start_points else { return };
         match followed_in(&*self.files, file) {
             Ok(followed) => points.add(followed),
-            Err(cause) => warn!("changes cannot be read from this snapshot on: {cause}"),
+            Err(cause) => warn!("streams of changes cannot start at this snapshot: {cause}"),
         }
     }
 
-    /// Returns the state at the newest snapshot, which an earlier process may have taken. So a process that is often
-    /// restarted takes snapshots at the usual rate.
+    /// Returns the state at the newest snapshot, which an earlier process may have taken. So a process that often
+    /// restarts takes snapshots at the usual rate.
     fn before(&self) -> Last {
         let newest = self.shared.snapshots.lock().first().map(|newest| (newest.taken_at, newest.bytes));
         let age = newest.map_or(0, |(taken_at, _)| self.shared.clock.now().0.saturating_sub(taken_at.0));
@@ -277,7 +277,7 @@ impl Snapshotter {
             // An erasure depends on this removal.
             Err(cause) if journal_from.is_some() => return Err(failed(cause)),
             // The next snapshot tries again.
-            Err(cause) => warn!("files that the snapshot makes superfluous could not be removed: {cause}"),
+            Err(cause) => warn!("could not remove files that the snapshot makes obsolete: {cause}"),
             Ok(()) => {}
         }
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };

@@ -104,7 +104,7 @@ impl Courier {
                 self.current.take().or_else(|| self.slices.pop().map(Current::new))
         {
             if slice.size == JobSize::Large {
-                // Small posts are not kept waiting for it.
+                // Confirmations of small posts do not wait for a large slice.
                 self.confirm(std::mem::take(&mut delivered));
             }
             let end = slice.recipients.len().min(next + left);

@@ -297,7 +297,8 @@ impl FanoutSupervisor {
         self.schedule.token_mut(job)?.progress.as_mut()
     }
 
-    /// Counts a delivered slice. The record of a large post gets its first one at once: its last one may come much later.
+    /// Counts a delivered slice. The first slice of a large post is recorded at once, since the last one may come much
+    /// later.
     fn note_delivered(&mut self, slice: DeliveredSlice) {
         let Some(Waiting { progress: Some(progress), size, .. }) = self.schedule.token_mut(slice.job) else { return };
         if slice.into_inboxes && progress.note_delivered(slice.added) && *size == JobSize::Large {
@@ -305,7 +306,7 @@ impl FanoutSupervisor {
         }
     }
 
-    /// Collects the recipients of the next slice for a shard, from where the job has stopped.
+    /// Collects the recipients of the next slice for a shard, from where the job stopped.
     fn slice(&self, shard: usize, turn: &NextSlice<Invalidation>, recipients: &mut Vec<u32>) -> Cut {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
         let of = |active: &RoaringBitmap, recipients: &mut Vec<u32>| {
@@ -344,7 +345,8 @@ impl FanoutSupervisor {
         }
     }
 
-    /// If a job is done: counts the post as delivered, records its latency, and answers the caller that waits for it.
+    /// Ends a job that is done: counts the post as delivered, records its latency, and answers the caller that waits
+    /// for it.
     fn end(&self, done: Option<Waiting>) {
         let Some(Waiting { open, queued_at, followers, progress, caller, .. }) = done else { return };
         if let Some(open) = open {

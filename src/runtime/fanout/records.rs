@@ -63,7 +63,7 @@ struct Ring {
 }
 
 impl FanoutRecords {
-    /// Adds the record of a post that is about to be queued for fan-out. Forgets the oldest one beyond the limit.
+    /// Adds the record of a post that is about to be queued for fan-out. Drops the oldest record above the limit.
     pub fn begin(&self, post: PostId, sources: Box<[SourceReach]>) -> RecordId {
         let record = FanoutRecord { post, sources, deliveries: Deliveries::default() };
         let mut ring = self.0.lock();
@@ -76,7 +76,7 @@ impl FanoutRecords {
         id
     }
 
-    /// Replaces the progress of a post. Does nothing if its record is forgotten.
+    /// Replaces the progress of a post. Does nothing if its record was dropped.
     pub fn update(&self, id: RecordId, deliveries: Deliveries) {
         let mut ring = self.0.lock();
         let first = ring.begun - ring.records.len() as u64;
@@ -86,13 +86,13 @@ impl FanoutRecords {
         }
     }
 
-    /// Returns the record of a post, unless it is forgotten. Compares it with all records, about a microsecond.
+    /// Returns the record of a post, unless it was dropped. Compares it with all records, about a microsecond.
     pub fn of(&self, post: PostId) -> Option<FanoutRecord> {
         self.0.lock().records.iter().rev().find(|record| record.post == post).cloned()
     }
 }
 
-/// Counts the deliveries of one post while its fan-out goes on.
+/// Counts the deliveries of one post during its fan-out.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     record: RecordId,
@@ -106,7 +106,7 @@ impl Progress {
         Self { record, queued_at, deliveries: Deliveries::default() }
     }
 
-    /// Notes that a slice was cut with so many recipients, all with inboxes.
+    /// Records that a slice was cut with this many recipients, all with inboxes.
     pub fn note_cut(&mut self, recipients: usize) {
         if self.deliveries.started.is_none() {
             self.deliveries.started = Some(self.queued_at.elapsed());
@@ -114,7 +114,7 @@ impl Progress {
         self.deliveries.awake += recipients as u64;
     }
 
-    /// Notes that a slice was delivered, and added the post to so many inboxes. Returns true for the first slice.
+    /// Records that a slice was delivered and added the post to this many inboxes. Returns true for the first slice.
     pub fn note_delivered(&mut self, added: u64) -> bool {
         self.deliveries.added += added;
         let is_first = self.deliveries.first.is_none();

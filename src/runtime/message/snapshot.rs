@@ -1,4 +1,4 @@
-//! The answers of a snapshot: what the command processor returns at its beginning and at its end, and what its caller gets.
+//! Messages about a snapshot: the command processor's marks at its beginning and end, and the result for the caller.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ pub struct Mark {
     pub sources: usize,
     /// The last instant that the clock issued, or that was read from a shared log.
     pub last_instant: Timestamp,
-    /// How far a shared log was followed, as the record of a snapshot.
+    /// The checkpoint of a shared log, encoded as a record of the snapshot.
     pub followed: Option<Arc<[u8]>>,
     /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
     pub has_archived: bool,
-    /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change this view.
+    /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change it.
     pub archive: Option<Arc<dyn ArchiveSnapshot>>,
 }
 

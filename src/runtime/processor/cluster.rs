@@ -1,7 +1,7 @@
-//! The cluster part of the command processor: applying what was read back from a shared log.
+//! The cluster part of the command processor: applying events that are read back from a shared log.
 //!
-//! One way of applying: an event counts when it is read back, whichever node has appended it. The node that has judged it applies it with
-//! what the judgement found, and answers the caller then.
+//! An event takes effect when it is read back, whichever node has appended it. The node that validated the command
+//! applies the event with the results of the validation, and then answers the caller.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use crate::storage::journal::{Journal, LogOutcome, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
 use crate::storage::sequence::Sequence;
 
-/// Maximum time between two looks at what is due.
+/// Maximum interval between two calls of `tend`.
 const TEND_PERIOD: Duration = Duration::from_millis(50);
 
-/// Time after which a full fan-out queue is looked at again.
+/// Delay before a full fan-out queue is checked again.
 const FANOUT_RETRY: Duration = Duration::from_millis(1);
 
 impl<J: Journal> CommandProcessor<J> {
-    /// Waits for a command or for records of the log. Returns none if there were records, or nothing for a while.
+    /// Waits for a command or for records of the log. Returns None after applying records, or after `TEND_PERIOD`.
     pub(super) fn next_in_cluster(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
         self.tend();
         let Some(shared) = self.journal.shared() else { return Ok(None) };
@@ -43,8 +43,8 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    /// Commits the group, and waits until all of it is applied. Returns false if that takes too long, or the events will never count:
-    /// their callers are answered then.
+    /// Commits the group and waits until all of it is applied. Returns false if this takes too long or the events will
+    /// never take effect; their callers are answered in both cases.
     pub(super) fn settle(&mut self) -> bool {
         self.commit();
         while !self.group.is_empty() {
@@ -71,7 +71,7 @@ impl<J: Journal> CommandProcessor<J> {
     pub(super) fn refused_by_cluster(&mut self, command: &Command) -> Option<Error> {
         let shared = self.journal.shared()?;
         match command {
-            // Only removing edges adds nothing.
+            // Requests that only remove edges add no data.
             Command::Follow { edges, .. } if edges.is_empty() => (!shared.may_judge()).then_some(Error::NotSequencer),
             Command::Publish { .. } | Command::Follow { .. } if shared.may_judge() && shared.outruns_members() => {
                 self.shared.counters.shed.count("replication");
@@ -97,15 +97,15 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    /// Lets other nodes take over, after all that was accepted is applied.
+    /// Lets other nodes take over, after all accepted commands are applied.
     pub(super) fn leave_cluster(&mut self) {
         self.settle();
         if let Some(Err(cause)) = self.journal.shared().map(|shared| shared.leave()) {
-            warn!("the log did not take that this node leaves, so others take over only after a session: {cause}");
+            warn!("could not announce shutdown; other nodes take over after the member timeout: {cause}");
         }
     }
 
-    /// Does what is due: for the cluster, and for callers that have waited too long.
+    /// Performs due work of the cluster, and answers callers that have waited too long.
     fn tend(&mut self) {
         let sent_at = self.group.sent_at();
         let Some(shared) = self.journal.shared() else { return };
@@ -116,14 +116,16 @@ impl<J: Journal> CommandProcessor<J> {
         self.end_erased_readers();
     }
 
-    /// Ends the actors of readers whose erasure another node has begun. One whose mailbox is full is tried again.
+    /// Ends the actors of readers whose erasure another node has begun. The next call retries actors with a full
+    /// mailbox.
     fn end_erased_readers(&mut self) {
         let is_full =
             |reader: &SourceSlot| matches!(self.shared.directory.send(*reader, Sleep), Err(SendError::Full(_)));
         self.erased_readers.retain(is_full);
     }
 
-    /// Answers those whose events are on their way that the outcome is unknown. The events are applied if they are read back.
+    /// Answers the callers of events that were not read back yet: the outcome is unknown. Events that are read back
+    /// later are still applied.
     fn give_up(&mut self) {
         self.group.take_answers().for_each(|then| then.refuse(Error::OutcomeUnknown));
     }
@@ -149,7 +151,7 @@ impl<J: Journal> CommandProcessor<J> {
                     self.note_changed(at, changed);
                 }
                 LogOutcome::Promoted => {
-                    info!("this node takes writes from now on");
+                    info!("this node now accepts writes");
                     self.logical_clock.resume(self.last_taken);
                     self.kept_drift_us = Some(self.last_taken.drift_us);
                 }
@@ -158,7 +160,7 @@ impl<J: Journal> CommandProcessor<J> {
                     void.into_iter().for_each(|accepted| accepted.then.refuse(Error::NotSequencer));
                 }
                 LogOutcome::Failed(cause) => {
-                    error!("the log cannot be followed any further, and this node has stopped: {cause}");
+                    error!("cannot follow the log any further; this node has stopped: {cause}");
                     self.give_up();
                     self.failed = Some(Error::JournalFailed(cause));
                 }
@@ -167,11 +169,11 @@ impl<J: Journal> CommandProcessor<J> {
         if let Some(archive) = self.machine.world().replicated_archive() {
             archive.note_applied(self.journal.last());
         }
-        // Last, so that who sees this sequence also sees its effect.
+        // Last, so that a thread that sees this sequence also sees its effect.
         self.journal.shared().into_iter().for_each(SharedJournal::note_applied);
     }
 
-    /// Notes a post that is changed now, for the archive of the cluster.
+    /// Records for the archive of the cluster that a post has changed.
     fn note_changed(&self, at: Sequence, changed: Option<PostId>) {
         if let (Some(archive), Some(id)) = (self.machine.world().replicated_archive(), changed) {
             archive.note_change(at, id);
@@ -181,19 +183,19 @@ impl<J: Journal> CommandProcessor<J> {
     /// Applies an event that another node has accepted.
     fn apply_other(&mut self, event: Event) {
         self.note_taken(&event);
-        // The node that has accepted it has checked its own queue only.
+        // The node that accepted the event has checked only its own queue.
         while !self.fanout.has_capacity_for(1) {
             thread::park_timeout(FANOUT_RETRY);
-            // The others must not take this node for dead.
+            // Sends heartbeats, so that other nodes do not consider this node dead.
             self.tend();
         }
         let erased_at = if let Event::Erased { at, .. } = event { Some(at) } else { None };
         self.apply(PendingEvent { event, found: None, then: Completion::Nothing });
         let erasure = erased_at.and_then(|at| self.machine.world().sources.erasures().at(at));
-        // At once, since the erasure may have ended when this node's eraser looks for it.
+        // Done here, since the erasure may have ended before this node's eraser looks for it.
         self.erased_readers.extend(erasure.map(|erasure| erasure.source.slot));
         self.end_erased_readers();
-        // Erasures that have ended may still be in it, but no more readers than are under erasure at once.
+        // The list may contain ended erasures, so it is cut to the maximum number of erasures at a time.
         self.erased_readers.truncate(ERASURES_MAX);
     }
 

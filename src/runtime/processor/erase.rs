@@ -28,7 +28,7 @@ impl<J: Journal> CommandProcessor<J> {
         if erasures.len() >= ERASURES_MAX {
             return refuse(reply, self.shared.overloaded("erasures", ERASURES_MAX));
         }
-        // The slot of a user of whom only a revocation is known is allocated now, and stays.
+        // A user who is known only by a revocation gets a permanent slot now.
         if let Err(full) = self.check_sources_limit([&user].into_iter()) {
             return refuse(reply, full);
         }
@@ -71,7 +71,7 @@ impl<J: Journal> CommandProcessor<J> {
                 for event in events {
                     self.accept(event, Completion::Nothing);
                 }
-                // If only the first are committed, the erasure goes on with the rest after the restart.
+                // If a crash loses all but the first events, the erasure continues with the rest after the restart.
                 self.accept(last, Completion::Answer(reply));
                 self.settle();
             }
@@ -84,7 +84,8 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    /// Returns false if the erasure of an event has ended: another node carried it out, and its user's id may be somebody else's by now.
+    /// Returns false if the erasure of an event has ended because another node carried it out. The id may belong to a
+    /// new user by now.
     fn is_of_erasure(&self, event: &Event) -> bool {
         let erasures = self.machine.world().sources.erasures();
         match event {

@@ -19,11 +19,12 @@ use crate::storage::journal::Journal;
 
 type Hasher = foldhash::fast::RandomState;
 
-/// The edges that take as much memory as what an unfollow may retain.
+/// The number of edges that use as much memory as the data that an unfollow may retain.
 const KEPT_AS_EDGES: usize = 8;
 
 impl<J: Journal> CommandProcessor<J> {
-    /// Creates edges, and then removes others. All of them are checked before anything is accepted, and one event has all.
+    /// Creates edges, and then removes others. All edges are validated before any is accepted, and one event contains
+    /// all of them.
     pub(super) fn follow(
         &mut self,
         edges: Vec<NewEdge>,
@@ -50,7 +51,7 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    /// Returns those of the edges that can be removed, each once: they exist, or are among those that are created before.
+    /// Returns the edges that can be removed, each once: they exist, or the same request creates them.
     fn edges_there(&self, edges: Vec<(SourceId, SourceId)>, created: &[NewEdge]) -> Vec<OldEdge> {
         if edges.is_empty() {
             return Vec::new();
@@ -104,7 +105,7 @@ impl<J: Journal> CommandProcessor<J> {
             } else {
                 *visible += usize::from(!edge.hidden);
                 *hidden += usize::from(edge.hidden);
-                // An edge that exists is only added to become visible.
+                // An existing edge is added only if it becomes visible.
                 *hidden -= usize::from(was_hidden.is_some());
                 new += usize::from(was_hidden.is_none());
                 if let Some(at) = earlier {
@@ -169,8 +170,8 @@ impl<J: Journal> CommandProcessor<J> {
         Ok(start.map(|start| self.not_ahead(start)))
     }
 
-    /// Limits a bound of an edge to about the current time. If a post was dated while the clock was years ahead, such
-    /// a bound would exclude from an edge, or leave in a feed, all posts until that time.
+    /// Limits a bound of an edge to about the current time. Without this limit, a bound from a post that was dated
+    /// while the clock was years ahead would exclude all posts until that date from an edge, or keep them in a feed.
     fn not_ahead(&self, at: Position) -> Position {
         let now = self.logical_clock.now();
         if at.published_at > now.saturating_add(PUBLISH_AHEAD_MAX) {
@@ -197,7 +198,7 @@ impl<J: Journal> CommandProcessor<J> {
         if keep && following.kept().len() >= limit {
             return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
         }
-        // What is retained takes more memory than the edge did.
+        // The retained data uses more memory than the edge did.
         if keep && let Err(full) = self.check_graph_bytes(self.group.added().edges + KEPT_AS_EDGES, 0) {
             return refuse(reply, full);
         }
@@ -227,7 +228,7 @@ impl<J: Journal> CommandProcessor<J> {
 struct Requested {
     follower: Option<Arc<Source>>,
     following: Arc<Following>,
-    /// The sources of the edges that the request already adds, and where these are among its edges.
+    /// The sources of the edges that the request adds so far, each with the index of its edge in the request.
     added: HashMap<SourceId, usize, Hasher>,
     /// The number of visible edges together with those that the request adds. Visible and hidden edges each have a limit of their own.
     visible: usize,

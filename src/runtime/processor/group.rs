@@ -3,7 +3,7 @@
 //! A command is validated against the state before the group. So only a read of something that the group changes ends
 //! the group. A later command of the same group may change something that the group only reads, since it is also
 //! applied later. Two changes of the same thing need no special rule, since they are applied in order; most commands
-//! read what they change.
+//! read the data that they change.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
@@ -22,13 +22,13 @@ use crate::state::sources::Sources;
 
 type Hasher = foldhash::fast::RandomState;
 
-/// Accepted commands, in order, and what they change.
+/// Accepted commands, in order, and the data that they change.
 #[derive(Default)]
 pub(super) struct Group {
     accepted: VecDeque<PendingEvent>,
-    /// The number of the first of them that are on their way to a shared log.
+    /// The number of commands, from the first one on, that were sent to a shared log and not read back yet.
     sent: usize,
-    /// The time at which the first of these was sent.
+    /// The time since which the group waits for the first of these.
     sent_at: Option<Instant>,
     /// The number of commands since the group was last empty.
     pushed: usize,
@@ -220,29 +220,29 @@ impl Group {
         }
     }
 
-    /// Returns true if all commands of the group are on their way to a shared log, or there are none.
+    /// Returns true if all commands of the group were sent to a shared log, or the group is empty.
     pub(super) fn is_sent(&self) -> bool {
         self.sent == self.accepted.len()
     }
 
-    /// Records that the first `count` of the commands that were not on their way to a shared log are so now.
+    /// Records that the next `count` unsent commands were sent to a shared log.
     pub(super) fn note_sent(&mut self, count: usize, now: Instant) {
         self.sent = self.sent.saturating_add(count).min(self.accepted.len());
         self.sent_at = self.sent_at.or(Some(now));
     }
 
-    /// Returns true if so many commands were accepted since the group was last empty that what it has recorded should be forgotten:
-    /// it still counts those that were applied since.
+    /// Returns true if so many commands were accepted since the group was last empty that its records should be
+    /// cleared. Until then, they include commands that were applied.
     pub(super) fn is_long(&self) -> bool {
         self.pushed >= COMMAND_BATCH_MAX
     }
 
-    /// Returns the time since which the oldest command is on its way.
+    /// Returns the time since which the group waits for the oldest sent command.
     pub(super) fn sent_at(&self) -> Option<Instant> {
         self.sent_at
     }
 
-    /// Removes and returns the oldest command that is on its way.
+    /// Removes and returns the oldest command that was sent.
     pub(super) fn take_sent(&mut self, now: Instant) -> Option<PendingEvent> {
         self.sent = self.sent.checked_sub(1)?;
         self.sent_at = (self.sent > 0).then_some(now);
@@ -251,7 +251,7 @@ impl Group {
         accepted
     }
 
-    /// Removes and returns the commands that are not on their way.
+    /// Removes and returns the commands that were not sent.
     pub(super) fn take_unsent(&mut self) -> VecDeque<PendingEvent> {
         let unsent = self.accepted.split_off(self.sent);
         self.clear_if_empty();
@@ -266,7 +266,7 @@ impl Group {
         accepted
     }
 
-    /// Returns the answers that are still due for commands on their way. These will be applied when they are read back, like those of
+    /// Returns the pending answers of sent commands. The events are applied when they are read back, like those of
     /// other processes.
     pub(super) fn take_answers(&mut self) -> impl Iterator<Item = Completion> {
         self.sent_at = None;

@@ -60,13 +60,14 @@ use tier::Archiver;
 /// Maximum bytes of encoded events that the command processor commits in one batch.
 const COMMAND_BATCH_BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum number of sources that one process can know, and one less for each shard: slots have 32 bits, and the last one is reserved.
+/// Maximum number of sources of one process, and one less for each shard: slots have 32 bits, and the last one is
+/// reserved.
 const SOURCES_MAX: usize = u32::MAX as usize - 1;
 
-/// Bytes that are counted for an edge that is accepted and not applied yet.
+/// Bytes counted for an edge that is accepted and not applied yet.
 const NEW_EDGE_BYTES: usize = 32;
 
-/// Bytes that are counted for a source that is accepted and not applied yet, with the longest id.
+/// Bytes counted for a source that is accepted and not applied yet, with the longest id.
 const NEW_SOURCE_BYTES: usize = 320;
 
 /// The single writer of the world and of the journal.
@@ -78,16 +79,16 @@ pub struct CommandProcessor<J> {
     shared: Arc<Shared>,
     commands: CommandReceiver,
     group: Group,
-    /// The records that were looked up for the current command, or for all of many that came together.
+    /// The records that were looked up for the current command, or for all commands that came together.
     resolved: Resolved,
     failed: Option<Error>,
-    /// The refusal of a post that is accepted later, if nothing else keeps it from that.
+    /// The temporary refusal of a post among commands that came together. All commands after it are refused as well.
     refused_for_now: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
     last_taken: Timestamp,
-    /// The readers whose erasure another node has begun, and whose actors must still end. At most as many as there are erasures.
+    /// The readers whose erasure another node has begun and whose actors must still end, at most one for each erasure.
     erased_readers: Vec<SourceSlot>,
-    /// The lead of instants over the times shown that the journal contains. None if this is unknown.
+    /// The drift that the journal contains. None if this is unknown.
     kept_drift_us: Option<i64>,
     archiver: Option<Archiver>,
     resolver: Option<Resolver>,
@@ -98,7 +99,7 @@ pub struct CommandProcessor<J> {
 /// A journaled event, and the answer to send after it is committed and applied.
 struct PendingEvent {
     event: Event,
-    /// The post that it changes, as it was found; it may be in the archive only.
+    /// The post that it changes, as it was found; it may be only in the archive.
     found: Option<Arc<Post>>,
     then: Completion,
 }
@@ -180,14 +181,15 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    /// Lets a journal that refuses events find out from time to time whether it would store them again, since there may be no writes.
+    /// Checks from time to time whether a journal that refuses events would store them again, since there may be no
+    /// writes to find out.
     fn probe(&mut self) {
         if !self.journal.is_refusing() || !self.refusal_log.is_probe_due(self.shared.clock.monotonic()) {
             return;
         }
         match self.journal.probe() {
             Ok(()) => self.refusal_log.stored(),
-            // The journal may have found this out when it was idle, so nobody was refused before.
+            // The journal may have failed while it was idle, before any write was refused.
             Err(cause) => drop(self.refusal(&cause)),
         }
     }
@@ -197,7 +199,7 @@ impl<J: Journal> CommandProcessor<J> {
         if self.failed.is_none()
             && let Err(cause) = self.journal.close()
         {
-            error!("the journal could not be closed: {cause}");
+            error!("could not close the journal: {cause}");
         }
     }
 
@@ -219,9 +221,10 @@ impl<J: Journal> CommandProcessor<J> {
         self.resolved = Resolved::default();
     }
 
-    /// Executes or refuses a command. Returns what of it must wait for more records from the archive: of many commands the first that lacks
-    /// any and all after it, since they may depend on it. For the same reason a post that is refused for now has all after it refused: callers
-    /// send it again, and then it would come after these.
+    /// Executes or refuses a command. Returns the part that must wait for more records from the archive. Of many
+    /// commands, this part starts with the first command that lacks records, since later ones may depend on it. For the
+    /// same reason, a temporary refusal of a post refuses all commands after it: callers send the post again, and it
+    /// would then come after these.
     fn take_with_resolved(&mut self, command: Command) -> Option<Command> {
         let Command::Many(commands) = command else { return self.take_one(command) };
         self.refused_for_now = None;
@@ -273,13 +276,13 @@ impl<J: Journal> CommandProcessor<J> {
             Command::TieringWritten(written) => self.finish_tiering(*written),
             Command::IdsListed { listed } => self.ids_listed(listed),
             Command::Leave => self.leave_cluster(),
-            // These were taken apart.
+            // The callers have already unpacked or handled these.
             Command::Many(_) | Command::Resolved { .. } | Command::Stop => {}
         }
     }
 
-    /// Checks that those of `ids` that are unknown fit within the limit of sources, together with the sources that
-    /// the group adds.
+    /// Checks that the unknown ones among `ids` fit within the limit of sources, together with the sources that the
+    /// group adds.
     fn check_sources_limit<S: Borrow<SourceId> + Eq + Hash>(
         &mut self,
         ids: impl Iterator<Item = S> + Clone,
@@ -306,8 +309,8 @@ impl<J: Journal> CommandProcessor<J> {
         self.check_graph_bytes(edges, added)
     }
 
-    /// Checks that this many more edges and sources fit into the memory for them. What they will take is known only once they are applied,
-    /// so the budget is exceeded by at most what one group adds.
+    /// Checks that this many more edges and sources fit into the memory for them. Their size is known only after they
+    /// are applied, so the budget is exceeded by at most the additions of one group.
     fn check_graph_bytes(&self, edges: usize, sources: usize) -> Result<(), Error> {
         let limit = self.shared.config.graph_bytes_max;
         let added = edges * NEW_EDGE_BYTES + sources * NEW_SOURCE_BYTES;
@@ -333,7 +336,8 @@ impl<J: Journal> CommandProcessor<J> {
         true
     }
 
-    /// Commits the group. If the journal stores it at once, it is applied and answered at once, otherwise when it is read back.
+    /// Commits the group. It is applied and answered at once if the journal stores it at once, otherwise when it is
+    /// read back.
     fn commit(&mut self) {
         if self.group.is_sent() {
             return;
@@ -429,11 +433,11 @@ impl<J: Journal> CommandProcessor<J> {
                 Error::OutOfFiles(cause.to_string())
             }
             JournalError::Unavailable(text) => {
-                self.refusal_log.refused(cause, "until the log is there again", "the log is there again");
+                self.refusal_log.refused(cause, "until the log is available", "the log is available again");
                 Error::LogUnavailable(text.clone())
             }
             JournalError::Failed(cause) => {
-                error!("the journal failed, no more writes are taken until a restart: {cause}");
+                error!("the journal failed; refusing writes until a restart: {cause}");
                 let failed = Error::JournalFailed(cause.clone());
                 self.failed = Some(failed.clone());
                 failed

@@ -83,7 +83,7 @@ impl<J: Journal> CommandProcessor<J> {
             return;
         }
         match (event, applied) {
-            // Readers of the earlier reposts may see the original by them now.
+            // Followers of the earlier reposts' sources may now see the original.
             (Event::Published { draft, .. }, Applied::Published { post, .. }) if !draft.earlier_reposts.is_empty() => {
                 if let Some(origin) = post.repost_of {
                     self.notify_of_reposted(origin, Invalidation::EntryChanged);

@@ -27,7 +27,7 @@ impl<J: Journal> CommandProcessor<J> {
         {
             return refuse(reply, archive_failed(&cause));
         }
-        // A post can be hidden however full the memory is.
+        // A post can be hidden even if the memory is full.
         let only_hides = body.is_none() && hidden == Some(true);
         let growth = if only_hides { 0 } else { self.growth(&post, body.as_ref()) };
         if growth > 0
@@ -72,13 +72,13 @@ impl<J: Journal> CommandProcessor<J> {
         self.accept_change(deleted, post, Completion::Answer(reply));
     }
 
-    /// Returns what other nodes need to know of a post that changes, if they may have it in the archive only.
+    /// Returns the data of a changed post that other nodes need if they have the post only in the archive.
     fn known_of(&self, post: &Post) -> Option<Box<ChangedPost>> {
         self.machine.world().replicated_archive().map(|_| self.changed(post))
     }
 
-    /// Returns what other nodes need to know of a post that is deleted, and a replay after a snapshot that has a reply as hidden and not
-    /// among its posts, because it was deleted meanwhile.
+    /// Returns the data of a deleted post that other nodes need. A replay also needs it after a snapshot that lists a
+    /// reply as hidden but does not contain it, because the reply was deleted while the snapshot was taken.
     fn known_of_deleted(&self, post: &Post) -> Option<Box<ChangedPost>> {
         let is_needed = self.machine.world().replicated_archive().is_some() || post.replies().is_some();
         is_needed.then(|| self.changed(post))

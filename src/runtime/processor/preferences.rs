@@ -1,4 +1,4 @@
-//! The preferences part of the command processor: validating readers' decisions, and whether they change anything.
+//! The preferences part of the command processor: validating readers' decisions, and skipping those without effect.
 
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
@@ -9,10 +9,11 @@ use crate::runtime::message::{PreferenceChange, Reply};
 use crate::runtime::processor::{CommandProcessor, Completion, refuse};
 use crate::storage::journal::Journal;
 
-/// Maximum number of sources that one reader may mute, and the same number that it may block.
+/// Maximum number of sources that one reader may mute. The same limit applies to blocks.
 const SILENCED_MAX: usize = 10_000;
 
-/// The edges that take as much memory as one more source in a reader's preferences, or as the first preferences of a reader.
+/// The number of edges that use as much memory as one more source in a reader's preferences, or as the first
+/// preferences of a reader.
 const PREFERENCE_AS_EDGES: usize = 8;
 
 impl<J: Journal> CommandProcessor<J> {
@@ -89,7 +90,7 @@ impl<J: Journal> CommandProcessor<J> {
             return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
         }
         self.check_sources_limit([&reader, &source].into_iter())?;
-        // A block protects the reader, however full the memory is.
+        // A block protects the reader, so it is allowed even if the memory is full.
         self.check_preference_bytes(on && how == MuteOrBlock::Mute)?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::MuteChanged { reader, source, how, since }))

@@ -89,7 +89,7 @@ impl<J: Journal> CommandProcessor<J> {
         Ok(None)
     }
 
-    /// Checks that posts, and the tombstones of deleted ones, have not reached their limit of bytes.
+    /// Checks that posts, and the tombstones of deleted posts, have not reached their limit of bytes.
     pub(super) fn check_store_bytes(&self) -> Result<(), Error> {
         let limit = self.shared.config.store_bytes_max;
         if self.machine.world().posts.bytes() + self.group.added().post_bytes < limit {
@@ -100,7 +100,7 @@ impl<J: Journal> CommandProcessor<J> {
         Err(if self.archiver.is_some() { self.shared.overloaded("post_bytes", limit) } else { full })
     }
 
-    /// Checks that fan-out can take one more post. The posts of the group count, since they are not queued yet.
+    /// Checks that fan-out has capacity for one more post. The posts of the group count, since they are not queued yet.
     fn check_fanout(&self, author: Option<SourceSlot>) -> Result<(), Error> {
         if !self.fanout.has_capacity_for(self.group.len() + 1) {
             return Err(self.shared.overloaded("fanout", FANOUT_QUEUE_MAX));
@@ -117,8 +117,8 @@ impl<J: Journal> CommandProcessor<J> {
         if is_full { Err(Error::Full { what: "repost", limit }) } else { Ok(()) }
     }
 
-    /// Counts the size of a post and its deliveries for the limits of the group. Earlier commands of the group may change who follows the
-    /// sources, so the deliveries are counted again when the post is queued.
+    /// Counts the size of a post and its deliveries for the limits of the group. Earlier commands of the group may change
+    /// the followers of the sources, so the deliveries are counted again when the post is queued.
     fn count_accepted(&mut self, draft: &Draft) {
         let sources = &self.machine.world().sources;
         let pushed = draft.sources().filter_map(|id| sources.get(&id)).filter(|source| !source.is_celebrity());
@@ -135,7 +135,7 @@ impl<J: Journal> CommandProcessor<J> {
     fn resolve(&self, mut draft: Draft) -> Result<Draft, Error> {
         if let Some(id) = draft.repost_of {
             // A post that the author may not see counts as nonexistent: otherwise the answer, and the feeds that show
-            // the new post, would reveal what that post repeats.
+            // the new post, would reveal the post that it repeats.
             draft.origin = self
                 .find(id)
                 .filter(|post| self.machine.world().is_shown_to(&draft.author, post))
@@ -200,10 +200,11 @@ impl<J: Journal> CommandProcessor<J> {
         self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, deliveries, accepted_at, record, waiting });
     }
 
-    /// Issues an id that no post has, in memory or in the archive. If it is not known which ids are free, one that was looked up.
+    /// Issues an id that no post in memory or in the archive has. If the free ids are unknown, it uses an id that was
+    /// looked up.
     ///
     /// # Errors
-    /// Fails if none was looked up.
+    /// Fails if no id was looked up.
     fn mint(&mut self, at: UnixMicros) -> Result<PostId, Error> {
         loop {
             let id = self.logical_clock.mint(at);
@@ -238,7 +239,7 @@ impl<J: Journal> CommandProcessor<J> {
         None
     }
 
-    /// Returns true if a command publishes a post without an id, and it is not known which ids are free.
+    /// Returns true if a command publishes a post without an id while the free ids are unknown.
     fn needs_id(&self, command: &Command) -> bool {
         if !matches!(command, Command::Publish { draft, .. } if draft.id.is_none()) {
             return false;
@@ -247,12 +248,12 @@ impl<J: Journal> CommandProcessor<J> {
         self.machine.world().may_have_archived(next) && self.machine.free_ids.is_free(next).is_none()
     }
 
-    /// Returns true if a command needs an id, and none was looked up.
+    /// Returns true if a command needs an id and none was looked up.
     pub(super) fn lacks_id(&self, command: &Command) -> bool {
         self.needs_id(command) && self.resolved.free_ids(self.machine.world()) == 0
     }
 
-    /// Adds to `needs` the ids that a command, or all of many, still lack.
+    /// Adds the ids that a command, or each of many commands, still lacks to `needs`.
     pub(super) fn add_ids(&mut self, command: &Command, needs: &mut Needs) {
         let commands = if let Command::Many(commands) = command { commands } else { std::slice::from_ref(command) };
         let wanted = commands.iter().filter(|command| self.needs_id(command)).count();
@@ -266,7 +267,7 @@ impl<J: Journal> CommandProcessor<J> {
             Ok(None) => self.machine.free_ids.answer(None),
             Ok(Some(ids)) => self.machine.free_ids.answer(Some((&ids, ids.len() < ARCHIVED_IDS_LISTED_MAX))),
             Err(cause) => {
-                warn!("the archive could not list its ids: {cause}");
+                warn!("could not list the ids in the archive: {cause}");
                 self.machine.free_ids.answer(None);
             }
         }
@@ -293,8 +294,8 @@ impl<J: Journal> CommandProcessor<J> {
         post.sources().iter().map(of_source).collect()
     }
 
-    /// Queues a post for fan-out, and answers the author if there is one to answer: either now or, if the author waits for it, when the post
-    /// is delivered.
+    /// Queues a post for fan-out. Answers the author, if there is one to answer: at once, or after delivery if the
+    /// author waits for that.
     pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], author: Option<(bool, Reply<Published>)>) {
         let (id, slot, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
@@ -327,7 +328,7 @@ impl<J: Journal> CommandProcessor<J> {
     }
 }
 
-/// Returns the number of sources that a draft counts for in the limit of reposts: zero if it is no repost.
+/// Returns the number of sources that a draft counts for in the limit of reposts: zero if it is not a repost.
 fn reposts(draft: &Draft) -> usize {
     draft.repost_of.map_or(0, |_| draft.sources().count())
 }

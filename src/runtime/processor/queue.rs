@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 
 use crate::runtime::message::Command;
 
-/// Something that was received from one of two channels.
+/// A message from one of two channels.
 #[derive(Debug)]
 pub enum Received<T> {
     /// The next command.
@@ -141,8 +141,8 @@ impl CommandReceiver {
         self.commands.recv_timeout(at_most).map(|command| self.taken(command))
     }
 
-    /// Waits at most this long for the next command, or for a message of another channel, which goes first. Returns none if neither
-    /// arrives.
+    /// Waits at most this long for the next command, or for a message of another channel, which has priority. Returns
+    /// None if neither arrives.
     pub fn recv_or<T>(&self, other: &Receiver<T>, at_most: Duration) -> Result<Option<Received<T>>, RecvTimeoutError> {
         if let Ok(message) = other.try_recv() {
             return Ok(Some(Received::Other(message)));
@@ -229,7 +229,7 @@ mod tests {
                     let sent = sender.try_send(Command::Delete { id: PostId(1), reply });
                     answers.push(answer);
                     if sent == Err(NotTaken::Closed) {
-                        // The sender still exists, so it is not the sender's end that answers the callers.
+                        // The sender is returned, so the callers cannot get their answers from its drop.
                         return (answers, sender);
                     }
                 }

@@ -1,4 +1,5 @@
-//! Writes that the journal refuses for a time, for example while the disk is full: log lines, and when to look whether it is over.
+//! The log lines about writes that the journal refuses for a time, for example while the disk is full, and the schedule
+//! of probes.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use tracing::{info, warn};
 use crate::storage::journal::JournalError;
 use crate::throttle::Throttle;
 
-/// Time between two probes.
+/// Interval between two probes.
 pub(super) const PROBE_PERIOD: Duration = Duration::from_secs(1);
 
-/// What was logged about refused writes.
+/// The last log line about refused writes, and the last probe.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     throttle: Throttle,
@@ -22,29 +23,30 @@ pub(super) struct RefusalLog {
 #[derive(Debug)]
 struct Logged {
     since: Instant,
-    /// What to log when a write is stored again.
+    /// The message to log when a write is stored again.
     resumed: &'static str,
 }
 
 impl RefusalLog {
-    /// Logs that writes are refused `until` something happens, unless that was logged, and keeps what to log when it has happened.
+    /// Logs that writes are refused `until` something happens, unless that was already logged. Stores the message to
+    /// log afterwards.
     pub(super) fn refused(&mut self, cause: &JournalError, until: &str, resumed: &'static str) {
         if self.logged.is_some() {
             return;
         }
         let Some(left_out) = self.throttle.due() else { return };
-        warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
+        warn!(more_since_last = left_out, "{cause}; refusing writes {until}");
         self.logged = Some(Logged { since: Instant::now(), resumed });
     }
 
-    /// Logs that writes go on, if the last line was a warning.
+    /// Logs that writes are stored again, if the last line was a warning.
     pub(super) fn stored(&mut self) {
         if let Some(Logged { since, resumed }) = self.logged.take() {
-            info!("{resumed}, writes go on: they were refused for {:.1?}", since.elapsed());
+            info!("{resumed}; accepting writes after {:.1?} of refusals", since.elapsed());
         }
     }
 
-    /// Returns true if it is time for a probe, and records that it is done `now`, by the monotonic clock.
+    /// Returns true if a probe is due, and records a probe at `now`, by the monotonic clock.
     pub(super) fn is_probe_due(&mut self, now: Duration) -> bool {
         let is_due = self.probed_at.is_none_or(|at| now.saturating_sub(at) >= PROBE_PERIOD);
         if is_due {

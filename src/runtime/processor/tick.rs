@@ -1,4 +1,4 @@
-//! The clock part of the command processor: instants for events, and journaling changes of their lead over the clock.
+//! The clock part of the command processor: instants for events, and journaling changes of the drift.
 
 use crate::clock::Timestamp;
 use crate::feed::event::Event;
@@ -10,7 +10,8 @@ impl<J: Journal> CommandProcessor<J> {
     pub(super) fn tick(&mut self, count: usize) -> Timestamp {
         let taken = self.logical_clock.take(count);
         if self.kept_drift_us != Some(taken.drift_us) && self.failed.is_none() {
-            // The events before this one are applied before it, so with the earlier lead: an edit contains the time to show to people.
+            // Events before this one are applied before it, so with the earlier drift: an edit contains the time to
+            // show to people.
             let jumped = Event::ClockJumped { at: taken.instant, drift_us: taken.drift_us };
             // If the journal refuses this event, it also refuses the one that follows.
             self.kept_drift_us = self.accept(jumped, Completion::Nothing).then_some(taken.drift_us);

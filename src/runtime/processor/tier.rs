@@ -18,7 +18,7 @@ const TIERINGS_PER_PERSIST: u32 = 32;
 /// Delay between a failed round of tiering and the next attempt.
 const TIERING_RETRY: Duration = Duration::from_secs(1);
 
-/// Time without a write after which the journal itself records what is synced.
+/// Time without a write after which the journal itself records that it is synced.
 const JOURNAL_IDLE: Duration = Duration::from_secs(1);
 
 /// The command processor's state of the archiver.
@@ -114,7 +114,8 @@ impl<J: Journal> CommandProcessor<J> {
         archiver.rounds += 1;
         // The archive is persisted regularly, so that it can reuse the space of superseded data.
         let persist = archiver.rounds.is_multiple_of(TIERINGS_PER_PERSIST).then(|| self.journal.last());
-        // A power loss takes back what an archive of this machine has not persisted, but nothing that another machine was sent.
+        // A power loss undoes writes that a local archive has not persisted, but not writes that were sent to another
+        // machine.
         let is_remote = self.machine.world().archive().is_some_and(|archive| archive.is_remote());
         if (persist.is_some() || is_remote) && self.journal.sync().is_err() {
             // The next commit reports the error.

@@ -31,7 +31,7 @@ pub struct Activator {
     shard: usize,
     shared: Arc<Shared>,
     inbox_store: Rc<RefCell<InboxStore>>,
-    /// The readers awake, in the order in which the sweep checks them: the clock algorithm of page replacement.
+    /// The awake readers, in the order in which the sweep checks them: the clock algorithm of page replacement.
     round: VecDeque<SourceSlot>,
     /// The members of `round`. Each reader is in it once, even after a crash and another wake-up.
     in_round: FxHashSet<SourceSlot>,

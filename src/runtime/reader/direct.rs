@@ -18,7 +18,7 @@ use crate::state::sources::Source;
 /// Number of due deliveries up to which direct reads have no budget: about a millisecond's work for one courier.
 const FREE_BELOW_DELIVERIES: usize = 16_384;
 
-/// Builds a page on this thread, without waiting for any other. Returns none if the reader's actor has to build it.
+/// Builds a page on this thread, without waiting for any other. Returns None if the reader's actor has to build it.
 pub(crate) fn read(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<Entry>> {
     let is_busy = shared.open_fanouts.deliveries() >= FREE_BELOW_DELIVERIES;
     let began = is_busy.then(Instant::now);
@@ -28,7 +28,7 @@ pub(crate) fn read(shared: &Shared, source: &Source, request: PageRequest) -> Op
             return None;
         }
     }
-    // After a panic the actor builds the page. If that crashes as well, and again and again, the reader is quarantined.
+    // After a panic the actor builds the page. If the actor panics repeatedly as well, the reader is quarantined.
     let built = panic::catch_unwind(AssertUnwindSafe(|| build(shared, source, request)));
     if let Some(began) = began {
         shared.direct_budget.took(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -61,8 +61,8 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
     if !built.gone.is_empty() {
         inboxes.try_remove(local, &built.gone);
     }
-    // The actor of a watched reader has to see every page. If the watch began after the inbox was copied, this page may show what none of
-    // its events corrects.
+    // The actor of a watched reader has to see every page. If the watch began after the inbox was copied, this page may
+    // contain an error that no event corrects.
     if shared.watchers.is_watched(source.slot) {
         return None;
     }
@@ -199,7 +199,7 @@ mod tests {
         engine.shutdown();
     }
 
-    /// So many posts are muted that the copied positions do not fill the page.
+    /// Many posts are muted, so the copied positions do not fill the page.
     #[tokio::test]
     async fn a_page_that_needs_more_than_was_copied_is_built_by_the_actor() {
         let engine = engine().await;
@@ -215,7 +215,7 @@ mod tests {
         engine.shutdown();
     }
 
-    /// Deliveries that are due leave direct reads a share of the time; all other pages come from the actor.
+    /// Due deliveries leave direct reads a share of the time; the actor builds all other pages.
     #[tokio::test]
     async fn while_couriers_are_busy_pages_come_in_both_ways() {
         let engine = engine().await;
@@ -229,7 +229,7 @@ mod tests {
         page(&engine).await;
         engine.shared().open_fanouts.begin(due);
         let counters = &engine.shared().counters;
-        // Without a pause: a share of the time that nobody uses is not exceeded.
+        // Without a pause, since direct reads may use the time that nothing else uses.
         let is_over = || counters.pages.get() >= counters.direct_pages.get() + 50;
         for _ in (0..1_000_000).take_while(|_| !is_over()) {
             assert_eq!(page(&engine).await, [2, 1, 0]);
@@ -248,7 +248,8 @@ mod tests {
         engine.shutdown();
     }
 
-    /// A page may have some of the posts that are published while it is built, and lack some: its token has them as new. It has all others.
+    /// A page may contain or lack posts that are published while it is built; its token treats them as new. It has all
+    /// others.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn pages_beside_changes_of_route_have_all_that_was_published_before() {
         let often = CostModel { refresh_ns: 0, change_period: Duration::ZERO, ..CostModel::default() };
@@ -267,8 +268,8 @@ mod tests {
         engine.shutdown();
     }
 
-    /// Reads while posts are delivered and the reader sleeps and crashes. `expected` returns what a page has to be, of which the number of the
-    /// last post before it is given.
+    /// Reads while posts are delivered and the reader sleeps and crashes. `expected` returns the expected page, given
+    /// the number of the last post before it.
     async fn beside_everything(engine: &Engine, expected: fn(&[usize], usize) -> Vec<usize>) {
         publish(engine, 0..60).await;
         let (is_over, delivered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(59)));

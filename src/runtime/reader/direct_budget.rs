@@ -1,4 +1,4 @@
-//! The time that direct reads may take.
+//! The time budget of direct reads.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ const SAVED_NS_MAX: i64 = 2_000_000;
 pub(crate) struct DirectBudget {
     /// The time left, in nanoseconds. Below zero if reads took longer than expected.
     left_ns: AtomicI64,
-    /// When it was last added to, in nanoseconds since the start of the engine.
+    /// The time of the last addition, in nanoseconds since the start of the engine.
     added_at_ns: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
 //! The inboxes of one shard, which the shard's thread and reading threads share.
 //!
-//! Only the shard's thread waits for a lock, and only for copies of some positions. A reading thread tries for about a microsecond; then the
-//! reader's actor builds the page. What reading threads change is hygiene: they drop positions that are too old or deleted for good. A slab
-//! stores the inboxes of a stripe close together: a delivery to one of a million readers costs one or two cache misses, and all other costs
-//! are smaller.
+//! Only the shard's thread waits for a lock, and only while some positions are copied. A reading thread tries for about
+//! a microsecond; then the reader's actor builds the page. Reading threads only clean up: they remove positions that
+//! are too old or deleted for good. A slab stores the inboxes of a stripe close together: a delivery to one of a
+//! million readers costs one or two cache misses, and all other costs are smaller.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -56,7 +56,7 @@ struct Stripe {
 /// A copy of the newest part of an inbox.
 #[derive(Debug)]
 pub struct InboxCopy {
-    /// The newest positions. Its floor is raised to what was left out.
+    /// The newest positions. The floor is raised to the newest position that was left out.
     pub inbox: Inbox,
     /// True if positions were left out.
     pub is_cut: bool,
@@ -149,8 +149,8 @@ impl Inboxes {
         }
     }
 
-    /// Copies the newest positions of a reader's inbox, at most `max`. Removes those at or below `oldest` before, from the inbox itself.
-    /// Returns none if the reader is asleep or watched, or the stripe stays locked.
+    /// Removes positions at or below `oldest` from a reader's inbox, then copies the newest ones, at most `max`.
+    /// Returns None if the reader is asleep or watched, or the stripe stays locked.
     pub fn copy_newest(&self, reader: u32, max: usize, oldest: Position) -> Option<InboxCopy> {
         // Allocated before the lock is taken.
         let positions = Vec::with_capacity(max + 1);
@@ -173,7 +173,7 @@ impl Inboxes {
         }
     }
 
-    /// Stores the same, unless the stripe is locked: they can be computed again.
+    /// Does the same, unless the stripe is locked: the sources can be computed again.
     pub fn try_set_pulled(&self, reader: u32, pulled: &Arc<PulledSources>) {
         if let Some(stripe) = self.stripes.get(stripe_of(reader)).and_then(lock_soon) {
             set_pulled(stripe, reader, pulled);

@@ -10,8 +10,8 @@ pub(super) use parking_lot::{Mutex, MutexGuard};
 /// Number of attempts of a reading thread to take a lock: about a microsecond. A model checker may let other threads run between any two.
 const LOCK_ATTEMPTS_MAX: usize = if cfg!(test) { 2 } else { 32 };
 
-/// Takes a lock that others hold for less than a microsecond, as copies do. Gives up if it is held for longer, as it is while a courier
-/// delivers.
+/// Takes a lock that copies hold for less than a microsecond. Gives up if the lock is held for longer, for example
+/// while a courier delivers.
 pub(super) fn lock_soon<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
         if let Some(guard) = lock.try_lock() {
@@ -22,7 +22,7 @@ pub(super) fn lock_soon<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     None
 }
 
-/// The same lock. If it was made in a model checker, this schedules the threads.
+/// The same lock, which schedules the threads if it was made in a model checker.
 #[cfg(test)]
 pub(super) mod modelled {
     use std::cell::Cell;
@@ -33,7 +33,7 @@ pub(super) mod modelled {
         static IS_MODEL: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs `work`, which is code of a model: the locks that it makes are scheduled by the model checker.
+    /// Runs `work` in a model: the model checker schedules the locks that `work` makes.
     pub(in crate::runtime::reader) fn in_model(work: impl FnOnce()) {
         IS_MODEL.set(true);
         work();

@@ -1,10 +1,10 @@
-//! Permits of reads, and what counts as waiting for the activator.
+//! Read permits, and the count of requests that wait for the activator.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What permits are released to.
+/// The owner of permits, to which they are released.
 pub(crate) trait Permits: Send + Sync {
     /// Releases one permit.
     fn release(&self);

@@ -85,7 +85,8 @@ impl UserActor {
     fn fill(&mut self) {
         let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| !self.is_restored) else { return };
         let began = Instant::now();
-        // The inbox has the posts that were delivered since it was opened. Meanwhile there is an empty one, of which no page is built.
+        // The inbox has the posts that were delivered since it was opened. An empty one replaces it meanwhile, and no
+        // page is built from that.
         let mut inbox = inbox_handle.take();
         self.reader.rebuild(&mut inbox, &self.core.world);
         inbox_handle.with(|empty| *empty = inbox);
@@ -108,7 +109,8 @@ impl UserActor {
             inbox.clone()
         });
         let page = reader.page(&start, &inbox, &core.world, request, core.read_clock(now));
-        // Not only if it changed here: others than pages refresh it, too, and a list that a direct read crashed on is replaced.
+        // Stored even if it did not change here: other code refreshes it as well, and this replaces a list on which a
+        // direct read crashed.
         inbox_handle.set_pulled(reader.pulled());
         inbox_handle.remove(&page.gone);
         if let Some(watch) = &mut self.watch {
@@ -259,7 +261,7 @@ mod tests {
 
         fn handle(&mut self, _: Poison, _: &mut Self::Context) {
             let inbox_handle = self.inbox_handle.as_ref().unwrap();
-            // In the middle of work on the inbox, which is the worst moment.
+            // In the middle of work on the inbox, the worst moment.
             inbox_handle.with(|inbox| panic!("poisoned with {} posts in the inbox", inbox.len()));
         }
     }

@@ -1,8 +1,8 @@
-//! The record of what an archive that does not count its outboxes has of one of them.
+//! The record of an outbox's archived posts, for an archive that does not count its outboxes.
 //!
-//! The record is written after all posts, and posts are archived meanwhile. So a post may be in the snapshot and counted here as well; it is
-//! counted again when it is archived again. The other way round, a post that neither has would be lost: where it cannot be known whether a
-//! post was counted, it is counted. The counts of such an archive are upper bounds. Replies to a post are counted exactly, because they are
+//! The record is written after all posts, and posts are archived meanwhile. A post may therefore be in the snapshot and be counted here as
+//! well; it is counted again when it is archived again. A post that is in neither would be lost, so a post is counted if it is not known
+//! whether it was counted before. The counts of such an archive are upper bounds. Replies to a post are counted exactly, because they are
 //! listed as well.
 
 use serde::{Deserialize, Serialize};

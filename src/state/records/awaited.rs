@@ -1,7 +1,7 @@
 //! The record of replies that may become visible when the post that they answer is known.
 //!
-//! A start finds the replies that are in the snapshot as posts by these posts. Those that only the archive has would be missing, so beside an
-//! archive a snapshot has a record of each.
+//! A start finds the replies in the snapshot by the posts of the snapshot. Replies that are only in the archive would be missing, so beside
+//! an archive a snapshot has a record of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,8 @@ pub struct AwaitedRecord {
 const POSTS_PER_PART: usize = 1_024;
 
 impl RecordTraversal<'_> {
-    /// Returns the records of all replies that wait; none if there is no archive. Must be called before the sources are visited: a reply that
-    /// becomes visible in between is late in its sources then.
+    /// Returns the records of all replies that wait; none if there is no archive. Must be called before the sources are visited: a reply
+    /// that becomes visible in between is then recorded as late in its sources.
     pub fn awaited(self) -> Vec<AwaitedRecord> {
         let is_known = |reply: &Affected| reply.sources.iter().all(|source| (source.0 as usize) < self.sources);
         let reply =
@@ -48,7 +48,7 @@ impl StateMachine {
     /// Restores the replies to one post.
     ///
     /// # Errors
-    /// Fails if a source is not known, or a reply has too many.
+    /// Fails if a source is not known, or a reply has too many sources.
     pub fn restore_awaited(&mut self, record: &AwaitedRecord) -> Result<(), InvalidRecordError> {
         let known = self.world().sources.len();
         let mut awaited = self.world().awaited.lock();

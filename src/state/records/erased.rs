@@ -11,7 +11,7 @@ use crate::state::world::StateMachine;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErasedRecord {
-    /// When the erasure began.
+    /// The instant at which the erasure began.
     pub at: UnixMicros,
     /// True if the erasure has not ended.
     #[serde(default, skip_serializing_if = "super::is_false")]

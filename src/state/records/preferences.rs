@@ -27,10 +27,10 @@ pub struct PreferencesRecord {
     /// Blocked sources, each with the instant of the block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<(u32, UnixMicros)>,
-    /// How far the reader has read.
+    /// The position up to which the reader has read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<Position>,
-    /// Up to which instant posts had arrived when the marker was set.
+    /// The delivery watermark at the time when the marker was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker_seen: Option<DeliveryWatermark>,
     /// Lists: the name of each, and its members with the instant at which each was added.

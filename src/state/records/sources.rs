@@ -17,7 +17,7 @@ use crate::state::world::StateMachine;
 pub struct SourceRecord {
     /// The id of the source.
     pub id: SourceId,
-    /// When the source last read its feed.
+    /// The instant at which the source last read its feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<UnixMicros>,
     /// True if its posts are pulled. Stored, because within the hysteresis it depends on earlier follower counts.
@@ -29,7 +29,7 @@ pub struct SourceRecord {
     /// Posts that arrived late up to this instant may be missing from `late`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_forgotten: Option<UnixMicros>,
-    /// The hidden posts, archived ones included, if it is the replies to a post.
+    /// The hidden posts, archived ones included, if the source collects the replies to a post.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<PostId>,
     /// Its erasure, if it was or is being erased. `id` is then a placeholder that nobody can look up.

@@ -99,7 +99,7 @@ fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
     let found = |id| resolved.stored(&world, PostId(id));
     edit(&mut machine, 1, found(1).as_ref());
     delete(&mut machine, 2, found(2).as_ref());
-    // Far more than remains in memory, and all of it is written to the archive.
+    // Far more posts than remain in memory, and all of them are written to the archive.
     (10..50).for_each(|time| publish(&mut machine, time, time as u64));
     (0..3).for_each(|_| run_tiering_round(&mut machine));
     assert_eq!(body(found(1)).as_deref(), Some("2"));
@@ -115,7 +115,7 @@ fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
 #[test]
 fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
     let (world, mut machine) = archived_world(9);
-    // More ids above it than are known one by one.
+    // More larger ids than are listed one by one.
     let many = 700..701 + LARGEST_IDS_MAX as i64;
     many.for_each(|time| publish(&mut machine, time - 10_000, time as u64));
     run_tiering_round(&mut machine);
@@ -157,7 +157,7 @@ fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
     delete(&mut machine, 14, found.as_ref());
     delete(&mut machine, 21, None);
     assert_eq!(newest(&world, &resolved, 10), Some(vec![20, 19, 18, 17, 16, 1_000, 15, 13, 12, 11]));
-    // Too few of the posts looked up are left: those below them are not known.
+    // Too few of the posts that were looked up are left: the posts below them are not known.
     for id in [12, 13, 15] {
         let found = world.find(PostId(id)).unwrap();
         delete(&mut machine, id, found.as_ref());

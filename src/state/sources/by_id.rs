@@ -1,6 +1,6 @@
 //! The slots of sources, found by external id.
 //!
-//! A table has only the slots, because the ids are with the sources: some 8 bytes for each source instead of 40.
+//! A table contains only slots, because the sources contain the ids: some 8 bytes for each source instead of 40.
 
 use std::hash::BuildHasher;
 
@@ -9,10 +9,10 @@ use parking_lot::RwLock;
 
 use crate::id::{SourceId, SourceSlot};
 
-/// Number of tables, each with a lock of its own. When one grows, only readers of that one wait.
+/// Number of tables, each with a lock of its own. When a table grows, only the readers of that table wait.
 const TABLES: usize = 256;
 
-/// Tables of slots. `id_of` returns the id of a source, in every method the same one.
+/// Tables of slots. `id_of` returns the id of a source, and is the same function in every call.
 #[derive(Debug)]
 pub(super) struct ById {
     tables: Box<[RwLock<HashTable<u32>>]>,
@@ -34,7 +34,7 @@ impl ById {
         self.table(hash).read().find(hash, |slot| id_of(SourceSlot(*slot)) == id).copied().map(SourceSlot)
     }
 
-    /// Adds a source whose id is not there.
+    /// Adds a source whose id is not in the table.
     pub(super) fn insert<'a>(&self, slot: SourceSlot, id_of: impl Fn(SourceSlot) -> &'a SourceId) {
         let hash = self.hash(id_of(slot));
         let mut table = self.table(hash).write();

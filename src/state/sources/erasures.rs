@@ -15,7 +15,7 @@ use crate::storage::sequence::Sequence;
 /// The erasure of one user.
 #[derive(Debug)]
 pub struct Erasure {
-    /// When it began. This instant identifies the erasure.
+    /// The instant at which it began, which identifies the erasure.
     pub at: UnixMicros,
     /// The source that represented the user.
     pub source: Arc<Source>,
@@ -52,12 +52,12 @@ struct UnderWay {
 }
 
 impl Erasures {
-    /// Returns true if any erasure is in progress. Cheap, and true before any reader can see the user as erased.
+    /// Returns true if any erasure is in progress. It is cheap, and true before any reader can see the user as erased.
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Returns true if any user is known to have been erased. True before any reader can see a user as erased.
+    /// Returns true if any user is known to have been erased. It is true before any reader can see a user as erased.
     pub(in crate::state) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Acquire)
     }
@@ -96,18 +96,18 @@ impl Erasures {
         self.any() && self.under_way.read().by_user.contains_key(user)
     }
 
-    /// Returns true if one of them is scrubbed: after the end of this process, nobody may know whom older files name.
+    /// Returns true if any erasure is scrubbed. After the end of this process, the users that older files name may then be unknown.
     pub fn any_scrubbed(&self) -> bool {
         self.any() && self.all().iter().any(|erasure| erasure.is_scrubbed())
     }
 
-    /// Returns the first event of the journal that the next snapshot keeps, if that is to remove everything older, snapshots included: an
-    /// erasure is scrubbed, and no event from this one on names its user.
+    /// Returns the first event of the journal that the next snapshot retains, if that snapshot is to remove everything older, earlier
+    /// snapshots included. It is set once an erasure is scrubbed and no event from this one on names its user.
     pub fn journal_from(&self) -> Option<Sequence> {
         *self.journal_from.lock()
     }
 
-    /// Sets what [`Erasures::journal_from`] returns.
+    /// Sets the result of [`Erasures::journal_from`].
     pub fn set_journal_from(&self, from: Option<Sequence>) {
         *self.journal_from.lock() = from;
     }

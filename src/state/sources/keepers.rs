@@ -1,4 +1,4 @@
-//! The readers who keep earlier posts of a source that they follow no longer.
+//! The readers with retained posts of a source that they no longer follow.
 
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;
@@ -10,16 +10,18 @@ use crate::id::SourceSlot;
 #[derive(Debug, Default)]
 pub(super) struct Keepers(RwLock<FxHashMap<SourceSlot, RoaringBitmap>>);
 
-/// Bytes that are counted for a reader who keeps posts of a source. The first one of a source takes more, and most take less.
+/// Bytes that are counted for a reader with retained posts of a source. The first reader of a source takes more, and most
+/// take less.
 pub(super) const KEEPER_BYTES: usize = 64;
 
 impl Keepers {
-    /// Returns the readers who keep posts of a source.
+    /// Returns the readers with retained posts of a source.
     pub(super) fn of(&self, source: SourceSlot) -> RoaringBitmap {
         self.0.read().get(&source).cloned().unwrap_or_default()
     }
 
-    /// Notes whether a reader keeps posts of a source. Returns true if that is new. Only the writer calls it.
+    /// Notes that a reader has retained posts of a source, or no longer has any. Returns true if that is new. Only the state
+    /// machine calls it.
     pub(super) fn set(&self, reader: SourceSlot, source: SourceSlot, keeps: bool) -> bool {
         if keeps {
             return self.0.write().entry(source).or_default().insert(reader.0);

@@ -1,4 +1,4 @@
-//! The memory that sources, edges and preferences take, for their budget.
+//! The memory of sources, edges and preferences, for their budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ impl Sources {
         self.graph_bytes() + (more as f64 / looked.max(1) as f64 * self.len() as f64).round() as usize
     }
 
-    /// Changes the edges of a source. Only the writer calls it.
+    /// Changes the edges of a source. Only the state machine calls it.
     pub(in crate::state) fn change_edges<T>(&self, source: &Source, change: impl FnOnce(&mut Edges) -> T) -> T {
         let mut edges = source.edges.write();
         let before = edges.bytes();
@@ -35,7 +35,8 @@ impl Sources {
         changed
     }
 
-    /// Notes whether a reader keeps earlier posts of a source, after an edge between them was changed. Only the writer calls it.
+    /// Notes if a reader has retained posts of a source, after an edge between them was changed. Only the state machine calls
+    /// it.
     pub(in crate::state) fn note_kept(&self, reader: &Source, source: SourceSlot) {
         let keeps = reader.following().is_only_kept(source);
         if self.keepers.set(reader.slot, source, keeps) {
@@ -44,12 +45,12 @@ impl Sources {
         }
     }
 
-    /// Returns the readers who keep earlier posts of a source that they follow no longer.
+    /// Returns the readers with retained posts of a source that they no longer follow.
     pub fn keepers_of(&self, source: SourceSlot) -> impl Iterator<Item = SourceSlot> + use<> {
         self.keepers.of(source).into_iter().map(SourceSlot)
     }
 
-    /// Changes the preferences of a source; none are the default ones. Only the writer calls it.
+    /// Changes the preferences of a source; `None` stands for the default ones. Only the state machine calls it.
     pub(in crate::state) fn change_preferences<T>(
         &self,
         source: &Source,

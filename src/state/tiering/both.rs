@@ -9,19 +9,19 @@ use crate::state::world::World;
 use crate::storage::archive::{Archive, Wanted};
 
 impl World {
-    /// Returns true if the archive is across a network, so that reads are faster side by side.
+    /// Returns true if the archive is on the network, so that concurrent reads are faster.
     pub fn has_remote_archive(&self) -> bool {
         self.archive().is_some_and(|archive| archive.is_remote())
     }
 
-    /// Tells the archive which of these posts are about to be looked up in it, if it is across a network.
+    /// Announces the posts among these that are about to be looked up in the archive, if it is on the network.
     pub fn prefetch_posts(&self, ids: impl Iterator<Item = PostId>) {
         let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
         let is_wanted = |id: &PostId| self.posts.stored(*id).is_none() && archive.may_have(*id);
         archive.prefetch(&mut ids.filter(is_wanted).map(Wanted::Post));
     }
 
-    /// The same for outboxes.
+    /// Announces outboxes in the same way.
     pub fn prefetch_outboxes(&self, asks: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {
         let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
         let mut in_memory = Vec::new();
@@ -49,7 +49,7 @@ impl World {
     ) -> Result<(), ReadGap> {
         let source = self.sources.at(source);
         let start = into.len();
-        // Memory is read first: what leaves it meanwhile is in the archive already.
+        // Memory is read first: a post that leaves it meanwhile is in the archive already.
         let more = source.pull(ask, into);
         let (Err(more), Some(archive)) = (more, self.archive()) else { return Ok(()) };
         let in_memory = into.len();
@@ -100,7 +100,8 @@ impl World {
     }
 }
 
-/// Returns the span in which an outbox may lack entries in memory. Above it the archive of a cluster may have the same ones.
+/// Returns the span in which memory may lack entries of an outbox. Above it, the archive of a cluster may have the same
+/// entries as memory.
 fn archived_span(source: &Source, ask: OutboxQuery) -> PositionRange {
     let below = source.outbox().archived(ask.part).map_or(Position::MIN, Position::next_up);
     PositionRange { below: below.min(ask.span.below), ..ask.span }

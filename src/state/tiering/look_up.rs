@@ -14,7 +14,7 @@ use crate::storage::archive::{Archive, ArchiveError, ArchivedRecord, PendingEdit
 const REREADS_MAX: usize = 8;
 
 impl World {
-    /// Returns what the archive has for an id. Blocks on disk reads.
+    /// Returns the archived post or tombstone of an id. Blocks on disk reads.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// Returns the same without looking at the parent of a reply.
+    /// Returns the same without looking up the parent of a reply.
     fn archived_alone(
         &self,
         archive: &dyn Archive,
@@ -45,7 +45,8 @@ impl World {
         let Some(behind) = archive.replicated_archive() else {
             return Ok(read(archive, id, source)?.map(|stored| self.redirected(stored)));
         };
-        // Kept edits end when the archive has them. So the ones that count are those before and after the read.
+        // A stored edit is dropped once the archive contains it. The read is consistent only if the edit is the same before and
+        // after it.
         let mut edit = behind.edit(id);
         for _ in 0..REREADS_MAX {
             let stored = read(archive, id, source)?;
@@ -84,7 +85,7 @@ impl World {
         })
     }
 
-    /// Returns what was read of the archive for an id, with the changes that were applied since and that the archive may not have.
+    /// Returns an archived post with the changes that were applied since it was read and that the archive may not contain.
     pub(in crate::state) fn with_later_changes(&self, id: PostId, stored: Stored) -> Stored {
         self.redirected(edited(stored, self.replicated_archive().and_then(|archive| archive.edit(id)).as_ref()))
     }
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.
+    /// Returns the post or tombstone of an id, from memory or the archive. Blocks on disk reads.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.

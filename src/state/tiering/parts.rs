@@ -16,16 +16,16 @@ use crate::storage::sequence::Sequence;
 /// The result of writing a round.
 #[derive(Debug, Default)]
 pub struct RoundOutcome {
-    /// The part that the archive has now.
+    /// The part that is in the archive now.
     pub done: Tiering,
-    /// The part that remains in memory and in snapshots, and is not tried again before a restart.
+    /// The part that remains in memory and in snapshots, and is not retried before a restart.
     pub held_back: Tiering,
-    /// The part that must be tried again, and why it could not be written.
+    /// The part that must be retried, and the reason why it could not be written.
     pub failed: Option<(Tiering, ArchiveError)>,
 }
 
-/// Number of edits and deletions of archived posts that a replay leaves to the engine. They are written in one round, and deleted posts are not
-/// among the bytes of all posts.
+/// Number of edits and deletions of archived posts that a replay leaves to the engine. They are written in one round, and deleted posts do
+/// not count among the bytes of all posts.
 const CHANGES_LEFT_MAX: usize = 1_024;
 
 /// Maximum number of sources named in one line of the log; the others are counted.
@@ -44,13 +44,13 @@ impl Tiering {
         }
     }
 
-    /// Halves what cannot be written until only the parts that need a damaged page are left, or the maximum number of
-    /// writes for one round is reached.
+    /// Halves the parts that cannot be written until only those that need a damaged page are left, or the maximum number of writes for one
+    /// round is reached.
     fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> RoundOutcome {
         let (mut written, mut failed) = (RoundOutcome::default(), Self::default());
         let mut units = self.units();
         let rest = units.split_off(units.len() / 2);
-        // All of them together could not be written, as the caller found.
+        // The caller could not write all of them together.
         let mut todo: Vec<_> = [rest, units].into_iter().filter(|units| !units.is_empty()).collect();
         for _ in 0..TIERING_WRITES_MAX {
             let Some(mut units) = todo.pop() else { break };
@@ -107,8 +107,8 @@ impl Tiering {
         let rewrites = self.rewrites.into_iter().map(|post| Self { as_of, rewrites: vec![post], ..Self::default() });
         let tombstoned =
             self.tombstoned.into_iter().map(|post| Self { as_of, tombstoned: vec![post], ..Self::default() });
-        // Posts that cannot be written are tried again each round. Where there are more of them than writes, each round begins elsewhere, and
-        // the deleted ones come first: their tombstones need fewer pages.
+        // Each round retries posts that cannot be written. If there are more of them than writes, each round begins at another one. The
+        // deleted posts come first: their tombstones need fewer pages.
         let (mut rewrites, mut tombstoned): (Vec<_>, Vec<_>) = (rewrites.collect(), tombstoned.collect());
         for posts in [&mut rewrites, &mut tombstoned] {
             let first = fastrand::usize(..posts.len().max(1));
@@ -160,15 +160,15 @@ impl RoundOutcome {
 }
 
 impl StateMachine {
-    /// Returns true if posts take no more bytes than they ever may.
+    /// Returns true if posts do not exceed their maximum bytes.
     fn is_within_store(&self) -> bool {
         self.backlog.limits.is_none_or(|limits| self.world().posts.bytes() <= limits.posts_bytes / 7 * 8)
     }
 
-    /// Removes from memory what the archive has now, and returns to the backlog what must be tried again.
+    /// Removes the written part from memory, and returns the failed part to the backlog.
     ///
     /// # Errors
-    /// Returns the cause if anything must be tried again.
+    /// Returns the cause if anything must be retried.
     pub fn finish_round(&mut self, RoundOutcome { done, held_back, failed }: RoundOutcome) -> Result<(), ArchiveError> {
         self.finish_tiering(done);
         self.clear_in_flight(&held_back);
@@ -177,8 +177,8 @@ impl StateMachine {
         Err(cause)
     }
 
-    /// Returns true if a replay has to archive before it goes on. What is written to a store across a network takes long, so a replay leaves
-    /// it to the engine as long as memory has room. A node of a cluster writes nothing here: what the archive has leaves memory at once.
+    /// Returns true if a replay has to archive before it continues. Writes to an archive on the network take long, so a replay leaves them
+    /// to the engine as long as memory has space. A node of a cluster writes nothing here: posts that the archive has leave memory at once.
     fn must_archive_replayed(&self) -> bool {
         let (world, backlog) = (self.world(), &self.backlog);
         if world.archive().is_none_or(|archive| !archive.is_remote() || archive.replicated_archive().is_some()) {
@@ -191,8 +191,8 @@ impl StateMachine {
     /// Keeps memory within its limits while a replay adds far more than fits into it. `as_of` is the last event that was applied.
     ///
     /// # Errors
-    /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again. Neither is a store that is
-    /// unavailable, until memory has more than it ever may.
+    /// Fails if the archive cannot be written. A damaged page is not an error here: the engine retries. Neither is an archive that is
+    /// unavailable, until memory exceeds its limit.
     pub fn archive_replayed(&mut self, as_of: Sequence) -> Result<(), ArchiveError> {
         while self.must_archive_replayed() {
             let tiering = self.collect_tiering(as_of);

@@ -1,4 +1,4 @@
-//! The state of a node beside the archive of its cluster, which one node copies behind the log.
+//! The state of a node of a cluster with an archive, to which one node copies changes behind the log.
 
 use super::{decode, encode_record};
 use crate::feed::event::Event;
@@ -24,9 +24,9 @@ pub fn changed_post(event: &Event) -> Option<PostId> {
 /// Changes of posts, as batches for the archive of a cluster.
 #[derive(Debug, Default)]
 pub struct Copied {
-    /// Written first: a deleted post, while the archive has it, tells which entries to remove.
+    /// Written first: the archived form of a deleted post names the entries to remove.
     pub removed: Batch,
-    /// Written after that.
+    /// Written after `removed`.
     pub rest: Batch,
 }
 
@@ -39,7 +39,7 @@ impl World {
     /// Returns the present state of posts that the events up to `as_of` have changed. Blocks on reads of the archive.
     ///
     /// # Errors
-    /// Fails if the archive cannot be read. A post that is damaged there is left out, as reads of it fail.
+    /// Fails if the archive cannot be read. A post that is damaged there is left out, because reads of it fail.
     pub fn copied(&self, ids: &[PostId], as_of: Sequence) -> Result<Copied, ArchiveError> {
         let mut copied = Copied::default();
         (copied.removed.as_of, copied.rest.as_of) = (as_of, as_of);
@@ -47,7 +47,7 @@ impl World {
             match self.posts.stored(*id) {
                 Some(Stored::Live(post)) => self.copy(&post, &mut copied.rest),
                 Some(Stored::Deleted) => self.copy_deleted(*id, &mut copied)?,
-                // It was edited, and only the archive has it. Its entries are there.
+                // The post was edited, and is only in the archive. Its entries are there.
                 None => match self.archived(*id) {
                     Ok(Some(Stored::Live(post))) => copied.rest.posts.push((*id, self.archived_form(&post))),
                     Ok(Some(Stored::Deleted) | None) => {}
@@ -82,7 +82,7 @@ impl World {
     }
 
     fn copy_deleted(&self, id: PostId, copied: &mut Copied) -> Result<(), ArchiveError> {
-        // If its record is damaged, the tombstone is enough: nobody is shown an entry of a deleted post.
+        // If its record is damaged, the tombstone is enough: no page shows an entry of a deleted post.
         let known = match self.archive().map_or(Ok(None), |archive| archive.post(id)) {
             Err(cause @ ArchiveError::Damaged { .. }) => {
                 self.read_failures.note(&cause);
@@ -99,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    /// Encodes a post without what differs between nodes.
+    /// Encodes a post without the fields that differ between nodes.
     fn archived_form(&self, post: &Post) -> ArchivedRecord {
         let mut record = records::record(self, post, |source| source.id.clone());
         (record.pulled, record.archived) = (0, 0);

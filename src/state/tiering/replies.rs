@@ -1,4 +1,4 @@
-//! How replies leave memory: with their authors, and so that they still count.
+//! Moves replies out of memory together with the entries of their authors, so that they still count.
 //!
 //! Most posts have few replies. Their outboxes never have too many posts, so a reply would stay in memory until all posts take too many bytes.
 
@@ -16,15 +16,16 @@ use crate::storage::archive::{Archive, ArchiveError};
 const LISTED_AT_ONCE: usize = 1_024;
 
 impl World {
-    /// Returns true if the archived posts of a source are listed: it is the replies to a post, and the archive does not count them.
+    /// Returns true if the archived posts of a source are listed: the source collects the replies to a post, and the archive does not count
+    /// them.
     fn lists_archived(&self, source: &Source) -> bool {
         source.id.replied_post().is_some() && self.archive().is_some_and(|archive| !archive.counts_outboxes())
     }
 }
 
 impl StateMachine {
-    /// Adds the entries of posts among the replies to others, if those of their authors were collected, and the entries that were left behind
-    /// before.
+    /// Adds the entries of posts in the replies to other posts, if the entries of their authors were collected. Also adds the entries that
+    /// were left behind before.
     pub(super) fn collect_replies(&mut self, tiering: &mut Tiering) {
         let left_behind = mem::take(&mut self.backlog.left_behind);
         tiering.posts.extend(left_behind.iter().filter_map(|(_, position)| self.world().posts.get(position.id)));
@@ -46,7 +47,7 @@ impl StateMachine {
         tiering.entries.dedup();
     }
 
-    /// Moves an entry of an outbox to the archive, which has it by now.
+    /// Moves an entry of an outbox to the archive, which already contains it.
     pub(super) fn move_to_archive(&self, slot: SourceSlot, position: Position) {
         let source = self.world().sources.at(slot);
         let is_listed = self.world().lists_archived(source);
@@ -58,7 +59,7 @@ impl StateMachine {
         });
     }
 
-    /// Reads from the archive which replies to a post it has, if they must be listed.
+    /// Reads the list of archived replies to a post from the archive, if they must be listed.
     pub(super) fn list_archived_replies(&self, archive: &dyn Archive, source: &Source) -> Result<(), ArchiveError> {
         let mut span = PositionRange::ALL;
         while self.world().lists_archived(source) {

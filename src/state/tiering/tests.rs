@@ -1,4 +1,4 @@
-//! Tests of what is chosen to be archived, and of the replay of posts that are in both tiers or in only some of their
+//! Tests of the choice of posts to archive, and of the replay of posts that are in both tiers or in only some of their
 //! outboxes.
 #![cfg(test)]
 
@@ -237,13 +237,13 @@ fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only
     assert_eq!((shown.body(), shown.hidden), ("1", true));
     assert!(matches!(world.find(PostId(8)).unwrap(), Some(Stored::Deleted)));
     assert_eq!(machine.backlog.tombstones, [PostId(8)], "it leaves memory some day");
-    // What is known of a deleted post counts once.
+    // The data of a deleted post counts once.
     let known = ChangedPost { at: at(6, 6), sources: vec![draft.author], repost_of: None, hidden: false };
     let deleted = Event::Deleted { id: PostId(6), repost_of: None, post: Some(Box::new(known)) };
     assert!(matches!(machine.apply(&deleted), Applied::Deleted { post, .. } if *post.sources == [slot]));
     assert!(matches!(machine.apply(&deleted), Applied::Done));
     assert_eq!(world.sources.at(slot).outbox().len(), 2, "the one that another event deleted is still counted");
-    // This node becomes the sequencer, and judges an edit of what it has looked up before.
+    // This node becomes the sequencer, and judges an edit of a post that it has looked up before.
     let looked_up = resolved.stored(&world, PostId(7)).and_then(Stored::live).unwrap();
     assert_eq!((looked_up.body(), looked_up.hidden), ("1", true));
     machine.apply_validated(&edited(Some("2"), None), Some(&looked_up));

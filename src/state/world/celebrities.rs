@@ -1,4 +1,4 @@
-//! How sources become celebrities, whose posts are pulled, and how they stop being ones.
+//! Decides which sources become celebrities, whose posts are pulled, and which stop being celebrities.
 
 use std::sync::atomic::Ordering;
 
@@ -13,23 +13,23 @@ use crate::id::SourceSlot;
 use crate::state::sources::Source;
 use crate::state::world::{StateMachine, World};
 
-/// Maximum number of sources whose change of route waits for others: some 2 MB.
+/// Maximum number of sources whose route change waits for others: some 2 MB.
 const CHANGES_MAX: usize = 65_536;
 
 /// Number of followers from which an audience is estimated: some 5 us of cache misses.
 const SAMPLE_MAX: usize = 64;
 
-/// Number of them if a sample of [`SAMPLE_MAX`] would be dear beside the deliveries that it decides about.
+/// Number of followers if a sample of [`SAMPLE_MAX`] would be expensive relative to the deliveries that it decides about.
 const SMALL_SAMPLE_MAX: usize = 8;
 
 /// Number of deliveries since the start, of posts of one source, from which on the larger sample is taken.
 const SMALL_DELIVERIES_MAX: f32 = 500.0;
 
-/// A reader with fewer pages than this does not count as active. So a page is forgotten after seven half-lives, when its reader falls asleep
-/// with the default settings.
+/// A reader with fewer pages than this does not count as active. A page therefore stops counting after seven half-lives, when its reader
+/// falls asleep with the default settings.
 const ACTIVE_PAGES_MIN: f32 = 1.0 / 128.0;
 
-/// The changes of route that pay for one source each, and wait until together they pay for all readers.
+/// Route changes that each pay for one source. They wait until together they pay for all readers.
 #[derive(Debug)]
 pub(super) struct DueChanges {
     /// The advantage of each change, in nanoseconds.
@@ -48,7 +48,7 @@ impl Default for DueChanges {
 }
 
 impl DueChanges {
-    /// Notes the advantage of a change of one source; none below zero.
+    /// Stores the advantage of a route change of one source, or removes it if it is not above zero.
     fn note(&mut self, source: SourceSlot, advantage_ns: f64) {
         self.sum_ns -= self.advantages_ns.remove(&source).unwrap_or(0.0);
         if advantage_ns > 0.0 && self.advantages_ns.len() < CHANGES_MAX {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Returns what a source costs by push and by pull, at present rates.
+    /// Returns the costs of a source by push and by pull, at present rates.
     pub fn costs(&self, source: &Source, now: UnixMicros) -> Costs {
         self.costs_by_sample(source, SAMPLE_MAX, now)
     }
@@ -85,8 +85,8 @@ impl World {
         self.policy.cost_model().costs(posts, self.audience(source, sample_max, now))
     }
 
-    /// Estimates the active followers of a source, and how much they read, from an even sample: always the same one, so that a decision does
-    /// not depend on whether the sample happens to have the reader who reads most.
+    /// Estimates the active followers of a source, and their pages, from an even sample. The sample is always the same, so that a decision
+    /// does not depend on whether it happens to contain the most active reader.
     fn audience(&self, source: &Source, sample_max: usize, now: UnixMicros) -> Audience {
         let (count, sample) = {
             let followers = source.followers();
@@ -101,7 +101,8 @@ impl World {
         Audience { active: sum.active * scale, pages: sum.pages * scale }
     }
 
-    /// Returns the position above which a source has no posts to pull until the pulled epoch changes; none if it has none at all.
+    /// Returns the position above which a source has no posts to pull until the pulled epoch changes; `None` if it has no posts to pull at
+    /// all.
     pub fn pulled_until(&self, source: &Source) -> Option<Position> {
         // The flag is read before the outbox: once it is cleared, the outbox has all posts that were left to be pulled.
         let is_celebrity = source.is_celebrity();
@@ -125,19 +126,19 @@ impl StateMachine {
         }
     }
 
-    /// Decides again whether a source with so many followers is a celebrity.
+    /// Decides again if a source with this number of followers is a celebrity.
     pub(super) fn update_celebrity(&self, source: &Source, followers: u64) {
         let before = source.is_celebrity();
         let after = self.world.policy.is_celebrity(followers, before);
         if before != after {
             source.celebrity.store(after, Ordering::Release);
-            // Lists of sources with posts to pull note how far those of this source go.
+            // Lists of sources with posts to pull store the newest position to pull of this source.
             self.world.renew_pulled_epoch();
         }
     }
 
-    /// Counts a new post of a source, and decides by cost whether the source is a celebrity from now on. Does nothing in a replay: its posts
-    /// are of an earlier process, of whose pages nothing is known.
+    /// Counts a new post of a source, and decides by cost whether the source is a celebrity from now on. Does nothing in a replay: its
+    /// posts are of an earlier process, whose page counts are not known.
     pub(super) fn note_post(&mut self, source: &Source, now: UnixMicros) {
         if self.is_replaying {
             return;
@@ -166,7 +167,7 @@ impl StateMachine {
         for source in std::mem::take(&mut due.advantages_ns).into_keys().map(|slot| self.world.sources.at(slot)) {
             source.celebrity.store(!source.is_celebrity(), Ordering::Release);
         }
-        // Once for all of them: all readers look through the sources that they follow again.
+        // Done once for all of them, because all readers then search their followed sources again.
         self.world.renew_pulled_epoch();
     }
 }

@@ -1,4 +1,4 @@
-//! How events edit and delete posts.
+//! Applies events that edit and delete posts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::state::affected::Affected;
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, StateMachine};
 
-/// What an edit changes.
+/// The changes that an edit makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edit<'a> {
     pub(super) body: Option<&'a Body>,
@@ -52,7 +52,7 @@ impl StateMachine {
         Applied::Edited(edited)
     }
 
-    /// Edits a post that only the archive may have. The edit is kept until the copier has written it there.
+    /// Edits a post that may be only in the archive. The node stores the edit until the archive copier has written it there.
     fn edit_in_archive(&mut self, id: PostId, changed: Option<&ChangedPost>, edit: Edit<'_>) -> Applied {
         let keep = |machine: &Self| {
             if let Some(archive) = machine.world.replicated_archive() {
@@ -70,8 +70,8 @@ impl StateMachine {
 
     /// Makes an edit visible by `put`, with its effects on the entries of other posts.
     fn change(&self, post: &Affected, is_hidden: bool, edit: Edit<'_>, put: impl FnOnce(&Self)) {
-        // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
-        // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
+        // The index is updated on both sides of the store. When a repost is hidden, the entry of the original must move away before
+        // that. When it is shown again, the entry must not move here before the repost is visible.
         let world = &self.world;
         let _removal = post.repost_of.filter(|_| is_hidden).map(|_| world.delivery.begin_removal());
         if is_hidden {
@@ -112,7 +112,7 @@ impl StateMachine {
         let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
         // From now on the entry of the original post must be at another position.
         world.reposts.forget(&post);
-        // The tombstone first: from then on no page shows the post, even where its position is still stored.
+        // Write the tombstone first: from then on no page shows the post, even if its position is still stored somewhere.
         world.posts.write_tombstone(id);
         for source in post.sources() {
             world.sources.at(source.slot).change_outbox(|outbox| {
@@ -135,19 +135,19 @@ impl StateMachine {
         is_deleted_there: bool,
     ) -> Applied {
         let world = Arc::clone(&self.world);
-        // The second time it changes nothing.
+        // A repeated deletion changes nothing.
         let is_new = !is_deleted_there && !world.posts.is_deleted(id);
         let post = changed.map(|changed| self.affected(changed));
         let reposters = world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
         world.reposts.forget_id(id, repost_of);
         world.posts.write_tombstone(id);
-        // A node of a cluster that has not judged the deletion did not look the post up.
+        // A node of a cluster that has not judged the deletion has not looked up the post.
         if is_deleted_there || world.replicated_archive().is_some() {
             self.backlog.note_tombstone(id);
         } else if is_new {
             self.backlog.note_deleted_id(id);
         }
-        // Also the second time: a snapshot may have the reply as hidden or listed although the archive had it as deleted.
+        // Also for a repeated deletion: a snapshot may have the reply as hidden or listed although the archive had it as deleted.
         if let Some(post) = &post {
             self.hide_reply(post, false);
             post.sources
@@ -161,7 +161,7 @@ impl StateMachine {
         Applied::Deleted { post, reposters }
     }
 
-    /// Returns who is concerned by a change of a post that memory does not have. Who has been erased since is not looked up.
+    /// Returns the readers that a change of a post outside memory concerns. Users whose erasure has ended are left out.
     fn affected(&self, changed: &ChangedPost) -> Affected {
         let slots = changed.sources.iter().filter_map(|source| Some(self.world.sources.known(source)?.slot));
         Affected { position: changed.at, repost_of: changed.repost_of, sources: slots.collect() }

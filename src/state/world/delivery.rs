@@ -1,4 +1,4 @@
-//! Recording of posts that enter feeds at positions where pages do not look for new posts.
+//! Records posts that enter feeds at positions where pages do not search for new posts.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ impl Applied {
 }
 
 impl StateMachine {
-    /// Records a newly published post: as late, if its position is far below the newest ones, together with the
-    /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many. `was_answered` is true
-    /// if it was known whom it answers when it was published.
+    /// Records a newly published post as late if its position is far below the newest ones, together with the positions of reposts and
+    /// replies that arrived before it. Returns these replies, or `None` if there are too many. `was_answered` is true if the author whom it
+    /// answers was known when it was published.
     pub(super) fn note_arrival(&mut self, post: &Post, was_answered: bool) -> Option<Vec<Affected>> {
         if !was_answered {
             self.note_answer(post);
@@ -47,7 +47,7 @@ impl StateMachine {
         }
     }
 
-    /// Remembers a reply whose parent post is not known yet: it may become visible when the parent is published.
+    /// Records a reply whose parent post is not known yet: it may become visible when the parent is published.
     fn note_answer(&mut self, post: &Post) {
         let is_known = |parent| matches!(self.world.posts.stored(parent), Some(Stored::Live(_)));
         if let Some(parent) = post.reply_to.filter(|parent| !is_known(*parent)) {
@@ -55,16 +55,14 @@ impl StateMachine {
         }
     }
 
-    /// Remembers a restored reply, even if its parent is known by now: the event that published the parent may still be
-    /// replayed.
+    /// Records a restored reply, even if its parent has become known: the event that published the parent may still be replayed.
     pub(super) fn restore_answer(&mut self, post: &Post) {
         if let (Some(answered), None) = (post.reply_to, &post.answered) {
             self.world.awaited.lock().note(answered, Affected::of(post));
         }
     }
 
-    /// Forgets the remembered replies whose parent posts are known by now. Needed because records are not restored in
-    /// order.
+    /// Drops the recorded replies whose parent posts have become known. Needed because records are not restored in order.
     pub fn forget_known_answers(&mut self) {
         let posts = &self.world.posts;
         self.world.awaited.lock().forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
@@ -83,7 +81,7 @@ impl StateMachine {
         self.note_revealed(answer, parent.accepted_at);
     }
 
-    /// Notes a post that was kept out of feeds and is now visible.
+    /// Notes a post that was hidden from feeds and is now visible.
     pub(super) fn note_revealed(&self, post: &Affected, at: UnixMicros) {
         post.sources.iter().for_each(|source| self.note_late(*source, at, post.position));
         self.world.delivery.note_revealed(at);

@@ -1,4 +1,4 @@
-//! How events erase users and revoke their tokens.
+//! Applies events that erase users and revoke their tokens.
 //!
 //! An erased source keeps its slot, because slots are permanent. It loses its id, its follow edges and its preferences
 //! at once. Edges and preferences of other users that name it, and its posts, are removed by ordinary events that
@@ -49,7 +49,7 @@ impl StateMachine {
     pub(super) fn end_erasure(&mut self, at: UnixMicros) -> Applied {
         self.world.sources.erasures().end(at);
         if let Some(archive) = self.world.replicated_archive() {
-            // The node that takes writes has removed the user there. What this node has read before may name the user, whose id is free now.
+            // The sequencer has removed the user there. Cached reads of this node may name the user, whose id is free now.
             archive.forget_everything();
         }
         Applied::Done

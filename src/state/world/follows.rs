@@ -1,4 +1,4 @@
-//! How events change edges, lists and the preferences of readers.
+//! Applies events that change edges, lists and the preferences of readers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,8 +84,8 @@ impl StateMachine {
         self.update_celebrity(source, count);
     }
 
-    /// Adds a follower on the source's side, and returns how many there are. An edge that is `replaced` is removed in the same step: a follower
-    /// throughout must be in every slice of a fan-out.
+    /// Adds a follower on the source's side, and returns the number of followers. An edge that is `replaced` is removed in the same step: a
+    /// follower throughout must be in every slice of a fan-out.
     fn insert_follower(
         &self,
         source: &Source,
@@ -116,7 +116,7 @@ impl StateMachine {
         })
     }
 
-    /// Changes whether an edge is hidden. The posts that it brings and the number of followers do not change.
+    /// Makes an edge hidden or visible. The posts that it brings and the number of followers do not change.
     fn set_edge_hidden(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
         self.insert_follower(source, follower.slot, since, hidden, Some(before));
         self.world.sources.change_edges(follower, |edges| edges.following_mut().set_hidden(source.slot, since, hidden));
@@ -133,7 +133,7 @@ impl StateMachine {
     pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
         let _removal = self.world.delivery.begin_removal();
         let (sources, sharding) = (&self.world.sources, self.world.sharding);
-        // Blocks remove edges that mostly do not exist, and to change them takes memory.
+        // Most edges that blocks remove do not exist, and changing them would allocate memory.
         let following = follower.following();
         if !following.contains(source.slot) && following.kept_of(source.slot).next().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! How reposts that were published before the repost that they name come to repeat its original.
+//! Redirects reposts that were published before the repost that they name to its original.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl StateMachine {
         let Some(author) = sources.first().copied().filter(|_| !world.posts.is_deleted(id)) else { return };
         let post = world.posts.get(id);
         let hidden = post.as_ref().map_or(repost.hidden, |post| post.hidden);
-        // The post first: until the index has it, pages find the entry of the original at its former place.
+        // Mark the post first: until the index has it, pages find the entry of the original at its former place.
         world.reposts.note_redirected(id, origin);
         if let Some(post) = post {
             world.posts.put(Arc::new(post.repeating(origin)));
@@ -44,7 +44,7 @@ impl StateMachine {
         }
     }
 
-    /// Returns the sources of a repost that are known, or none if its author is not.
+    /// Returns the sources of a repost that are known, or none if its author is not known.
     fn slots(&self, repost: &EarlierRepost) -> Vec<SourceSlot> {
         let known: Vec<_> = repost.sources.iter().map(|source| self.world.sources.known(source)).collect();
         if known.first().is_none_or(Option::is_none) {

@@ -13,7 +13,7 @@ pub enum ArchiveError {
     NotAnArchive {
         /// The place of the archive: the path of its file, or its address.
         place: String,
-        /// The evidence for it.
+        /// The evidence for this.
         why: &'static str,
     },
     /// A newer version wrote the file.
@@ -35,7 +35,7 @@ pub enum ArchiveError {
         /// The place of the archive: the path of its file, or its address.
         place: String,
     },
-    /// It contains data that no version writes. The caller knows what to do about it: it depends on the place.
+    /// The archive contains data that no version writes. The caller adds the remedy, which depends on the place.
     #[error("the archive {place} is damaged: {what}")]
     Damaged {
         /// The place of the archive: the path of its file, or its address.
@@ -54,12 +54,12 @@ pub enum ArchiveError {
         /// The cause of the failure.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A store that has to be prepared once was not, or not completely.
+    /// A store that needs a one-time preparation was not prepared, or not completely.
     #[error("the archive {place} is not prepared: {missing}; \"tidewire archive init\" creates what is missing")]
     Unprepared {
         /// The address of the archive.
         place: String,
-        /// What is missing.
+        /// Description of the missing part.
         missing: String,
     },
     /// The store is in several datacentres and none is named, or the named one cannot be used.
@@ -67,16 +67,16 @@ pub enum ArchiveError {
     Datacentre {
         /// The address of the archive.
         place: String,
-        /// What is wrong, and what to do.
+        /// Description of the problem, and the remedy.
         why: String,
     },
-    /// The store did not answer in time, or refuses for now. It may have written what it was to write, or may still do so: writing the same
-    /// again is safe. A later attempt may succeed.
+    /// The store did not answer in time, or refuses for now. It may have written the data, or may still write it, so a retry of the same
+    /// write is safe. A later attempt may succeed.
     #[error("the archive {place} is unavailable: {why}")]
     Unavailable {
         /// The place of the archive: the path of its file, or its address.
         place: String,
-        /// What was attempted and why it failed.
+        /// The attempted operation, and the cause of its failure.
         why: String,
     },
 }

@@ -39,17 +39,17 @@ pub struct Plan {
     pub fail_copies: Range<u64>,
     /// The listings of ids that fail.
     pub fail_ids: Range<u64>,
-    /// True if it has no list of ids.
+    /// True if the archive has no list of ids.
     pub lists_no_ids: bool,
     /// True while the disk is full: persisting waits until a new plan sets this to false.
     pub is_full: bool,
-    /// True while writes wait: until a new plan sets this to false.
+    /// True while writes wait, until a new plan sets this to false.
     pub holds_writes: bool,
     /// Duration of every look-up of a post and every read of an outbox.
     pub read_takes: Duration,
-    /// True if the store is unavailable where an operation fails, so that the error is temporary. Otherwise the disk fails.
+    /// True if failing operations report an unavailable store, so that the error is temporary. Otherwise they report a disk failure.
     pub is_temporary: bool,
-    /// True if the writes that fail are written nevertheless: only the answer is lost.
+    /// True if failing writes are written nevertheless: only the answer is lost.
     pub loses_answers: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Counts {
     pub ids: u64,
     /// Listings of all outboxes.
     pub listings: u64,
-    /// Attempts to write what a full disk has not taken.
+    /// Attempts to write data that a full disk refused.
     pub catch_ups: u64,
     /// Reads that were announced.
     pub prefetched: u64,
@@ -84,7 +84,7 @@ pub struct FaultyArchive<A> {
     archive: A,
     state: Mutex<(Plan, Counts)>,
     is_remote: bool,
-    /// What was to be forgotten: posts, and none for everything.
+    /// The requested invalidations: a post, or none for everything.
     forgotten: Mutex<Vec<Option<PostId>>>,
 }
 
@@ -94,12 +94,12 @@ impl<A: Archive> FaultyArchive<A> {
         Self { archive, state: Mutex::new((plan, Counts::default())), is_remote: false, forgotten: Mutex::default() }
     }
 
-    /// The same, as a store across a network, which does not count outboxes.
+    /// As [`Self::new`], but like a store across a network, which does not count outboxes.
     pub fn remote(archive: A, plan: Plan) -> Self {
         Self { is_remote: true, ..Self::new(archive, plan) }
     }
 
-    /// Returns what was to be forgotten since the last call: posts, and none for everything.
+    /// Returns the invalidations that were requested since the last call: a post, or none for everything.
     pub fn forgotten(&self) -> Vec<Option<PostId>> {
         std::mem::take(&mut self.forgotten.lock())
     }

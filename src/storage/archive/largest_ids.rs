@@ -1,8 +1,7 @@
 //! The largest ids in an archive, in memory.
 //!
-//! Most ids ascend, so that the ids of new posts are larger than all archived ones. But callers may choose any ids: a few that are larger
-//! than all ids of years to come must not make a read of every new id. So the largest ids are known one by one, and one bound is known for
-//! all others.
+//! Most ids ascend, so new posts have larger ids than all archived posts. But callers may choose any ids: a few ids above all ids of the
+//! coming years must not cause a read for every new id. So the largest ids are stored one by one, with one bound for all others.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use parking_lot::RwLock;
 
 use crate::id::PostId;
 
-/// The number of ids that are known one by one.
+/// The number of ids that are stored one by one.
 pub const LARGEST_IDS_MAX: usize = 1_024;
 
 /// The largest ids of posts and tombstones. Any number of threads can ask while others note ids.
@@ -41,7 +40,7 @@ impl Known {
 }
 
 impl LargestIds {
-    /// Restores what [`LargestIds::parts`] returned.
+    /// Restores the ids from the result of [`LargestIds::parts`].
     #[must_use]
     pub fn restored(ids: impl IntoIterator<Item = PostId>, others: Option<PostId>) -> Self {
         let restored = Self { known: RwLock::new(Known { ids: BTreeSet::new(), others }), ..Self::default() };
@@ -50,8 +49,7 @@ impl LargestIds {
         restored
     }
 
-    /// Notes ids. It is called before any reader can find one of them: a thread that finds a post must not conclude from here that there is
-    /// none.
+    /// Notes ids. Call it before any reader can find one of them. Otherwise a thread could find a post whose id counts as absent here.
     pub fn note(&self, ids: impl IntoIterator<Item = PostId>) {
         let mut known = self.known.write();
         let mut largest = None;
@@ -75,9 +73,9 @@ impl LargestIds {
         !self.has_any.load(Ordering::Acquire)
     }
 
-    /// Returns false if this id was surely not noted.
+    /// Returns false if this id was certainly not noted.
     pub fn may_have(&self, id: PostId) -> bool {
-        // Nearly always the first line answers.
+        // The first check answers nearly all calls.
         if self.is_empty() || id.0 > self.largest.load(Ordering::Acquire) {
             return false;
         }

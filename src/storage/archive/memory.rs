@@ -20,17 +20,17 @@ pub struct MemoryArchive {
     contents: RwLock<Contents>,
     persisted: Mutex<Persisted>,
     ids: LargestIds,
-    /// Whose archive it is, if writes are ordered: only then is it shared.
+    /// The identity of the owner. It is used only if writes are ordered, since only such an archive is shared.
     identity: Mutex<Option<Identity>>,
     held_back: Mutex<BTreeSet<SourceId>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    /// Each with the time of its writing: twice the event, and one more for a rewrite.
+    /// Each post has its write time: twice the event, plus one for a rewrite.
     posts: BTreeMap<PostId, (u64, ArchivedRecord)>,
     outboxes: BTreeMap<SourceId, Outbox>,
-    /// True if what is older replaces nothing that is newer.
+    /// True if an older write does not replace newer data.
     is_ordered: bool,
     /// The largest event with which anything was written.
     written: Sequence,
@@ -48,14 +48,14 @@ struct Persisted {
 #[derive(Clone, Debug, Default)]
 struct Outbox {
     entries: BTreeMap<Position, (Sequence, Route)>,
-    /// When entries were removed, if writes are ordered.
+    /// The events that removed entries, if writes are ordered.
     removed: BTreeMap<Position, Sequence>,
     archived_counts: ArchivedCounts,
 }
 
 impl MemoryArchive {
-    /// Creates an archive that orders writes by the events as of which they were collected, like a store that several machines share. It
-    /// keeps what is newer, and the largest event with which it was persisted.
+    /// Creates an archive that orders writes by the `as_of` of their batches, like a store that several machines share. It retains the
+    /// newer data, and the largest event with which it was persisted.
     #[must_use]
     pub fn ordered() -> Self {
         let archive = Self::default();

@@ -42,7 +42,7 @@ use crate::storage::sequence::Sequence;
 use sums::{ChecksummedFile, DamagedPage};
 use tables::OpenTables;
 
-/// An archive in a file. Everything written survives an orderly close; a crash preserves only what was persisted.
+/// An archive in a file. Everything written survives an orderly close. A crash preserves only persisted data.
 #[derive(Debug)]
 pub struct RedbArchive {
     /// The open database. None once the archive is closed.
@@ -102,7 +102,7 @@ impl RedbArchive {
             transaction.set_durability(Durability::None)?;
             write::batch(transaction, batch)
         })?;
-        // This is before the commit, which makes them visible.
+        // The ids are noted before the commit, which makes the posts visible.
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         self.commit(transaction)
     }
@@ -115,9 +115,9 @@ impl RedbArchive {
 
     fn try_persist(&self, through: Sequence) -> Result<(), Error> {
         self.file().catch_up()?;
-        // A transaction starts from the newest root, whatever durability that was committed with, and an immediate commit makes its root
-        // durable. So this commit persists everything that `write` committed: the documentation of redb says that `Durability::None` is not
-        // persisted "unless followed by a commit with `Durability::Immediate`".
+        // A transaction starts from the newest root, whatever the durability of its commit, and an immediate commit makes its root
+        // durable. So this commit persists everything that `write` committed: the documentation of redb states that `Durability::None` is
+        // not persisted "unless followed by a commit with `Durability::Immediate`".
         let transaction = self.transact(|transaction| {
             transaction.set_durability(Durability::Immediate)?;
             // Without this the first start after a crash reads the whole file to find the free pages. It also makes the commit two-phase,

@@ -1,39 +1,41 @@
 //! The archive of a cluster: one for all nodes, and a function of their log.
 //!
 //! Responsible for:
-//! - which changes of posts the archive does not have yet, in the order of the log, on every node;
-//! - how far the archive has come, and letting a round of tiering wait for that.
+//! - the list of changed posts that the archive does not have yet, in the order of the log, on every node;
+//! - the progress of the archive, and rounds of tiering that wait for it.
 //!
 //! # Design
 //!
-//! One node, the sequencer's, copies every post behind the log, and every edit and deletion, whether it leaves memory or not. Each batch
-//! contains everything up to the record that it names (`as_of`). Then the *progress* of the archive is stored in it: the last record
-//! up to which it has all effects. So the archive follows from the log alone, whatever the memory of the node that writes it has.
+//! The sequencer's node copies every post, edit and deletion behind the log, even if the post stays in memory. Each batch contains
+//! everything up to the record that it names (`as_of`). Then the node stores the *progress* of the archive in it: the last record up to
+//! which the archive has all effects. So the content of the archive depends on the log alone, not on the memory of the node that writes
+//! it.
 //!
-//! *Leaving memory.* A round of tiering on any node names the last record that it contains. Writing it means to wait until the progress has
-//! reached that record; then the archive has all of it, and it leaves memory. If the progress stands still, the store counts as unavailable:
-//! nothing leaves memory, and the round is tried again.
+//! *Leaving memory.* A round of tiering on any node names the last record that it contains. Its write waits until the progress has
+//! reached that record. Then the archive has all of the round, and the posts leave memory. If the progress stops, the store counts as
+//! unavailable: nothing leaves memory, and the node retries the round.
 //!
-//! *Takeover.* Each node has applied the same records, and lists which posts changed after the progress. So the next sequencer goes on from
-//! there. What it writes a second time is the same, or newer and follows in the log anyway. Whatever a deposed one still writes names an
-//! older record: the store orders writes by the records that they name, and keeps the larger progress.
+//! *Takeover.* Every node has applied the same records, and lists the posts that changed after the progress. So the next sequencer
+//! continues there. A post that it writes a second time is the same, or has a newer change, which follows in the log. Late writes of a
+//! deposed sequencer name an older record. The store orders writes by the records that they name, and retains the larger progress.
 //!
-//! *Start.* The end of a snapshot waits until the progress has reached it, so a node starts from a snapshot that the archive has, and the
-//! replay lists what comes after. Otherwise the list is not complete: the archive is new to the cluster, or the log began with a state.
-//! Nothing after the progress has left the memory of any node, so the copier then writes all posts and tombstones in memory.
+//! *Start.* A snapshot is finished only when the progress has reached its end. So the archive has all of the snapshot from which a node
+//! starts, and the replay lists the later changes. Otherwise the list is incomplete: the archive is new to the cluster, or the log began
+//! with a state. Then the copier writes all posts and tombstones in memory, since nothing after the progress has left the memory of any
+//! node.
 //!
-//! *Routes* differ between nodes, since each decides by the costs of its own readers. The archive has every entry as left to be pulled. So a
-//! reader on any node who pulls a source gets all of its archived posts; those that were pushed on that node are in the reader's inbox as
-//! well, or below its floor, where whole outboxes are merged.
+//! *Routes* differ between nodes, since each node decides by the costs of its own readers. In the archive, every entry has the route
+//! pull. So a reader on any node who pulls a source gets all of its archived posts. The posts that this node pushed are also in the
+//! reader's inbox, or below its floor, where whole outboxes are merged.
 //!
-//! *Damage.* If what the archive has of an outbox cannot be written because it is damaged, the progress goes on without it, so that other sources
-//! are archived. The source is *held back*: the archive stores that before it stores a progress that leaves an entry of the source out, and every node
-//! reads it after the progress (`held_back`). Rounds of tiering do not take these entries from memory.
+//! *Damage.* If the archive cannot write an outbox because it is damaged there, the progress continues without it, so that other sources
+//! are archived. The source is *held back*: the archive stores this before it stores a progress that leaves out an entry of the source.
+//! Every node reads it after the progress (`held_back`). Rounds of tiering do not remove these entries from memory.
 //!
-//! *Edits and deletions of posts that only the archive has* are applied by nodes that did not judge them, and so did not look the post up.
-//! Their edits are kept here until the archive has them, and are applied to what is read from it. Deletions leave a tombstone in memory.
-//! While the archive takes nothing, the sequencer accepts no more of them than [`PENDING_EDITS_BYTES_MAX`]. So it counts the edits of all posts
-//! that the archive may have: another node may not have them in memory.
+//! *Edits and deletions of posts that only the archive has* are also applied by nodes that did not judge them, and so have not read the
+//! post. These nodes retain the edits until the archive has them, and apply them to posts that they read from it. Deletions leave a
+//! tombstone in memory. While the archive accepts no writes, the sequencer accepts at most [`PENDING_EDITS_BYTES_MAX`] of edits. It
+//! counts the edits of all posts that the archive may have, because another node may not have them in memory.
 
 mod held_back;
 mod pending_edits;
@@ -60,10 +62,10 @@ use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
 use pending_edits::PendingEdits;
 
-/// Limits of what is remembered of records until the archive has them.
+/// Limits of the data that a node retains of records until the archive has them.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Maximum number of changes that are listed. If there are more, all of memory is written instead.
+    /// Maximum number of listed changes. If there are more, the copier writes all of memory instead.
     changes_max: usize,
     /// Maximum bytes of edits, see [`PENDING_EDITS_BYTES_MAX`].
     edits_bytes_max: usize,
@@ -71,20 +73,20 @@ struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        // So many changes take 64 MB.
+        // These changes take 64 MB.
         Self { changes_max: 4 << 20, edits_bytes_max: PENDING_EDITS_BYTES_MAX }
     }
 }
 
-/// Time for which a round waits while the archive does not come further, before it is given up.
+/// Maximum time for which a round waits without progress of the archive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the copier has to write next.
+/// The next work of the copier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// These posts: all that changed up to the record, and maybe some that changed later. May be empty.
+    /// All posts that changed up to the record, and maybe some that changed later. May be empty.
     Changed(Vec<PostId>, Sequence),
-    /// All posts and tombstones in memory, since it is not known what changed.
+    /// All posts and tombstones in memory, since the list of changes is incomplete.
     Everything(Sequence),
 }
 
@@ -94,18 +96,18 @@ struct State {
     changes: VecDeque<(Sequence, PostId)>,
     /// Every change after this record is listed.
     listed_after: Sequence,
-    /// Changes up to this record are no longer listed, so that it is not known of which posts an older version may be kept in memory.
+    /// Changes up to this record are no longer listed. So an older version of any post may be cached.
     unlisted_until: Option<Sequence>,
     /// The last record that was applied.
     applied: Sequence,
     /// The archive has everything up to here.
     progress: Sequence,
     edits: PendingEdits,
-    /// The sources that are held back, as they were stored when the progress was read or made. None after storing them has failed.
+    /// The sources that are held back, as stored when the progress was read or written. None after a failure to store them.
     held_back: Option<BTreeSet<SourceId>>,
     /// The number of threads that wait for progress.
     waiting: usize,
-    /// True while a copier makes or follows the progress.
+    /// True while a copier advances or follows the progress.
     is_followed: bool,
     is_ending: bool,
 }
@@ -138,7 +140,7 @@ impl ReplicatedArchive {
         Ok(Self { archive, ids, limits, state, progressed, writing })
     }
 
-    /// Begins with a state after this record: what changed up to it is not listed.
+    /// Begins with a state that contains the records up to this one. Their changes are not listed.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -154,12 +156,13 @@ impl ReplicatedArchive {
         Ok(())
     }
 
-    /// Notes that a post has changed by the record `at`, or by an earlier one. The change is applied already: from here on the copier may read
-    /// the post.
+    /// Notes that the record `at`, or an earlier one, has changed a post. The change must be applied already: from now on the copier may
+    /// read the post.
     pub fn note_change(&self, at: Sequence, id: PostId) {
         let mut state = self.state.lock();
         if at <= state.progress {
-            // Another node has copied it already, maybe after this one has read it. The edit applies until what was read is forgotten.
+            // Another node has copied the change, maybe after this node read the post. The edit must apply until the cached read is
+            // invalidated.
             self.archive.forget(&mut std::iter::once(id), &mut std::iter::empty());
             state.edits.remove(id);
             return;
@@ -173,7 +176,7 @@ impl ReplicatedArchive {
         }
     }
 
-    /// Keeps an edit of a post that memory does not have, unless the archive surely lacks it, too.
+    /// Retains an edit of a post that is not in memory, unless the archive certainly lacks the post, too.
     pub fn keep_edit(&self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) {
         if !self.may_have(id) {
             return;
@@ -181,14 +184,14 @@ impl ReplicatedArchive {
         self.state.lock().edits.keep(id, body, hidden, at);
     }
 
-    /// Counts an edit of a post that is in memory here, and that only the archive may have elsewhere.
+    /// Counts an edit of a post that is in memory here, and that other nodes may have only in the archive.
     pub fn count_edit(&self, id: PostId, body: Option<&Body>) {
         if self.may_have(id) {
             self.state.lock().edits.count(id, body);
         }
     }
 
-    /// Checks that nodes without the post in memory can keep one more edit, beside those that are applied.
+    /// Checks that nodes without the post in memory can retain one more edit, besides those already applied.
     ///
     /// # Errors
     /// Fails if too many bytes wait for the archive. The error is temporary.
@@ -199,7 +202,7 @@ impl ReplicatedArchive {
         let state = self.state.lock();
         let (before, after, bytes_max) =
             (state.edits.bytes(), state.edits.bytes_with(id, body), self.limits.edits_bytes_max);
-        // One that takes the place of another is accepted, if it is not longer.
+        // An edit that replaces another is accepted if it is not longer.
         if after <= before.max(bytes_max) {
             return Ok(());
         }
@@ -207,12 +210,12 @@ impl ReplicatedArchive {
         Err(ArchiveError::Unavailable { place: self.archive.place(), why })
     }
 
-    /// Returns the edits of a post that the archive may not have.
+    /// Returns the edits of a post that the archive may not have yet.
     pub fn edit(&self, id: PostId) -> Option<PendingEdit> {
         self.state.lock().edits.get(id).cloned()
     }
 
-    /// Returns the posts with such edits.
+    /// Returns the posts whose edits are retained here.
     pub fn edited(&self) -> Vec<PostId> {
         self.state.lock().edits.kept().collect()
     }
@@ -227,19 +230,19 @@ impl ReplicatedArchive {
         self.state.lock().progress
     }
 
-    /// Returns the number of records that this node has applied, and of which the archive does not have the effects yet, as far as this node
-    /// knows. A record need not change anything there.
+    /// Returns the number of applied records whose effects the archive does not have yet, as far as this node knows. A record need not
+    /// change the archive.
     pub fn lag(&self) -> u64 {
         let state = self.state.lock();
         state.applied.0.saturating_sub(state.progress.0)
     }
 
-    /// Returns the number of changes that the archive does not have yet, as far as they are listed.
+    /// Returns the number of listed changes that the archive does not have yet.
     pub fn behind(&self) -> usize {
         self.state.lock().changes.len()
     }
 
-    /// Returns what to write next, about `max` changes. None if the archive has everything.
+    /// Returns the next work of the copier, about `max` changes. None if the archive has everything.
     pub fn due(&self, max: usize) -> Option<Due> {
         let state = self.state.lock();
         if state.progress >= state.applied {
@@ -248,7 +251,7 @@ impl ReplicatedArchive {
         if state.progress < state.listed_after {
             return Some(Due::Everything(state.applied));
         }
-        // Changes of one record, and those of a batch that was replayed, stay together.
+        // The changes of one record stay together, as do those of a replayed batch.
         let through = state.changes.get(max.max(1) - 1).map_or(state.applied, |(at, _)| *at);
         let through = through.min(state.applied);
         let mut ids: Vec<PostId> =
@@ -264,12 +267,12 @@ impl ReplicatedArchive {
         self.state.lock().waiting > 0
     }
 
-    /// Keeps other writes of this node away, while this one is made.
+    /// Locks out other writes of this node while the guard exists.
     pub fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.lock()
     }
 
-    /// Forgets all that this node has read of the archive and kept.
+    /// Invalidates everything that this node has read from the archive and cached.
     pub fn forget_everything(&self) {
         self.archive.forget_all();
     }
@@ -279,7 +282,7 @@ impl ReplicatedArchive {
         &self.archive
     }
 
-    /// Stores that the archive has everything up to a record.
+    /// Stores the progress: the archive has everything up to this record.
     ///
     /// # Errors
     /// Fails if the archive cannot be written.
@@ -289,7 +292,7 @@ impl ReplicatedArchive {
         Ok(())
     }
 
-    /// Reads how far another node has come.
+    /// Reads the progress that another node has stored.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -310,7 +313,7 @@ impl ReplicatedArchive {
         }
         state.progress = through;
         let passed = state.changes.partition_point(|(at, _)| *at <= through);
-        // Before the edits that are kept here no longer apply to what is read.
+        // Invalidated before the retained edits are removed: without them, the cached reads are outdated.
         self.archive.forget(&mut state.changes.drain(..passed).map(|(_, id)| id), &mut std::iter::empty());
         if let Some(until) = state.unlisted_until {
             self.archive.forget_all();
@@ -323,12 +326,12 @@ impl ReplicatedArchive {
         self.progressed.notify_all();
     }
 
-    /// Says that from here on a copier makes or follows the progress, so that rounds wait for it.
+    /// Marks that from now on a copier advances or follows the progress, so that rounds wait for it.
     pub fn set_followed(&self) {
         self.state.lock().is_followed = true;
     }
 
-    /// Waits until the archive has everything up to a record, as long as it comes further. Before there is a copier, it looks once.
+    /// Waits until the progress has reached a record, as long as it advances. Without a copier, checks only once.
     fn wait_for(&self, through: Sequence) -> Result<(), ArchiveError> {
         let mut state = self.state.lock();
         if !state.is_followed && state.progress < through {
@@ -372,7 +375,7 @@ impl Archive for ReplicatedArchive {
         Some(self)
     }
 
-    /// What this node has counted is what has left its memory.
+    /// The counts of this node cover only the posts that have left its memory.
     fn counts_outboxes(&self) -> bool {
         false
     }
@@ -384,14 +387,14 @@ impl Archive for ReplicatedArchive {
         let mut outboxes =
             batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
         self.archive.forget(&mut batch.posts.iter().map(|(id, _)| *id), &mut outboxes);
-        // Before it leaves memory, which makes it visible in the archive.
+        // The ids are noted before the batch leaves memory, which makes it visible in the archive.
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         Ok(())
     }
 
-    /// A batch that is being written may have been made before the users were erased, and is waited for. Those that are made from here on
-    /// name none of them. They may be written while the rewrite reads all of the archive, and so may the rest of one that has failed: they name
-    /// records after the progress, and the rewrite counts as older.
+    /// Waits for a batch that is being written, since it may be older than the erasure. Later batches name none of the erased users. They
+    /// may be written while the rewrite reads the archive, and so may the rest of a failed batch: they name records after the progress,
+    /// and the rewrite counts as older.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let as_of = {
             let _writing = self.writing();

@@ -22,7 +22,7 @@ impl DiskFiles {
     /// # Errors
     /// Fails if the directory cannot be created or read.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        // The system says that a file exists, which is no help to who named it by mistake.
+        // The error of the system only reports that a file exists. This error names the file.
         if let Some(file) = directory.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
             let what = format!("{} is not a directory", file.display());
             return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
@@ -104,7 +104,7 @@ impl Files for DiskFiles {
     #[cfg(unix)]
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         let disk = rustix::fs::statvfs(&self.directory)?;
-        // Without the blocks that are reserved for root.
+        // Excludes the blocks that are reserved for root.
         Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 

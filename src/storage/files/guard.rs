@@ -85,21 +85,25 @@ pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
             continue;
         }
         let close = || {
-            // By what was opened: the name may be a link by now.
+            // Uses the opened file, not the name: the name may refer to a link by now.
             let file = open(OpenOptions::new().read(true), &entry.path())?;
             let mode = file.metadata()?.permissions().mode() & 0o700;
             file.set_permissions(fs::Permissions::from_mode(mode))
         };
         if let Err(cause) = close() {
-            warnings.push(format!("others may read {}, and that cannot be changed: {cause}", entry.path().display()));
+            warnings.push(format!(
+                "other users can read {}, and its mode cannot be changed: {cause}",
+                entry.path().display()
+            ));
         }
     }
     let found = fs::metadata(directory)?;
     if others(&found) != 0 {
         let (directory, mode) = (directory.display(), found.permissions().mode() & 0o777);
-        let may = if mode & 0o022 != 0 { "change what is in" } else { "list" };
-        warnings
-            .push(format!("others may {may} the data directory {directory} (mode {mode:o}): chmod 700 {directory}"));
+        let may = if mode & 0o022 != 0 { "modify" } else { "list" };
+        warnings.push(format!(
+            "other users can {may} the data directory {directory} (mode {mode:o}): run chmod 700 {directory}"
+        ));
     }
     Ok(warnings)
 }
@@ -170,8 +174,8 @@ mod tests {
         assert_eq!(warnings(0o700), "");
         assert_eq!(ours.map(|name| mode(&path(name))), [0o600; 6]);
         assert_eq!(["notes.txt", "journal-of-mine"].map(|name| mode(&path(name))), [0o664; 2]);
-        assert_eq!(warnings(0o750), "others may list the data directory HERE (mode 750): chmod 700 HERE");
-        assert_eq!(warnings(0o777), "others may change what is in the data directory HERE (mode 777): chmod 700 HERE");
+        assert_eq!(warnings(0o750), "other users can list the data directory HERE (mode 750): run chmod 700 HERE");
+        assert_eq!(warnings(0o777), "other users can modify the data directory HERE (mode 777): run chmod 700 HERE");
     }
 
     #[test]

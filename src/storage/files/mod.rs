@@ -78,7 +78,7 @@ pub trait Files: Send + Sync + 'static {
     /// Returns the bytes that this user may still write to the disk, or none if that is unknown.
     ///
     /// # Errors
-    /// Fails if the disk does not answer that.
+    /// Fails if the disk does not report them.
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         Ok(None)
     }
@@ -95,10 +95,11 @@ pub trait Files: Send + Sync + 'static {
 /// The end of the name of a file that is not complete.
 pub const UNFINISHED: &str = ".unfinished";
 
-/// Writes a file as a whole, in place of one that has the name. It survives a power loss, before which the name has either content.
+/// Writes a whole file, and replaces any file with this name. It survives a power loss. A power loss during the write leaves the old or
+/// the new content.
 ///
 /// # Errors
-/// Fails if it is not certain that the file is durable. An unfinished one may then be left.
+/// Fails if it is not certain that the file is durable. An unfinished file may remain then.
 pub fn replace(files: &dyn Files, name: &str, content: &[u8]) -> io::Result<()> {
     let unfinished = format!("{name}{UNFINISHED}");
     // A process that died before the rename may have left this file.

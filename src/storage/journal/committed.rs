@@ -11,9 +11,9 @@ use crate::storage::sequence::Sequence;
 #[derive(Default)]
 pub struct CommittedMark {
     last: AtomicU64,
-    /// The number of threads that wait, or are about to.
+    /// The number of threads that wait, or are about to wait.
     waiting: AtomicUsize,
-    /// It protects nothing. A waiting thread holds it from its last look at the mark until it waits, so that it misses no notification.
+    /// Protects no data. A thread holds it from its last read of the mark until it waits, so that it misses no notification.
     lock: Mutex<()>,
     moved: Condvar,
 }
@@ -26,7 +26,7 @@ impl CommittedMark {
 
     /// Sets the mark, and wakes all threads that wait for it. The caller makes sure that the mark never moves back.
     pub fn publish(&self, last: Sequence) {
-        // Both sides write first and read the other's value then, in one order for all: so one of them sees the other.
+        // Each side first writes its own value and then reads the other's, in one order for all. So at least one of them sees the other.
         self.last.store(last.0, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             drop(self.lock.lock());

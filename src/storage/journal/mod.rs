@@ -38,7 +38,7 @@ pub enum JournalError {
         /// The error of the operating system.
         cause: String,
     },
-    /// The shared log takes no records now. None of the events since the last commit was appended. Later events may be.
+    /// The shared log accepts no records now. None of the events since the last commit was appended. Later events may succeed.
     #[error("{0}")]
     Unavailable(String),
     /// The content on disk is unknown, so no more events can be appended. The text is the cause.
@@ -46,63 +46,63 @@ pub enum JournalError {
     Failed(String),
 }
 
-/// How far events are when a commit returns.
+/// The state of events when a commit returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Committed {
-    /// They are stored.
+    /// The events are stored.
     Stored,
-    /// They are on their way to a log that several nodes share. They are stored once they are read back, see [`LogOutcome`].
+    /// The events were sent to a log that several nodes share. They are stored once they are read back, see [`LogOutcome`].
     Sent,
-    /// The same for the first of them, this many. The others were not appended.
+    /// Only this number of first events was sent. The others were not appended.
     SentFirst(usize, JournalError),
 }
 
-/// What a journal on a shared log has read from it.
+/// A result of reading the shared log of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are events, and each is moved a few times only")]
 pub enum LogOutcome {
     /// The oldest event of this process that was sent and not read back yet is stored.
     Local,
-    /// Another process has appended this event, or this process has and no longer waits for it.
+    /// Another process appended this event, or this process did and no longer waits for it.
     Remote(Event),
-    /// This process is the sequencer from here on, and has read all that was appended before.
+    /// This process is the sequencer from here on, and has read all earlier records.
     Promoted,
-    /// The events of this process that were not read back yet will never count.
+    /// The events of this process that were not read back yet are void.
     Fenced,
-    /// The log cannot be followed any further. The text is the cause.
+    /// The journal cannot follow the log any further. The text is the cause.
     Failed(String),
 }
 
-/// The part of a journal on a shared log that others do not have.
+/// The additional methods of a journal on a shared log.
 pub trait SharedJournal {
     /// Returns the channel on which records arrive.
     fn incoming(&self) -> &Receiver<Result<Vec<LogRecord>, LogError>>;
 
-    /// Reads records in their order, and passes what counts to `each`.
+    /// Reads records in order, and passes their outcomes to `each`.
     fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, LogOutcome));
 
-    /// Returns how far the log was followed, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
+    /// Returns the log checkpoint, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
     fn followed(&self) -> Vec<u8>;
 
-    /// Shows other threads that all records that were read are applied.
+    /// Publishes to other threads that all records read so far are applied.
     fn note_applied(&mut self);
 
-    /// Appends what keeps the cluster going, if it is due. It is called several times a second.
+    /// Appends the records of the failure detector that are due, such as heartbeats and claims. It is called several times a second.
     fn tend(&mut self);
 
-    /// Returns true if this process is the sequencer, and has heard from the log recently.
+    /// Returns true if this process is the sequencer, and has read from the log recently.
     fn may_judge(&self) -> bool;
 
-    /// Returns true if another node is too far behind to take more events.
+    /// Returns true if another node is too far behind to accept more events.
     fn outruns_members(&self) -> bool;
 
-    /// Returns the time for which an event may be on its way before its caller is answered that the outcome is unknown.
+    /// Returns the maximum time for an event in flight. After it, the caller gets the answer that the outcome is unknown.
     fn patience(&self) -> Duration;
 
-    /// Appends that this process is about to end, once. From then on it judges nothing, so others take over what it does.
+    /// Appends, once, a record that this process is about to end. From then on it judges no commands, and others take over its duties.
     ///
     /// # Errors
-    /// Fails if the log does not take the record. The others then take over when this process has been silent for long enough.
+    /// Fails if the log rejects the record. Then the others take over after the member timeout.
     fn leave(&mut self) -> Result<(), LogError>;
 }
 
@@ -182,7 +182,7 @@ pub trait Journal: Send + 'static {
         false
     }
 
-    /// Finds out, without an event, whether the journal can store events again after it has refused some. It is called with nothing pending.
+    /// Tests, without an event, whether the journal can store events again after a refusal. It is called with nothing pending.
     ///
     /// # Errors
     /// Fails if it would still refuse them.

@@ -1,4 +1,4 @@
-//! Why a journal stores no events now, and how it finds out by itself that it can again.
+//! The reason why a journal stores no events now, and the probe that detects when it can store them again.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,7 +9,7 @@ use crate::storage::journal::JournalError;
 /// The name of the file that a probe writes.
 const FILE: &str = "space.probe";
 
-/// Bytes that a probe writes at least: a group of many small events has as many.
+/// Minimum bytes that a probe writes: the size of a group of many small events.
 const PROBE_BYTES_MIN: usize = 256 * 1024;
 
 /// The reason why the journal of this process stores no events.
@@ -97,7 +97,7 @@ mod tests {
             (300_000, 300_010, true),
             (300_000, 300_009, false),
         ] {
-            // As a process leaves it that is killed during a probe.
+            // A process that is killed during a probe leaves this file.
             files.put(FILE, vec![7; 1000]);
             files.limit(Some(most as u64));
             let found = probe(&files, bytes);

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::clock::{ManualClock, UnixMicros};
 
-    /// A file whose syncs wait until each is let go.
+    /// A file whose syncs block until the test releases each of them.
     struct HeldFile(Mutex<Receiver<()>>);
 
     impl AppendFile for HeldFile {
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// One event that is written and not synced, and what lets a sync go.
+    /// Returns a state with one written and unsynced event, its clock, and the sender that releases a sync.
     fn written() -> (SyncState, Arc<ManualClock>, Sender<()>) {
         let clock = Arc::new(ManualClock::new(UnixMicros(0)));
         let (state, (let_go, held)) = (SyncState::new(Arc::clone(&clock) as Arc<dyn Clock>), channel());

@@ -60,8 +60,8 @@ pub struct JournalFigures {
 }
 
 impl JournalFigures {
-    /// Returns the mark up to which others may be told of events: the committed ones. If these are synced once a second, only those that
-    /// are synced, since a power loss destroys the others.
+    /// Returns the mark up to which events may be shown to others: the committed events. If they are synced once a second, only the
+    /// synced events, since a power loss destroys the others.
     pub fn tellable(&self) -> &CommittedMark {
         if self.is_synced_later { &self.sync.durable } else { &self.committed }
     }
@@ -93,7 +93,7 @@ pub struct SegmentJournal {
     /// True if a frame without an event was written to the segment, and the segment was not synced since.
     mark_unsynced: bool,
     pending: Vec<u8>,
-    /// The size of the last write that found the disk full.
+    /// The size of the last write that failed on a full disk.
     refused_bytes: usize,
     sync: Arc<SyncState>,
     syncer: Option<JoinHandle<()>>,
@@ -108,8 +108,8 @@ struct OpenSegment {
 }
 
 impl SegmentJournal {
-    /// Opens the journal at the position `tail`. All events up to there are synced when this returns. `clock` says when the next sync of
-    /// [`Durability::EverySecond`] is due: while it stands still, nothing is synced in the background.
+    /// Opens the journal at the position `tail`. All events up to there are synced when this returns. `clock` determines when the next
+    /// sync of [`Durability::EverySecond`] is due: while it stands still, nothing is synced in the background.
     ///
     /// # Errors
     /// Fails if the segment cannot be opened or synced.
@@ -176,7 +176,7 @@ impl SegmentJournal {
         Arc::clone(&self.figures)
     }
 
-    /// Appends a record, of which `payload` appends the content. The journal contains events only.
+    /// Appends a record whose content `payload` appends. The journal contains events only.
     pub(in crate::storage) fn append_record(&mut self, payload: impl FnOnce(&mut Vec<u8>)) -> Sequence {
         let sequence = self.next;
         self.append_frame(FrameKind::Event, sequence, payload);
@@ -188,7 +188,7 @@ impl SegmentJournal {
         frame::encode(&mut self.pending, kind, sequence, self.sync.synced(), payload);
     }
 
-    /// Writes the pending frames to the segment, and shows others whether that was refused.
+    /// Writes the pending frames to the segment, and publishes a refusal to other threads.
     fn write(&mut self) -> Result<(), JournalError> {
         let written = self.write_pending();
         self.figures.refusal.note(&written);
@@ -345,7 +345,7 @@ impl Journal for SegmentJournal {
     }
 
     fn mark_synced(&mut self) {
-        // While the disk is full, room for a mark says nothing about room for events.
+        // While the disk is full, room for a mark does not imply room for events.
         let waits = self.is_refusing() || !self.pending.is_empty();
         if waits || !self.wants_mark() || self.sync.synced() < self.last() {
             return;
@@ -369,7 +369,7 @@ impl Journal for SegmentJournal {
             if is_out_of_files(&cause) {
                 JournalError::OutOfFiles { place, cause: cause.to_string() }
             } else {
-                // For any other reason, too: only what could be written shows that there is space.
+                // Also for any other cause: only a successful write proves that there is space.
                 JournalError::DiskFull { place }
             }
         });

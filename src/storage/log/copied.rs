@@ -1,4 +1,4 @@
-//! Records of a log that were copied to files: a log that has no further records, so that a state can be rebuilt without the log.
+//! A log that consists of records copied to files, so that a state can be rebuilt without the original log.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, R
 use crate::storage::segment::{self, End, Segment};
 use crate::storage::sequence::Sequence;
 
-/// Bytes after which a piece is full. It has at most the bytes of one record more.
+/// Bytes after which a piece is full. The last record may exceed this limit.
 const PIECE_BYTES: usize = 8 << 20;
 
 /// Time for which one read waits for records.
 const READ_WAIT: Duration = Duration::from_millis(200);
 
-/// Time without any record after which a log that has more of them counts as unavailable.
+/// Time without a record after which a log with further records counts as unavailable.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Calls `each` with pieces that contain all records after `after`, up to and including `through`, which the log must have. They are segments
-/// of this identity. Blocks until the records were read.
+/// Calls `each` with pieces that contain all records after `after`, up to and including `through`. The log must contain these records.
+/// The pieces are segments with this identity. Blocks until the records are read.
 ///
 /// # Errors
 /// Fails if the log cannot be read or has deleted one of these records, and returns the error of `each`.
@@ -56,7 +56,7 @@ pub fn copy<E: From<LogError>>(
             return Err(LogError::Unavailable(silent).into());
         }
         for record in records.into_iter().take_while(|record| record.sequence <= through) {
-            // All records before it are in the log, so damage to one of them is noticed.
+            // The frame marks all records before it as synced, so that a reader detects damage to any of them.
             frame::encode(&mut bytes, FrameKind::Event, record.sequence, last, |into| into.extend(record.bytes));
             (last, heard) = (record.sequence, Instant::now());
             if bytes.len() >= PIECE_BYTES {
@@ -77,7 +77,7 @@ pub struct CopiedLog {
 }
 
 impl CopiedLog {
-    /// Opens the segments of a directory. There is at least one, which may be empty.
+    /// Opens the segments of a directory, which must contain at least one. A segment may be empty.
     ///
     /// # Errors
     /// Fails if there is no segment, or the last one cannot be read.

@@ -1,4 +1,4 @@
-//! A log in segment files, for tests: the readers of a single machine's journal under the contract of a shared log.
+//! A log in segment files, for tests: it runs the readers of a single machine's journal under the contract of a shared log.
 #![cfg(any(test, feature = "internals"))]
 #![allow(clippy::missing_panics_doc, reason = "tests")]
 
@@ -14,7 +14,7 @@ use crate::storage::log::segments::SegmentLog;
 use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, RECORD_BYTES_MAX, ReadLog, SharedLog};
 use crate::storage::sequence::Sequence;
 
-/// Segment files with a writer of any records, for the contract of a shared log.
+/// Segment files with a writer that accepts any records.
 pub struct FilesLog {
     journal: Arc<Mutex<SegmentJournal>>,
     log: SegmentLog,

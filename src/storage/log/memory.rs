@@ -46,7 +46,7 @@ struct Reader {
 }
 
 impl MemoryLog {
-    /// Deletes all records before `first`, as a log does that keeps its records for a limited time.
+    /// Deletes all records before `first`, like a log with limited retention.
     pub fn delete_before(&self, first: Sequence) {
         let mut records = self.shared.records.lock();
         let count = (first.0.saturating_sub(1) as usize).saturating_sub(records.deleted).min(records.kept.len());

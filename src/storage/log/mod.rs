@@ -1,9 +1,9 @@
 //! A log that several nodes share: the order of records for all of them.
 //!
 //! Responsible for:
-//! - the interface between a cluster and the log that it is built on: appending records, and reading them back in their order.
+//! - the interface between a cluster and its log: appending records, and reading them back in order.
 //!
-//! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
+//! A writer gets no acknowledgement for its records: it reads them back. A record that was not read back may or may not be in the log.
 
 pub mod copied;
 pub mod files;
@@ -29,7 +29,7 @@ pub struct LogRecord {
     pub bytes: Vec<u8>,
 }
 
-/// The records that the log still has: from `first` on, up to and including `last`. The log is empty if `last` is before `first`.
+/// The records that the log still contains: from `first` up to and including `last`. The log is empty if `last` is before `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRange {
     /// The first record that was not deleted.
@@ -61,13 +61,13 @@ pub enum LogError {
     /// The log cannot be reached now, or does not answer in time. Later attempts may succeed.
     #[error("the log is unavailable: {0}")]
     Unavailable(String),
-    /// The writer has as many records under way as it may have.
+    /// The writer has reached its limit of records in flight.
     #[error("{records} records wait to be stored in the log")]
     Busy {
         /// The number of these records.
         records: usize,
     },
-    /// The record is larger than the log takes.
+    /// The record exceeds the size limit of the log.
     #[error("a record of {bytes} bytes is larger than the log takes, {limit} bytes")]
     TooLarge {
         /// The size of the record.
@@ -80,7 +80,7 @@ pub enum LogError {
     Deleted {
         /// The record that is needed.
         wanted: Sequence,
-        /// The first record that the log still has.
+        /// The first record that the log still contains.
         first: Sequence,
     },
     /// The log ends before a record that was read from it earlier: it is another log, or records are lost.
@@ -109,7 +109,7 @@ pub enum LogError {
         /// Description of the damage.
         reason: String,
     },
-    /// The log is set up in a way that would lose records. The text names the setting, its value, and the value that is needed.
+    /// The configuration of the log would lose records. The text names the setting, its value, and the required value.
     #[error("{0}")]
     Setup(String),
 }
@@ -119,10 +119,10 @@ pub trait ReadLog: Send + Sync {
     /// Creates a reader of the records after `after`.
     ///
     /// # Errors
-    /// Fails if the log cannot be used, does not have the record after `after` any more, or ends before `after`.
+    /// Fails if the log cannot be used, has deleted the record after `after`, or ends before `after`.
     fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError>;
 
-    /// Returns the range of records that the log has. May wait for the log.
+    /// Returns the range of records in the log. May block until the log answers.
     ///
     /// # Errors
     /// Fails if the log does not answer.
@@ -140,21 +140,21 @@ pub trait SharedLog: ReadLog {
     /// Fails if the log cannot be used.
     fn writer(&self) -> Result<Box<dyn LogWriter>, LogError>;
 
-    /// Returns a handle for reading, which may be used longer than this one.
+    /// Returns a handle for reading, which may outlive this one.
     fn to_read(&self) -> Arc<dyn ReadLog>;
 }
 
 /// Appends records to a log. Records that are not stored when it is dropped are lost.
 pub trait LogWriter: Send + 'static {
-    /// Appends a record. Returns at once: the record is stored later, or never. The records of one writer are stored in the order of the
-    /// appends, none of them twice; if one is not stored, later ones may be. This order ends with the error [`LogError::Unavailable`]: a
-    /// record from before it may still be stored after a record that is appended later.
+    /// Appends a record, and returns at once: the log stores the record later, or never. The log stores the records of one writer in the
+    /// order of the appends, and each at most once. It may store later records although it lost an earlier one. The error
+    /// [`LogError::Unavailable`] ends this order: a record from before it may still be stored after a record that is appended later.
     ///
     /// # Errors
     /// Fails if the record was certainly not appended.
     fn append(&mut self, record: Vec<u8>) -> Result<(), LogError>;
 
-    /// Waits until all records are stored, at most this long. What is not stored by then may be lost when the writer is dropped.
+    /// Waits until all records are stored, up to `at_most`. Records that are not stored by then may be lost when the writer is dropped.
     fn flush(&mut self, at_most: Duration) {
         let _ = at_most;
     }
@@ -162,10 +162,10 @@ pub trait LogWriter: Send + 'static {
 
 /// Reads the records of a log in their order.
 pub trait LogReader: Send + 'static {
-    /// Returns the next stored records, at most some thousand. Waits for the first of them up to `wait`; returns an empty list if there is
-    /// none by then.
+    /// Returns the next stored records, at most a few thousand. Waits for the first of them up to `wait`, and returns an empty list if
+    /// none arrives by then.
     ///
     /// # Errors
-    /// Fails if the log cannot be read. The next call continues at the same record; it may fail at once, so wait a moment before it.
+    /// Fails if the log cannot be read. The next call continues at the same record. It may fail at once, so pause before it.
     fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError>;
 }

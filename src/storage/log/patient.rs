@@ -1,5 +1,5 @@
-//! A log that is asked again while it does not answer. For a node that starts: a broker that hangs is replaced by another one after some
-//! seconds, and until then the node has nothing else to do.
+//! A log that retries requests while it is unavailable, for the start of a node. Another broker replaces one that hangs after some
+//! seconds, and the node has nothing else to do until then.
 
 use std::sync::Arc;
 use std::thread;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use crate::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, SharedLog};
 use crate::storage::sequence::Sequence;
 
-/// Pause after the log did not answer.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A log whose [`LogError::Unavailable`] is returned only when it lasts. What its readers and writers return is returned at once.
+/// A log that returns [`LogError::Unavailable`] only if it persists. Errors of its readers and writers are returned at once.
 pub struct PatientLog<'a> {
     log: &'a dyn SharedLog,
     patience: Duration,
 }
 
 impl<'a> PatientLog<'a> {
-    /// Creates a log that asks `log` again for this time.
+    /// Creates a log that retries requests to `log` for up to `patience`.
     pub fn new(log: &'a dyn SharedLog, patience: Duration) -> Self {
         Self { log, patience }
     }

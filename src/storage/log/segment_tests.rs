@@ -1,5 +1,5 @@
-//! Readers of segment files beside a naive model, while the journal is written, its old segments are retained, rewritten
-//! and deleted, and files fail.
+//! Compares readers of segment files with a naive model, while the journal is written, its old segments are retained, rewritten and
+//! deleted, and files fail.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn numbered(n: u64) -> Vec<u8> {
     format!("record {n}").into_bytes()
 }
 
-/// A journal whose files may fail, its readers, and the records that they have to deliver.
+/// A journal whose files may fail, its readers, and the records that they must deliver.
 struct Case {
     memory: MemoryFiles,
     files: Arc<dyn Files>,
@@ -77,13 +77,13 @@ impl Case {
         match self.journal.commit() {
             Ok(_) => self.committed.extend(group),
             Err(JournalError::DiskFull { .. }) => self.refused += 1,
-            // It takes nothing more. A restart finds out what of it is stored.
+            // The journal accepts no more events. A restart shows which of these are stored.
             Err(JournalError::Failed(_)) => self.restart(random),
             Err(cause) => panic!("{cause}"),
         }
     }
 
-    /// Ends the process, with a power loss if all that is committed is synced, and starts the next one on the same files.
+    /// Ends the process, with a power loss if all committed events are synced, and starts the next process on the same files.
     fn restart(&mut self, random: &mut Rng) {
         if self.options.durability == Durability::Always {
             self.memory.lose_power(random);
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    /// Writes a retained segment again, in which the same events are at other offsets.
+    /// Rewrites a retained segment, so that the same events are at other offsets.
     fn rewrite_one(&mut self, random: &mut Rng) {
         let Some(old) = random.choice(self.listed().retained) else { return };
         let segment = Segment::read(&self.memory, &old.name(), old.first).unwrap();
@@ -156,7 +156,7 @@ impl Case {
         }
     }
 
-    /// Reads with one of the readers. It returns the next committed records, or that they are deleted.
+    /// Reads with one of the readers. It must return the next committed records, or report that they are deleted.
     fn read(&mut self, random: &mut Rng) {
         let Some(nth) = (!self.readers.is_empty()).then(|| random.usize(..self.readers.len())) else { return };
         let first = self.first();
@@ -243,7 +243,7 @@ fn readers_that_wait_follow_a_writer_while_segments_are_deleted() {
                         }
                         Err(LogError::Deleted { wanted, first }) => {
                             assert!(wanted == Sequence(next) && first > wanted);
-                            // On a busy machine the place may be deleted again before the reader is there.
+                            // On a busy machine the place may be deleted again before the reader reaches it.
                             reader = loop {
                                 next = log.range().unwrap().last.0 + 1;
                                 match log.reader(Sequence(next - 1)) {

@@ -1,8 +1,8 @@
 //! The segment files of a journal, read as a log while the journal is written.
 //!
-//! Bytes after the last committed event may still be cut and written again. So a reader stops at the committed mark, keeps no bytes from one
-//! call to the next, and continues right after the last event that it has seen. It keeps no file open, since a file that is
-//! open cannot be freed, and the system has few of them.
+//! Bytes after the last committed event may still be cut and written again. So a reader stops at the committed mark, retains no bytes
+//! between calls, and continues right after the last event that it has read. It keeps no file open, because the disk space of an open
+//! file cannot be freed, and file descriptors are limited.
 
 use std::io::{ErrorKind, Read};
 use std::mem;
@@ -22,8 +22,8 @@ use crate::storage::sequence::Sequence;
 /// Maximum number of records in one answer.
 const RECORDS_PER_READ_MAX: usize = 1_024;
 
-/// Bytes of a file that are read at once: somewhat more than the records of one answer usually have. A larger record is read with the smallest
-/// power of two times as many.
+/// Bytes to read from a file at once: somewhat more than the records of one answer usually have. For a larger record, the size is
+/// multiplied by the smallest sufficient power of two.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Maximum bytes that are read at once: the largest record and some frames without an event before it.
@@ -34,12 +34,13 @@ const PIECE_BYTES_MAX: usize = 32 << 20;
 pub struct SegmentLog {
     files: Arc<dyn Files>,
     figures: Arc<JournalFigures>,
-    /// The first event behind what readers found damaged or missing among retained segments: who asks for an earlier one is refused at once.
+    /// The first event after the retained segments that readers found damaged or missing. Requests for an earlier event are rejected at
+    /// once.
     readable_from: Arc<AtomicU64>,
 }
 
 impl SegmentLog {
-    /// Creates the log of the journal in `files`, whose writer has these figures.
+    /// Creates the log of the journal in `files`. The figures are those of its writer.
     pub fn new(files: Arc<dyn Files>, figures: Arc<JournalFigures>) -> Self {
         Self { files, figures, readable_from: Arc::default() }
     }
@@ -58,7 +59,7 @@ impl ReadLog for SegmentLog {
 
     fn range(&self) -> Result<LogRange, LogError> {
         let first = self.files()?.first().map(|file| file.first);
-        // Second, since events are committed only to segments that exist.
+        // Read after the list of files, since events are committed only to segments that exist.
         let last = self.figures.tellable().last();
         let first = first.unwrap_or(last.next()).max(Sequence(self.readable_from.load(Ordering::Relaxed)));
         Ok(LogRange { first, last })
@@ -75,8 +76,8 @@ struct SegmentReader {
     next: Sequence,
     /// The place to continue at. None before the first event.
     place: Option<Place>,
-    /// Memory for the next piece. If each read freed it, a reader that follows the journal would get new pages from the system, which
-    /// it clears first, a hundred times a second.
+    /// Memory for the next piece, reused by all reads. If each read freed it, the system would allocate and clear new pages for a reader
+    /// that follows the journal, a hundred times a second.
     buffer: Vec<u8>,
 }
 
@@ -95,7 +96,7 @@ impl Place {
     }
 }
 
-/// What the bytes from a place on contain.
+/// Bytes of a file from a place on.
 struct Piece {
     bytes: Vec<u8>,
     /// True if the file ends after these bytes.
@@ -104,17 +105,17 @@ struct Piece {
 
 /// The reason why walking through a piece ended.
 enum Stop {
-    /// All that was wanted of it is read.
+    /// All requested events in it are read.
     Done,
-    /// It ends in the middle of a frame, and the file goes on.
+    /// It ends in the middle of a frame, and the file continues.
     CutShort,
     /// The segment ends after its last frame.
     SegmentEnds,
 }
 
 impl SegmentReader {
-    /// Returns the place where the segment with the next event begins. It is not `gone`, a file that is not there, nor before it: if that was
-    /// retained or rewritten meanwhile, it is another file with the same events.
+    /// Returns the start of the segment with the next event. It skips `gone`, a file that does not exist, and all files before it. If
+    /// that file was retained or rewritten meanwhile, another file has the same events.
     fn find(&self, gone: Option<EventFile>) -> Result<Place, LogError> {
         let (all, wanted) = (self.log.files()?, self.next);
         let found = all.iter().rev().find(|file| file.first <= wanted);
@@ -132,7 +133,7 @@ impl SegmentReader {
         }
     }
 
-    /// Takes note of what no reader can get past, unless it is in the journal: that is an error of the server.
+    /// Records damage that no reader can get past, unless it is in the journal: that is a failure of the server.
     fn note(&self, cause: &LogError) {
         let retained = self.place.filter(|place| place.file.is_retained());
         let from = match (cause, retained) {
@@ -148,7 +149,7 @@ impl SegmentReader {
         LogError::Damaged { place, offset_bytes, sequence, reason }
     }
 
-    /// Reads at most `bytes_max` bytes from a place on. Returns none if the segment is not there.
+    /// Reads at most `bytes_max` bytes from a place on. Returns none if the segment does not exist.
     fn piece(&mut self, place: &Place, bytes_max: usize) -> Result<Option<Piece>, LogError> {
         let (name, mut bytes) = (place.file.name(), mem::take(&mut self.buffer));
         bytes.clear();
@@ -160,7 +161,7 @@ impl SegmentReader {
         }
     }
 
-    /// Adds the events of a piece up to `committed`, and moves the place behind the last of them.
+    /// Adds the events of a piece up to `committed`, and moves the place after the last of them.
     fn walk(
         &mut self,
         piece: &Piece,

@@ -41,8 +41,8 @@ const FORMAT_OF_ONE_MACHINE: u16 = 2;
 /// The format of a snapshot of a node of a cluster. It has the section [`Section::Cluster`].
 const FORMAT_OF_NODE: u16 = 3;
 
-/// The latest format that can be read: that of a snapshot, of either kind, that relies on an archive which does not count its outboxes. It
-/// has the section [`Section::ArchivedCounts`], which may be empty.
+/// The latest format that can be read: a snapshot, of either kind, that relies on an archive without counts of its outboxes. It has the
+/// section [`Section::ArchivedCounts`], which may be empty.
 pub const SNAPSHOT_FORMAT: u16 = 4;
 
 /// Bytes of the header in all formats but the first, the longest one.
@@ -64,14 +64,15 @@ pub struct EndRecord {
     pub through: Sequence,
     /// The last logical instant that had been issued.
     pub last_instant: UnixMicros,
-    /// The lead of this instant over the displayed time, in microseconds; negative if behind. It is written only if the clock has jumped.
+    /// The drift of this instant from the displayed time, in microseconds; negative if behind. It is written only if the clock has
+    /// jumped.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[serde(rename = "lead_us")]
     pub drift_us: i64,
     /// Clients that poll with a token from before this logical instant must read their feeds again. None if all tokens are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_from: Option<UnixMicros>,
-    /// The last posts that became visible with more reposts than are recorded one by one, and the instants.
+    /// The last posts with very many reposts that became visible again, and the instants when they did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revealed: Vec<(UnixMicros, PostId)>,
     /// The number of blocks before this one.

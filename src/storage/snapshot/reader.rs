@@ -126,7 +126,7 @@ impl SnapshotReader {
         self.identity
     }
 
-    /// Returns true if the file has the counts of archived posts: it relies on an archive that does not have them.
+    /// Returns true if the file contains the counts of archived posts, because its archive does not have them.
     pub fn has_archived_counts(&self) -> bool {
         self.format >= SNAPSHOT_FORMAT
     }

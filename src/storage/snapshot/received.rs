@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The reason why a snapshot was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The sender does not go on.
+    /// The transfer ended early.
     #[error("it ended after {bytes} bytes: {cause}")]
     Ended {
         /// The number of bytes that were received.
@@ -27,12 +27,12 @@ pub enum ReceiveError {
     /// The snapshot is not one that this node can use. The text is the reason.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be stored, or is damaged.
+    /// The snapshot cannot be stored, or is damaged.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// The checks of a snapshot by its receiver. An error is the reason of a refusal.
+/// The checks that the receiver makes on a snapshot. An error is the reason for the refusal.
 pub trait Checks {
     /// Checks the identity and the sequence, before anything else is received.
     ///
@@ -47,11 +47,11 @@ pub trait Checks {
     fn first_block(&self, block: &Block) -> Result<(), String>;
 }
 
-/// Writes a snapshot into the directory, which this process has locked, verifies all of it, and gives it its name then. Returns its
-/// name and its size in bytes.
+/// Writes a snapshot into the directory, which this process must have locked. Verifies all of it, and only then gives it its final name.
+/// Returns its name and its size in bytes.
 ///
 /// # Errors
-/// Fails if it is refused, damaged, or cannot be written. Then nothing is left of it.
+/// Fails if the snapshot is refused, damaged, or cannot be written. Then no part of it remains.
 pub fn receive(files: &dyn Files, from: &mut dyn Read, checks: &dyn Checks) -> Result<(String, u64), ReceiveError> {
     let mut header = [0; SNAPSHOT_HEADER_BYTES_MAX];
     from.read_exact(&mut header).map_err(|cause| ReceiveError::Ended { bytes: 0, cause })?;

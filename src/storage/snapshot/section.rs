@@ -21,7 +21,8 @@ pub enum Section {
     UnderWay,
     /// The block contains [`crate::state::records::InboxRecord`].
     Inboxes,
-    /// The block contains one [`crate::cluster::log_checkpoint::LogCheckpoint`]: how far a node of a cluster has read the log. It is the first one.
+    /// The block contains one [`crate::cluster::log_checkpoint::LogCheckpoint`], the position of a cluster node in the log. It is the
+    /// first block.
     Cluster,
     /// The block contains [`crate::state::records::ArchivedCountsRecord`].
     ArchivedCounts,

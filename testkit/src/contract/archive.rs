@@ -22,7 +22,7 @@ use crate::OnDrop;
 /// The result of a case.
 pub type Tested = Result<(), ArchiveError>;
 
-/// What several machines write at once is ordered by the events that batches name.
+/// Concurrent writes of several machines are ordered by the events that their batches name.
 pub fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(archive: &dyn Archive) -> Tested {
     let Batch { as_of: first, .. } = next_batch();
     let at_first = |batch: Batch| Batch { as_of: first, ..batch };
@@ -35,7 +35,7 @@ pub fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(archive: &d
     archive.rewrite(&Rewrite { without: &[], fate: &fate, as_of: first })?;
     let rest = posts([(1, post("a")), (2, ArchivedRecord::Deleted), (4, post("z"))]);
     archive.write(&Batch { as_of: then, ..rest })?;
-    // And what is older than the rewrite.
+    // A write that is older than the rewrite.
     archive.write(&at_first(posts([(3, post("named"))])))?;
     let kept = [1, 2, 3, 4].map(|id| archive.post(PostId(id)));
     let kept: Vec<_> = kept.into_iter().collect::<Result<_, _>>()?;
@@ -190,7 +190,7 @@ pub fn what_is_announced_is_read_as_ever(archive: &dyn Archive) -> Tested {
         let kept = (nth > 1).then(|| post(&(nth - 1).to_string()));
         assert_eq!((archive.post(PostId(1))?, archive.post(PostId(2))?), (kept, None));
         assert_eq!(all(archive, "ann", Part::Whole).len(), nth - 1);
-        // What was kept for these calls must not be what later ones see.
+        // Later calls must not get the values that were cached for these calls.
         let entry = placed([("ann", at(nth as i64, 1), Push)]);
         archive.write(&Batch { posts: posts([(1, post(&nth.to_string()))]).posts, ..entry })?;
     }

@@ -8,7 +8,7 @@ use crate::{DEADLINE, eventually};
 use tidewire::storage::log::{LogError, LogRange, LogReader, LogRecord, LogWriter, RECORD_BYTES_MAX, SharedLog};
 use tidewire::storage::sequence::Sequence;
 
-/// Time for which a read waits that finds nothing.
+/// Timeout of a read that finds nothing.
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Generates a test for each guarantee of a shared log. `$on` runs a case on a new log; attributes apply to each test.
@@ -47,7 +47,7 @@ pub fn numbered(n: u64) -> Vec<u8> {
     format!("record {n}").into_bytes()
 }
 
-/// Appends a record, again if the writer is busy.
+/// Appends a record, and retries while the writer is busy.
 pub fn append(writer: &mut dyn LogWriter, record: &[u8]) {
     eventually("the writer has room", || match writer.append(record.to_vec()) {
         Err(LogError::Busy { .. }) => None,
@@ -124,7 +124,7 @@ pub fn readers_do_not_disturb_each_other(log: &dyn SharedLog) {
 }
 
 pub fn records_of_two_writers_keep_the_order_of_each(log: &dyn SharedLog) {
-    // Records that are not stored yet go with their writer.
+    // A dropped writer would lose records that are not stored yet.
     let mut writers = ["a", "b"].map(|name| (name, log.writer().unwrap()));
     thread::scope(|scope| {
         for (name, writer) in &mut writers {
@@ -143,7 +143,7 @@ pub fn records_of_two_writers_keep_the_order_of_each(log: &dyn SharedLog) {
 
 pub fn a_read_that_waits_returns_when_a_record_arrives(log: &dyn SharedLog) {
     let mut writer = log.writer().unwrap();
-    // A record may come before the reader waits for it, so this is repeated.
+    // A record may arrive before the reader waits for it, so this is repeated.
     for round in 0..50 {
         let mut reader = log.reader(Sequence(round)).unwrap();
         let ((begins, has_begun), (answers, answer)) = (mpsc::channel(), mpsc::channel());

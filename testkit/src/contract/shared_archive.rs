@@ -1,5 +1,5 @@
-//! The contract of an archive that the nodes of a cluster share: one copies to it behind the log, all drop from memory what it has, and takeovers
-//! in the middle of a batch, restarts and replays lose and double nothing.
+//! The contract of an archive that the nodes of a cluster share. One node copies to it behind the log, and all nodes drop archived posts
+//! from memory. Takeovers in the middle of a batch, restarts and replays lose and duplicate nothing.
 
 mod damage;
 mod door;
@@ -91,9 +91,9 @@ macro_rules! shared_archive_contract {
 
 /// A store that the nodes of a test share.
 pub struct Store {
-    /// Returns the way of one more machine to it.
+    /// Returns a connection of one more machine to the store.
     pub open: Box<dyn Fn() -> Arc<dyn Archive> + Send + Sync>,
-    /// True if it is in memory, so that the nodes' ways to it have to keep what they read, as those to a real one do.
+    /// True if the store is in memory. Then the connections of the nodes must cache their reads, as those to a real store do.
     pub is_in_memory: bool,
 }
 
@@ -110,11 +110,11 @@ struct Member {
     celebrity: CelebrityPolicy,
 }
 
-/// Three nodes with one archive, and what must be there: the body of each post, none if it was deleted.
+/// Three nodes with one archive, and the expected body of each post; none if it was deleted.
 struct Town {
     log: MemoryLog,
     store: Store,
-    /// The way of the test to it.
+    /// The connection of the test to the archive.
     archive: Arc<dyn Archive>,
     identity: Arc<Mutex<Option<Identity>>>,
     /// The source whose outbox is damaged in the archive.
@@ -156,7 +156,7 @@ impl Town {
 
     async fn new(store: Store) -> Self {
         let mut town = Self::empty(store);
-        // Each decides otherwise about the routes of the same posts.
+        // Each node chooses other routes for the same posts.
         for (name, celebrity) in [("a", CelebrityPolicy::PushAll), ("b", CelebrityPolicy::PullAll), ("c", above(1))] {
             town.add_with(name, celebrity);
         }
@@ -170,7 +170,7 @@ impl Town {
         self.done(async |engine| engine.follow(edges.clone()).await).await;
     }
 
-    /// Returns the way of one more machine to the store.
+    /// Returns a connection of one more machine to the store.
     fn door(&self) -> Arc<Door> {
         let (store, identity) = ((self.store.open)(), Arc::clone(&self.identity));
         let cached = self.store.is_in_memory.then(Mutex::default);
@@ -202,7 +202,7 @@ impl Town {
         &self.members[first]
     }
 
-    /// Does something on the sequencer, until it is done.
+    /// Runs an operation on the sequencer, and retries it until it succeeds.
     async fn done<T>(&self, what: impl AsyncFn(&Engine) -> Result<T, Error>) {
         insist(async || what(&self.sequencer().await.node.engine).await).await.unwrap();
     }
@@ -230,7 +230,7 @@ impl Town {
         self.expected.insert(number, None);
     }
 
-    /// Goes on as one process less, and starts it again from its directory.
+    /// Shuts a node down, and starts it again from its directory.
     fn restart(&mut self, nth: usize) {
         let Member { node, files, celebrity, .. } = self.members.remove(nth);
         let name = node.view.me().to_string();
@@ -265,7 +265,7 @@ impl Town {
         self.expected.iter().rev().filter_map(|(number, body)| Some((*number, body.as_deref()?))).collect()
     }
 
-    /// Compares what every node shows.
+    /// Compares the feeds, pages and posts of every node with the expected ones.
     async fn check(&self) {
         self.in_step().await;
         for member in &self.members {
@@ -282,7 +282,7 @@ impl Town {
         }
     }
 
-    /// Waits until the archive has everything, and compares all of it with what follows from the log.
+    /// Waits until the archive has everything, and compares all of it with the expected posts.
     async fn check_archive(&self) {
         let last = self.log.range().unwrap().last;
         eventually_async("the archive catches up", async || self.archive.through().unwrap() >= last).await;
@@ -326,7 +326,7 @@ async fn read_down(node: &Node, author: Option<&str>) -> Vec<(u64, &'static str)
             None => node.engine.feed(&id("ann"), request).await.unwrap(),
         };
         assert!(page.partial.is_empty() && page.page.unreadable.is_empty());
-        // Few bodies are in use.
+        // Leaked, since only few bodies are in use.
         all.extend(page.page.items.iter().map(|(at, entry)| (at.id.0, &*entry.post.body().to_owned().leak())));
         let Some(next) = page.page.next else { return all };
         range = Range::Before(next);
@@ -338,7 +338,7 @@ pub async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all(store:
     town.publish_up_to(60).await;
     town.settle().await;
     town.check().await;
-    // Posts that only the archive has, for all nodes but the one that judges.
+    // Only the archive has these posts, for all nodes except the one that judges the commands.
     town.edit(5, "[5]").await;
     town.edit(6, "[6]").await;
     town.edit(6, "[66]").await;
@@ -430,7 +430,7 @@ pub async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(
     town.all_are_members().await;
     town.settle().await;
     town.check().await;
-    // All at once.
+    // All nodes restart at once.
     for member in &town.members {
         member.node.engine.shutdown();
     }
@@ -446,7 +446,7 @@ pub async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
     let mut town = Town::new(store).await;
     town.publish_up_to(60).await;
     town.settle().await;
-    // All nodes have read and kept what is erased then.
+    // All nodes have cached the data that is erased next.
     town.check().await;
     let erased = id(&author(1));
     town.done(async |engine| engine.erase(erased.clone()).await).await;
@@ -454,7 +454,7 @@ pub async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
     eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
     town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
-    // Somebody else may have the name now.
+    // Another user may take the name now.
     town.follow_all().await;
     town.publish_up_to(65).await;
     town.settle().await;

@@ -1,4 +1,4 @@
-//! Who repeated a post, and how often it was answered and repeated.
+//! The reposts of a post, and the numbers of its replies and reposts.
 
 use std::cmp::Reverse;
 
@@ -18,7 +18,7 @@ impl Oracle {
         all
     }
 
-    /// How many replies and reposts of a post everybody sees.
+    /// Returns the numbers of replies and reposts of a post that everybody sees.
     pub fn counts(&self, post: u64) -> (usize, usize) {
         let replies = self.entries(Of::Page(&format!("replies:{post}"))).len();
         (replies, self.reposts_of(post, None).len())

@@ -75,7 +75,7 @@ impl Design {
         }
     }
 
-    /// Returns why the server cannot be started, or `None` if it is installed.
+    /// Returns the reason why the server cannot be started, or `None` if it is installed.
     pub(super) fn absence(self) -> Option<String> {
         self.program().err().map(|cause| cause.to_string())
     }
@@ -125,7 +125,7 @@ impl Design {
     /// Writes the configuration into the private directory, and returns the arguments of the server.
     fn arguments(self, directory: &Path, address: SocketAddr, second: SocketAddr) -> Vec<String> {
         let port = address.port();
-        // A server that does not find its file ends, and the error has its log.
+        // A server that does not find its file exits, and the error contains its log.
         let configured = |text: String| {
             let file = directory.join("configuration");
             let _ = fs::write(&file, text);
@@ -133,8 +133,8 @@ impl Design {
         };
         match self {
             Self::TidewireHttp => Vec::new(),
-            // As another user it would no longer be guarded, and outlive this program if that is killed. Version 2.0.11 ends without a
-            // listener for clients without WebSockets, and ignores the address without `socket_domain`.
+            // A change of the user would clear the parent-death signal, so that the broker would outlive this program. Version 2.0.11 exits
+            // without a listener for clients without WebSockets, and ignores the address without `socket_domain`.
             Self::Mosquitto => configured(format!(
                 "user root\nallow_anonymous true\nlistener {} 127.0.0.1\n\
                  listener {port} 127.0.0.1\nprotocol websockets\nsocket_domain ipv4\n",
@@ -161,7 +161,7 @@ impl Design {
         format!("{name} {}", found.unwrap_or("of an unknown version").trim_end_matches(" starting"))
     }
 
-    /// Returns what differs from the defaults of the server, and what its clients ask for.
+    /// Returns the settings that differ from the server's defaults, and the options of its clients.
     fn settings(self) -> Vec<String> {
         let lines: &[&str] = match self {
             Self::TidewireHttp => &[],
@@ -217,7 +217,7 @@ impl Running {
         }
     }
 
-    /// Creates an author with this many new followers. The rivals know nothing of followers until these subscribe.
+    /// Creates an author with this many new followers. In the other designs followers exist only once they subscribe.
     pub(super) async fn author_of(&self, followers: usize) -> Result<(User, Range<User>), Failure> {
         let author = self.users.get();
         let readers = author + 1..author + 1 + followers as User;
@@ -250,7 +250,8 @@ impl Running {
         Ok(Publisher { connection, stamps: Rc::clone(stamps) })
     }
 
-    /// Returns how many publishers publish at a time: those of the rivals wait for no answer, so that one is enough.
+    /// Returns the number of concurrent publishers. One is enough for the other designs, because their publishers do not wait for an
+    /// answer.
     pub(super) fn publishers(&self, of_tidewire: usize) -> usize {
         if matches!(self.server, Server::Tidewire(_)) { of_tidewire } else { 1 }
     }

@@ -46,23 +46,23 @@ pub struct Settings {
     pub designs: Vec<Design>,
     /// Number of turns of each design.
     pub rounds: usize,
-    /// Number of online followers, for each author whose posts are timed. Authors share no followers.
+    /// Number of online followers, for each author whose posts are timed. Each author has its own followers.
     pub followers: Vec<usize>,
-    /// How long the posts of each of them are timed.
+    /// Duration for which the posts of each of these authors are timed.
     pub timed: Duration,
     /// Number of online followers of the author who publishes as fast as possible.
     pub audience: usize,
-    /// How long that is.
+    /// Duration for which this author publishes.
     pub lasts: Duration,
-    /// Maximum number of posts ahead of the slowest follower there.
+    /// Maximum number of posts of this author ahead of the slowest follower.
     pub window: usize,
-    /// Number of concurrent publishers of Tidewire there.
+    /// Number of concurrent publishers of this author on Tidewire.
     pub publishers: usize,
     /// Bytes of the body of a post.
     pub body_bytes: usize,
     /// Time until the memory of idle connections is read.
     pub settle: Duration,
-    /// How long a client is away.
+    /// Time for which a client is disconnected.
     pub away: Duration,
     /// The seed of the order of the turns.
     pub seed: u64,
@@ -117,8 +117,8 @@ pub struct Compared {
 /// Runs the comparison.
 ///
 /// # Errors
-/// If the limit on open files is too low, a signal ends the run, or no design can take part. Designs that cannot are listed in the report
-/// with the reason.
+/// If the limit on open files is too low, a signal ends the run, or no design can take part. The report lists designs that cannot take
+/// part, with the reason.
 pub fn compare(settings: &Settings, progress: &Progress) -> Result<Compared, Error> {
     raise_open_files(settings.connections(), "live compare")?;
     until_signal(all(settings, progress))
@@ -208,7 +208,7 @@ fn sizes(unit: &str, rounds: Vec<f64>) -> Case {
     Case { unit: unit.to_owned(), median, rounds, ..Case::default() }
 }
 
-/// Returns the case of the server's processor time for each message that was delivered.
+/// Returns the case of the server's processor time for each delivered message.
 fn time_of_a_message(rounds: &[throughput::Round]) -> Case {
     let times = rounds.iter().map(|round| round.cores.server / round.per_second.max(f64::EPSILON) * 1e6);
     sizes("us", times.collect())

@@ -9,7 +9,7 @@ use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;
 
-/// First bytes of the packets, of which the upper half is the type.
+/// First bytes of the packets. The upper four bits are the type.
 const CONNECT: u8 = 0x10;
 const CONNACK: u8 = 0x20;
 const PUBLISH: u8 = 0x30;
@@ -101,7 +101,7 @@ fn subscribe(author: User, out: &mut Vec<u8>) {
     packet_of(SUBSCRIBE, &fields, out);
 }
 
-/// Appends a text with its length before it.
+/// Appends a text after its length.
 fn text(text: &str, into: &mut Vec<u8>) {
     into.extend_from_slice(&(text.len() as u16).to_be_bytes());
     into.extend_from_slice(text.as_bytes());

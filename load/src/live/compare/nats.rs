@@ -37,7 +37,7 @@ impl Wire for Nats {
     fn greet(&mut self, out: &mut Vec<u8>) {
         let connect = r#"CONNECT {"verbose":false,"pedantic":false,"lang":"rust","version":"1","protocol":1}"#;
         let subscribe = self.follows.map(|author| format!("SUB {} 1\r\n", subject(author))).unwrap_or_default();
-        // The answer to PING says that all before it is done.
+        // The server answers PING after it has processed all earlier commands.
         send(&format!("{connect}\r\n{subscribe}PING\r\n"), out);
     }
 

@@ -1,4 +1,4 @@
-//! What the wire protocols of the rivals share: packets across frames, and the numbers of posts.
+//! Common code of the wire protocols of the other designs: packets across frames, and the numbers of posts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +26,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Calls `each` with what has arrived, until it returns `None`. It returns the length of the first packet if that is complete.
+    /// Calls `each` with the received bytes until it returns `None`. `each` returns the length of the first packet if that packet is
+    /// complete.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -59,7 +60,7 @@ pub(super) struct Posts {
 }
 
 impl Posts {
-    /// Takes a message that contains the body of a post.
+    /// Processes a message that contains the body of a post.
     pub(super) fn take(&mut self, message: &[u8], listener: &dyn Listener) {
         let Some(number) = number_after(message, TEXT.as_bytes()) else { return listener.count_unnumbered() };
         let order = self.numbers.take(number);
@@ -76,7 +77,7 @@ impl Posts {
 pub(super) struct Stamps(RefCell<HashMap<User, u64>>);
 
 impl Stamps {
-    /// Returns the body with the number of the author's next post in place of the first characters of its text. It must have at least
+    /// Returns the body with the number of the author's next post instead of the first characters of its text. It must have at least
     /// [`BODY_BYTES_MIN`] bytes.
     pub(super) fn stamp(&self, author: User, body: &str) -> String {
         let mut next = self.0.borrow_mut();
@@ -88,7 +89,7 @@ impl Stamps {
     }
 }
 
-/// Returns the error for data that break a protocol.
+/// Returns the error for data that violates a protocol.
 pub(super) fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the server sent {what}"))
 }

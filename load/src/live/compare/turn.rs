@@ -23,13 +23,13 @@ use crate::report::progress::Progress;
 use crate::target::Failure;
 use crate::target::process::{processor_time, resident_bytes};
 
-/// How long a client that is back waits for more.
+/// Time without a message after which a reconnected client stops waiting.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Timeout for a post that must arrive.
 const RECEIVE_MAX: Duration = Duration::from_secs(30);
 
-/// How often posts are published while a client is away.
+/// Number of posts that are published while a client is away.
 const POSTS_WHILE_AWAY: u32 = 20;
 
 /// The results of a turn.
@@ -45,7 +45,7 @@ pub(super) struct Results {
     pub(super) paced_us: f64,
     /// Messages per second.
     pub(super) messages: Option<throughput::Round>,
-    /// Number of posts that a client received of those published while it was away.
+    /// Number of posts that a client received after it reconnected, of those published while it was away.
     pub(super) back: Option<f64>,
     /// The load of the machine.
     pub(super) stretches: Vec<Stretch>,
@@ -55,7 +55,7 @@ pub(super) struct Results {
     pub(super) failed: u64,
 }
 
-/// A turn under way.
+/// A running turn.
 pub(super) struct Turn<'a> {
     pub(super) design: Design,
     pub(super) settings: &'a Settings,
@@ -184,12 +184,13 @@ impl Turn<'_> {
         cores
     }
 
-    /// Returns how many of the posts that were published while a client was away it receives when it is back.
+    /// Returns the number of posts that a client receives after it has reconnected, of those published while it was away.
     async fn away(&self, running: &Running, publisher: &mut Publisher) -> Result<f64, Error> {
         self.step(AWAY);
         let (author, readers) = running.author_of(2).await?;
         let (reader, address) = (readers.start, running.address());
-        // When one who stays has all posts, the server has no more that the other could still receive in the ordinary way.
+        // Once the connected client has all posts, the server has no undelivered posts left. So the other client can receive only stored
+        // ones.
         let stays = Rc::new(Audience::default());
         let wire = |reader| running.wire(reader, author);
         let _listening = stays.connect(address, reader + 1..readers.end, wire).await?;
@@ -215,7 +216,7 @@ impl Turn<'_> {
     }
 }
 
-/// Reads until this many messages have arrived, or none arrives for this long.
+/// Reads until `messages` messages have arrived, or until there is no message for the time `silence`.
 async fn hear(socket: &mut Socket, audience: &Audience, messages: u64, silence: Duration) {
     while audience.messages() < messages {
         let Ok(Ok(())) = timeout(silence, socket.read_once()).await else { return };

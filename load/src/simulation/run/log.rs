@@ -1,14 +1,14 @@
-//! The log, and the nodes that read it: from the judgement of a publish to its application on every node.
+//! The log and the nodes that read it: from judging a publish to applying it on every node.
 
 use std::collections::VecDeque;
 
 use crate::simulation::resources::{Time, micros};
 use crate::simulation::run::{Event, Simulation};
 
-/// Maximum number of records that a node takes from the log at once, as the engine has it.
+/// Maximum number of records that a node reads from the log at once, as in the engine.
 const RECORDS_PER_READ_MAX: usize = 1_024;
 
-/// Deliveries of a post that one courier does before another may help.
+/// Deliveries of a post that one courier makes before another one may help.
 const SLICE: f64 = 250.0;
 
 /// Deliveries of a post that wait for a courier.
@@ -23,10 +23,10 @@ pub(super) struct Slice {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) request: usize,
-    /// The node that owns its author.
+    /// The node that owns the author.
     pub(super) owner: usize,
     pub(super) began: Time,
-    /// The active followers of its author, of all nodes.
+    /// The author's active followers on all nodes.
     pub(super) followers: f64,
 }
 
@@ -36,17 +36,17 @@ pub(super) struct Log {
     records: Vec<Record>,
     /// The number of records that readers may see.
     stored: usize,
-    /// When the group that was sent last is stored.
+    /// The time at which the group that was sent last is stored.
     stored_at: Time,
     /// Publishes that wait for the sequencer's command processor.
     unjudged: Vec<usize>,
     judging: Vec<usize>,
 }
 
-/// A node. The numbers are of records, from the start of the log.
+/// The state of a node. `fetched`, `decoded` and `applied` are numbers of records from the start of the log.
 #[derive(Debug, Default)]
 pub(super) struct NodeState {
-    /// The share of the users that it owns.
+    /// The share of the users that the node owns.
     pub(super) share: f64,
     is_fetching: bool,
     is_decoding: bool,
@@ -60,7 +60,7 @@ pub(super) struct NodeState {
     /// Deliveries that wait for a courier.
     pub(super) slices: VecDeque<Slice>,
     pub(super) busy_couriers: usize,
-    /// Reads from the log and their records, in the measured time.
+    /// Number of reads from the log and number of their records, in the measured time.
     pub(super) reads: u64,
     pub(super) records: u64,
 }
@@ -78,7 +78,7 @@ impl Simulation<'_> {
         self.wake_processor(0);
     }
 
-    /// Lets an idle command processor apply what was read, or else judge what waits.
+    /// Lets an idle command processor apply decoded records, or otherwise judge waiting publishes.
     fn wake_processor(&mut self, node: usize) {
         let half = self.scenario.costs.processor_us / 2.0;
         let state = &mut self.states[node];
@@ -102,7 +102,7 @@ impl Simulation<'_> {
         self.at(done, next);
     }
 
-    /// The command processor of the sequencer has judged a group, which goes to the log.
+    /// The command processor of the sequencer has judged a group. Sends the group to the log.
     pub(super) fn judged(&mut self) {
         self.states[0].is_processor_busy = false;
         for request in std::mem::take(&mut self.log.judging) {
@@ -113,7 +113,7 @@ impl Simulation<'_> {
         self.work(0, costs.append_us - costs.processor_append_us);
         let written = self.work_elsewhere(costs.broker_us);
         let committed = written + micros(self.spread(costs.commit_us, costs.commit_spread));
-        // Groups are stored in their order, several at a time.
+        // The log stores groups in their order, several at a time.
         self.log.stored_at = self.log.stored_at.max(committed);
         let end = self.log.records.len();
         self.at(self.log.stored_at, Event::Stored(end));
@@ -125,7 +125,7 @@ impl Simulation<'_> {
         (0..self.states.len()).for_each(|node| self.fetch(node));
     }
 
-    /// Asks the log for what a node does not have, unless it is asking already.
+    /// Reads the records from the log that a node does not have, unless a read is in progress.
     fn fetch(&mut self, node: usize) {
         let state = &mut self.states[node];
         if state.is_fetching || state.fetched == self.log.stored {
@@ -181,7 +181,7 @@ impl Simulation<'_> {
 
     pub(super) fn new_record(&mut self, request: usize) -> Record {
         let work = self.scenario.work;
-        // The mean of this distribution is that of the scenario.
+        // The mean of this distribution is `followers` of the scenario.
         let median = work.followers / (work.spread * work.spread / 2.0).exp();
         let followers = if work.spread > 0.0 { self.spread(median, work.spread) } else { work.followers };
         Record { request, owner: self.requests[request].owner, began: self.requests[request].began, followers }

@@ -1,4 +1,4 @@
-//! Requests: where they come in, which nodes they pass, and when they are answered.
+//! Requests: the node that receives them, the nodes on their path, and the time of their answer.
 
 use crate::simulation::resources::{Time, micros};
 use crate::simulation::run::log::Record;
@@ -8,7 +8,7 @@ use crate::simulation::run::{Event, Simulation};
 const PUBLISH_BYTES: f64 = 500.0;
 const ANSWER_BYTES: f64 = 300.0;
 
-/// Work at a node on the way of a request.
+/// Work of one node on the path of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leg {
     pub(super) node: usize,
@@ -29,12 +29,12 @@ pub(super) struct Request {
     pub(super) began: Time,
     pub(super) client: Option<usize>,
     pub(super) legs: Vec<Leg>,
-    /// The leg at which it is.
+    /// The index of the current leg.
     pub(super) at: usize,
-    /// The leg after which a publish is judged.
+    /// The index of the leg after which a publish is judged.
     pub(super) judged_after: usize,
     pub(super) owner: usize,
-    /// The nodes that have to apply a publish before it is answered.
+    /// The number of nodes that still have to apply a publish before it is answered.
     pub(super) unapplied: u8,
 }
 
@@ -44,7 +44,7 @@ impl Simulation<'_> {
         let legs = if entry == owner {
             vec![Leg { node: owner, us: costs.page_us, bytes: costs.page_bytes }]
         } else {
-            // Both nodes pay for passing on, half of it before and half of it after the answer.
+            // Forwarding costs both nodes: half of it before the answer and half of it after.
             let there = Leg { node: entry, us: costs.pass_us / 4.0, bytes: ANSWER_BYTES };
             let page = Leg { node: owner, us: costs.page_us + costs.pass_us / 2.0, bytes: costs.page_bytes };
             vec![there, page, Leg { bytes: costs.page_bytes, ..there }]
@@ -61,13 +61,13 @@ impl Simulation<'_> {
         });
     }
 
-    /// A publish goes through the owner of its author to the sequencer, and its answer the same way back.
+    /// A publish goes through the owner of its author to the sequencer. Its answer takes the same path back.
     pub(super) fn publish(&mut self, entry: usize, owner: usize, client: Option<usize>) {
         let costs = self.scenario.costs;
         let mut path = vec![entry, owner, 0];
         path.dedup();
         let last = path.len() - 1;
-        // Each hop costs both of its ends a quarter on the way there and a quarter on the way back.
+        // Each hop costs a quarter at both ends on the way there, and a quarter on the way back.
         let hops = |nth: usize| f64::from(u8::from(nth > 0) + u8::from(nth < last));
         let mut legs: Vec<Leg> = (path.iter().enumerate())
             .map(|(nth, node)| Leg { node: *node, us: hops(nth) * costs.pass_us / 4.0, bytes: PUBLISH_BYTES })
@@ -102,7 +102,7 @@ impl Simulation<'_> {
         self.at(self.now + self.hop, Event::Enters(id));
     }
 
-    /// Lets an idle worker take all requests that wait: waking it costs as much for many as for one.
+    /// Lets an idle worker take all waiting requests. The cost of waking it does not depend on their number.
     pub(super) fn wake_worker(&mut self, node: usize) {
         if self.states[node].busy_workers == self.threads || self.states[node].waiting.is_empty() {
             return;
@@ -112,7 +112,7 @@ impl Simulation<'_> {
         let each: Vec<f64> = taken.iter().map(|id| self.requests[*id].legs[self.requests[*id].at].us).collect();
         let us = self.scenario.costs.wake_us + each.iter().sum::<f64>();
         let done = self.work(node, us);
-        // Each goes on when its own part is done, from the first to the last.
+        // Each request continues when its own part of the work is done, in order.
         let mut left = each.iter().sum::<f64>();
         for (id, us) in taken.into_iter().zip(each) {
             left -= us;
@@ -129,7 +129,7 @@ impl Simulation<'_> {
         self.go_on(id);
     }
 
-    /// Sends a request from the node of its current leg to that of the next one, or answers it.
+    /// Sends a request from the node of its current leg to the node of the next leg, or answers it.
     pub(super) fn go_on(&mut self, id: usize) {
         let request = &mut self.requests[id];
         let leg = request.legs[request.at];
@@ -144,9 +144,9 @@ impl Simulation<'_> {
         }
     }
 
-    /// One of the nodes that a publish waits for has applied it.
+    /// A node has applied a publish.
     pub(super) fn was_applied(&mut self, node: usize, record: Record) {
-        // The others may do so after the request was answered.
+        // The request does not wait for the other nodes, which may apply it after its answer.
         if node != 0 && node != record.owner {
             return;
         }

@@ -1,4 +1,4 @@
-//! MariaDB: a timeline table that is written when a post is published, or a query over the followed authors for each page.
+//! MariaDB: a timeline table that is written on publish, or a query over the followed authors for each page.
 //!
 //! Responsible for:
 //! - the two designs, [`MariaDbPush`] and [`MariaDbPull`], each on its own server;

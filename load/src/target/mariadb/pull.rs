@@ -1,9 +1,9 @@
 //! No timelines: a page is computed from the authors whom the reader follows.
 //!
-//! How a page is computed. `authors` stores when each author published last, as large sites do. The first statement selects the 20
-//! followed authors who published last: every post of the page is theirs, and none is older than the last post of the twentieth. So the
-//! second statement reads 20 short ranges of the outbox index, 25 to 45 entries in all. If a reader follows fewer such authors, no post
-//! of the page is older than the twentieth post of any one of them. That takes one more statement, and ranges of at most 20 entries.
+//! How a page is computed. `authors` stores the time of each author's last post, as large sites do. The first statement selects the 20
+//! followed authors who published last. Every post of the page is theirs, and none is older than the last post of the twentieth author. So
+//! the second statement reads 20 short ranges of the outbox index, 25 to 45 entries in all. If a reader follows fewer such authors, no post
+//! of the page is older than the twentieth post of any one of them. That needs one more statement, and ranges of at most 20 entries.
 //!
 //! Processor time of the server for one page (600,000 posts of 20,000 authors, the most active with 4,000), for a reader who follows 300
 //! or 40 authors:

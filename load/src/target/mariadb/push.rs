@@ -1,4 +1,4 @@
-//! A timeline table with a row for each active follower, written when a post is published.
+//! A timeline table with a row for each active follower, written on publish.
 //!
 //! The rows are written in the server by one `INSERT .. SELECT`. Reading the followers and sending their rows back, in one statement or
 //! in bulk, takes the server the same time (9 µs per row) and the client four times as long (0.9 instead of 0.2 µs per row). A stored

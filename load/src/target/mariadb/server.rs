@@ -138,7 +138,7 @@ fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::R
         format!("--innodb-log-file-size={}", options.redo_log_bytes),
     ];
     let fixed = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"];
-    // The data need not survive a crash.
+    // Data may be lost in a crash.
     let careless = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"];
     arguments.extend(fixed.into_iter().chain(careless).chain(as_root()).map(str::to_owned));
     let made = complete(program, arguments)?;

@@ -1,8 +1,8 @@
 //! Inboxes as lists of ids, newest first, stored as integers.
 //!
-//! The usual way to change the middle of a list is to read it and to write it again. This loses posts that are pushed in between, and
-//! writes 300 ids for the one or two posts that a source has among the newest 300. Here these ids are inserted at their positions, which
-//! loses nothing and costs Redis less.
+//! The usual way to change the middle of a list is to read the list and to write it again. This loses posts that are pushed in between, and
+//! writes 300 ids for the one or two posts that a source has among the newest 300. This design inserts these ids at their positions, which
+//! loses no posts and costs Redis less.
 
 use super::link::Link;
 use super::resp::Batch;
@@ -10,8 +10,8 @@ use super::times::Times;
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
 
-/// An id that no post has. It keeps the inbox of an active reader without posts in existence: Redis removes an empty list, and nothing
-/// would be pushed to it.
+/// An id that no post has. It keeps Redis from removing the list of an active reader without posts, because no posts would be pushed to a
+/// removed list.
 pub(super) const NO_POST: u64 = 0;
 
 /// Maximum attempts of a follow, if the ids next to which it inserts are removed in the meantime.

@@ -37,7 +37,7 @@ impl RedisClient {
                 found = (0..fetched).filter(|_| replies.text().is_some()).count();
             }
             if found < PAGE_POSTS && ids.len() == PAGE_POSTS {
-                // Some of them are deleted: the page goes on further down.
+                // Some of the posts are deleted, so the page continues below them.
                 found = 0;
                 self.page(&Operation::Page { reader: *reader }, |_| {
                     found += 1;

@@ -1,4 +1,4 @@
-//! A persistent HTTP/1.1 connection with one request at a time. It uses little processor time, so that the measurement is of the server.
+//! A persistent HTTP/1.1 connection with one request at a time. It uses so little processor time that the server dominates the measurement.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! `tidewire archive copy`: copies an archive from a data directory to Cassandra, or back.
 //!
 //! Responsible for:
-//! - writing what the target lacks or has otherwise, and removing the entries that only the target has, so that a copy that was interrupted continues
-//!   where it was, and one that is repeated follows the archive that it reads;
+//! - writing the entries and posts that the target lacks or has with different content, and removing entries that only the target has. So a
+//!   repeated copy continues an interrupted one, and updates a complete one;
 //! - reading both afterwards, and comparing their counts and checksums.
 
 mod entries;
@@ -26,7 +26,7 @@ use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 use tidewire_cassandra::CassandraArchive;
 
-/// Posts that are compared and written together.
+/// Number of posts that are compared and written together.
 const POSTS_TOGETHER: usize = 1_000;
 
 /// Arguments of `tidewire archive copy`.
@@ -40,14 +40,14 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "ARCHIVE")]
     to: String,
 
-    /// Time after which what is written to Cassandra expires
+    /// Time after which copied posts expire in Cassandra
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TTL", value_name = "DURATION")]
     archive_ttl: Option<DurationArg>,
 
     #[command(flatten)]
     access: Access,
 
-    /// Print what was written, both archives and the verdict, each as a line of JSON
+    /// Print the written records, both archives and the result of the comparison, each as a line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -57,14 +57,14 @@ trait Listed {
     fn place(&self) -> String;
     fn through(&self) -> Result<Sequence, ArchiveError>;
     fn identity(&self) -> Result<Option<Identity>, ArchiveError>;
-    /// Returns the sources of which posts are missing.
+    /// Returns the sources that lack posts.
     fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
         Ok(BTreeSet::new())
     }
     fn sources(&self) -> Result<Vec<SourceId>, ArchiveError>;
-    /// Makes reads of outboxes, and returns what each of them found.
+    /// Executes reads of outboxes, and returns the positions that each of them found.
     fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError>;
-    /// Calls `each` with some posts and tombstones after the other.
+    /// Calls `each` with one batch of posts and tombstones after the other.
     fn posts(&self, each: &mut dyn FnMut(Vec<(PostId, ArchivedRecord)>) -> Done) -> Done;
 }
 
@@ -98,7 +98,7 @@ impl Listed for ReadOnlyArchive {
             if some.len() >= POSTS_TOGETHER {
                 done = each(std::mem::take(&mut some));
             }
-            // The error itself is returned below.
+            // The caller returns the error of `each`; this one only ends the listing.
             if done.is_ok() { Ok(()) } else { Err(String::new()) }
         });
         done?;
@@ -230,7 +230,8 @@ fn file(place: &str) -> PathBuf {
     super::file_in(PathBuf::from(place))
 }
 
-/// Refuses an archive that lacks entries which only the memory of nodes has: nodes that start with the copy would take it for complete.
+/// Refuses an archive that lacks entries which only the memory of nodes has, because nodes that start with the copy would treat it as
+/// complete.
 fn refuse_held_back(from: &dyn Listed) -> Result<(), String> {
     let held_back = from.held_back().map_err(text)?;
     let Some(first) = held_back.first() else { return Ok(()) };
@@ -241,19 +242,19 @@ fn refuse_held_back(from: &dyn Listed) -> Result<(), String> {
     ))
 }
 
-/// What was written.
+/// Numbers of written and removed records.
 #[derive(Default)]
 struct Written {
     posts: u64,
     entries: u64,
-    /// Entries that the target had and the archive that is copied does not.
+    /// Number of entries that were in the target but not in the source archive.
     removed: u64,
 }
 
-/// Writes what the target lacks, or has otherwise, and removes the entries that only the target has.
+/// Writes records that the target lacks or has with different content, and removes entries that only the target has.
 fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
-    // In an archive that has only what was copied, everything is older than what a server writes: it may go on from an earlier event than the
-    // archive was written with.
+    // In an archive with nothing but copied data, all data counts as older than any write of a server, because the server may continue from
+    // an earlier event than the source archive was written at.
     let through = from.through()?;
     let as_of = if to.written()? == Sequence(0) { Sequence(0) } else { through };
     to.begin_copy()?;
@@ -261,7 +262,7 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
     let mut written = Written::default();
     if !to.is_empty() {
         let sources = to.sources()?;
-        // What only the target has: posts that were deleted since an earlier copy, or sources that were erased.
+        // Entries that only the target has: posts deleted since an earlier copy, or sources that were erased.
         each_round(&sources, &of_target, |mut extra| {
             keep_lacking(&mut extra, &of_source)?;
             let entries = extra.into_iter().flat_map(Page::into_entries);
@@ -271,7 +272,7 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
         })?;
     }
     from.posts(&mut |posts| {
-        // An id that surely is not there needs no read.
+        // Skip the read of ids that are certainly not in the target.
         to.prefetch(&mut posts.iter().map(|(id, _)| *id).filter(|id| to.may_have(*id)).map(Wanted::Post));
         let mut missing = Vec::new();
         for (id, kept) in posts {
@@ -293,7 +294,7 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
     Ok(written)
 }
 
-/// Counts of an archive, and checksums that do not depend on the order of reading.
+/// Counts of an archive, and checksums that do not depend on the order of reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     posts: u64,
@@ -319,7 +320,7 @@ fn sums(archive: &dyn Listed) -> Result<Sums, ArchiveError> {
         Ok(())
     })?;
     each_round(&archive.sources()?, &|asks| archive.positions(asks), |pages| {
-        // An outbox of which everything was removed is no outbox in Cassandra.
+        // In Cassandra, an outbox without entries does not exist.
         let of_source = pages.chunk_by(|a, b| a.source() == b.source());
         sums.outboxes += of_source.filter(|pages| pages.iter().any(Page::is_first)).count() as u64;
         for (source, Position { published_at, id }, route) in pages.into_iter().flat_map(Page::into_entries) {
@@ -394,7 +395,7 @@ mod tests {
         let from = MemoryArchive::default();
         from.write(&batch(0..5_000, "text")).unwrap();
         assert_eq!(sums(&from).unwrap().outboxes, 10);
-        // Five batches of posts, and two of entries: 204 of both routes of ten outboxes, and then the rest of all.
+        // Five batches of posts, and two of entries: 204 on both routes of ten outboxes, then the rest of all.
         for fails_at in 1..=7 {
             let plan = Plan { fail_writes: fails_at..fails_at + 1, is_temporary: true, ..Plan::default() };
             let to = FaultyArchive::new(MemoryArchive::default(), plan);

@@ -1,4 +1,4 @@
-//! The options of an archive in Cassandra for tools, and `tidewire archive init`.
+//! The options of an archive in Cassandra for command-line tools, and `tidewire archive init`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,14 +10,14 @@ use crate::cli::{Outcome, terminal};
 use tidewire::storage::archive::Archive;
 use tidewire_cassandra::{CassandraArchive, CassandraOptions, Replication};
 
-/// Nodes that store each row of the archive of a cluster, unless another number is named.
+/// Default number of nodes that store each row of a cluster's archive.
 #[cfg(feature = "cluster")]
 const REPLICAS: u8 = 3;
 
-/// Time after which a read fails. No reader waits for a page here, and a tool announces many reads at once.
+/// Timeout of a read. It is long because no reader waits for a page, and a tool sends many reads at once.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How Cassandra is reached.
+/// Credentials and settings of the connection to Cassandra.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Access {
     /// User of Cassandra; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password
@@ -85,7 +85,7 @@ pub(crate) struct ClusterArchive {
 
 #[cfg(feature = "cluster")]
 impl ClusterArchive {
-    /// Creates it, if one is named; returns false otherwise. One that belongs to somebody is refused.
+    /// Creates the archive if one is named; returns false otherwise. Refuses an archive that belongs to another cluster.
     pub(crate) fn create(&self) -> Result<bool, Box<dyn std::error::Error>> {
         let Some(url) = &self.archive else { return Ok(self.refuse_alone().map(|()| false)?) };
         let options = self.access.options(url, None)?;
@@ -102,7 +102,7 @@ impl ClusterArchive {
         }
     }
 
-    /// Refuses options of an archive without the archive.
+    /// Refuses options of an archive if no archive is named.
     fn refuse_alone(&self) -> Result<(), SettingsError> {
         let Access { archive_user, archive_password_file, archive_tls_ca, archive_datacenter } = &self.access;
         let alone = [

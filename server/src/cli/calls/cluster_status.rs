@@ -1,4 +1,4 @@
-//! `tidewire cluster status`: prints the nodes of a cluster, as one of them sees it.
+//! `tidewire cluster status`: prints the nodes of a cluster, as reported by one of them.
 
 use std::process::ExitCode;
 
@@ -15,10 +15,11 @@ pub(crate) struct ClusterStatus {
     call: Call,
 }
 
-/// What to do if the node does not answer.
+/// Advice for the case that the node does not answer.
 const ADVICE: &str = "; is this node down? ask another node of the cluster: --server URL";
 
-/// Number of beats after which a node counts as silent here. It is not heard in time now and then, as after a pause of the log.
+/// Number of heartbeats without a record after which a node counts as silent in the output. A delay occurs now and then, as after a pause
+/// of the log.
 const SILENT_BEATS: u64 = 3;
 
 /// The answer of `GET /v1/cluster`.
@@ -30,7 +31,7 @@ struct Shown {
     applied: u64,
     partitions: u32,
     nodes: Vec<ShownNode>,
-    /// Zero if a server of an earlier version answers. Its answer lacks `beat_ms` and `heard_ms` too.
+    /// Zero if a server of an earlier version answers. Its answer also lacks `beat_ms` and `heard_ms`.
     #[serde(default)]
     session_ms: u64,
     #[serde(default)]
@@ -59,7 +60,7 @@ impl ClusterStatus {
         } else {
             shown.lines().for_each(|line| terminal::print_line(&line));
         }
-        // For scripts: a cluster that takes no writes is not well.
+        // Report a failure to scripts if the cluster does not accept writes.
         Ok(if shown.takes_writes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -69,13 +70,13 @@ impl Shown {
         self.sequencer.as_deref().is_some_and(|sequencer| self.silent_ms(sequencer).is_none())
     }
 
-    /// Returns how long a node has been silent, if that is longer than in a healthy cluster.
+    /// Returns the silence of a node if it is longer than in a healthy cluster.
     fn silent_ms(&self, name: &str) -> Option<u64> {
         let heard_ms = self.nodes.iter().find(|node| node.name == name)?.heard_ms?;
         (self.beat_ms > 0 && heard_ms > SILENT_BEATS * self.beat_ms).then_some(heard_ms)
     }
 
-    /// Returns the state of the cluster, and each node, as a line for people.
+    /// Returns the state of the cluster and of each node, one line each, for people.
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let writes = match (&self.sequencer, self.silent_ms(&self.node)) {
             (_, Some(silent_ms)) => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::cli::calls::screen::{Screen, clean};
 use tidewire::clock::UnixMicros;
 
-/// Maximum lines of one post. The end of a longer one is left out.
+/// Maximum lines of one post. The rest of a longer post is left out.
 const LINES_MAX: usize = 12;
 
 /// An entry of a page or of a live message.
@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     reposts: Vec<Repost>,
 }
 
-/// The fields of a post that people see.
+/// The displayed fields of a post.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Post {
     id: String,
@@ -47,7 +47,7 @@ impl Entry {
             let users: Vec<&str> = self.reposts.iter().map(|repost| repost.user.as_str()).collect();
             about.push(format!("reposted by {}", listed(&users)));
         }
-        // The author as the only source is what everybody expects.
+        // Do not print the author as the only source, because this is the normal case.
         if self.via.iter().any(|source| *source != self.post.author) {
             about.push(format!("via {}", listed(&self.via.iter().map(String::as_str).collect::<Vec<_>>())));
         }
@@ -56,7 +56,7 @@ impl Entry {
 }
 
 impl Post {
-    /// Returns the text of the post under a line that also has `about`.
+    /// Returns the text of the post below a line that also contains `about`.
     pub(super) fn text(&self, screen: Screen, now: UnixMicros, about: &[String]) -> String {
         let mut about = about.to_vec();
         about.extend(self.reply_to.as_ref().map(|post| format!("answers {post}")));
@@ -95,7 +95,7 @@ impl Post {
     }
 }
 
-/// Names the first of many.
+/// Returns the first names of a list, and the number of the others.
 fn listed(names: &[&str]) -> String {
     const NAMED_MAX: usize = 3;
     match names.len().checked_sub(NAMED_MAX) {
@@ -104,7 +104,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns how long ago something was published: in one unit, or the date after a month.
+/// Returns the time since the publish: in one unit, or the date after a month.
 fn age(published_at: &str, now: UnixMicros) -> String {
     const DAY: i64 = 86_400;
     let Ok(UnixMicros(at)) = published_at.parse() else { return clean(published_at) };

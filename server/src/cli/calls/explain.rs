@@ -1,4 +1,4 @@
-//! `tidewire explain`: says why a post is, or is not, in a feed.
+//! `tidewire explain`: prints the reason why a post is, or is not, in a feed.
 
 use std::process::ExitCode;
 

@@ -38,7 +38,7 @@ pub(crate) struct Feed {
     #[arg(long, value_name = "NAME")]
     list: Option<ListName>,
 
-    /// Print what the user published or reposted, in place of the feed
+    /// Print the user's own posts and reposts instead of the feed
     #[arg(long, conflicts_with = "list")]
     posts: bool,
 
@@ -54,7 +54,7 @@ struct Page<'a> {
     partial: Vec<String>,
 }
 
-/// Accepts what cursors are made of: it becomes part of a URL.
+/// Accepts only characters of cursors, because the cursor becomes part of a URL.
 fn cursor(text: &str) -> Result<String, String> {
     let is_one = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));
     if is_one { Ok(text.to_owned()) } else { Err("a cursor has letters, digits, - and _ only".to_owned()) }
@@ -77,7 +77,7 @@ impl Feed {
         path
     }
 
-    /// Returns why nothing was printed.
+    /// Returns the reason why nothing was printed.
     fn nothing(&self) -> String {
         let user = &self.user;
         match (&self.list, self.posts, &self.before) {

@@ -1,4 +1,4 @@
-//! `tidewire follow` and `tidewire unfollow`: change what a user follows.
+//! `tidewire follow` and `tidewire unfollow`: change the sources that a user follows.
 
 use std::process::ExitCode;
 
@@ -21,11 +21,11 @@ pub(crate) struct Follow {
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<SourceId>,
 
-    /// Bring only the last so many earlier posts into the feed [default: all]
+    /// Number of earlier posts to bring into the feed, the newest ones [default: all]
     #[arg(long, value_name = "POSTS")]
     backfill: Option<u32>,
 
-    /// Follow in no list and no count; needs a server key
+    /// Leave the edge out of all lists and counts; needs a server key
     #[arg(long)]
     hidden: bool,
 
@@ -39,11 +39,11 @@ pub(crate) struct Unfollow {
     /// User who follows
     user: SourceId,
 
-    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:POST) to follow no longer
+    /// Users, tags (tag:NAME), topics (topic:NAME) and replies to posts (replies:POST) to unfollow
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<SourceId>,
 
-    /// Keep the posts that are in the feed
+    /// Keep the source's posts that are already in the feed
     #[arg(long)]
     keep: bool,
 
@@ -61,7 +61,7 @@ impl Follow {
         self.call.run(|client| self.follow(client))
     }
 
-    /// Follows one source after the other, and stops at the first that is refused.
+    /// Follows one source after the other, and stops at the first one that is refused.
     fn follow(&self, client: &Client) -> Outcome {
         let mut options = json!({"hidden": self.hidden});
         if let Some(posts) = self.backfill {

@@ -1,7 +1,7 @@
 //! Commands that call a running server: `tidewire feed`, `publish`, `follow`, `unfollow`, `explain`, `watch`, `stats`.
 //!
 //! Responsible for:
-//! - their arguments, and what they print: text for people, or with `--json` one document a line for programs.
+//! - their arguments and their output: text for people, or with `--json` one document per line for programs.
 
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster_status;
@@ -30,7 +30,7 @@ use tidewire::id::SourceId;
 /// The server of a call, and the form of its output.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Call {
-    /// Print JSON for programs, one document a line; errors too, to the standard error
+    /// Print JSON for programs, one document per line; errors go to standard error as JSON
     #[arg(long)]
     json: bool,
 
@@ -38,17 +38,17 @@ pub(crate) struct Call {
     remote: Remote,
 }
 
-/// What the id of a user may have stays as it is, since people read it in errors.
+/// Characters of user ids are not encoded, because people read them in errors.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':').remove(b'@').remove(b'~').remove(b'-');
 
-/// Returns an id as a part of a path: the names of tags and topics have any characters.
+/// Encodes an id as a part of a path. The names of tags and topics may contain any characters.
 fn in_path(id: &SourceId) -> PercentEncode<'_> {
     utf8_percent_encode(id.as_str(), ENCODED)
 }
 
 impl Call {
-    /// Runs a command with a client of the server, and reports its error in the form that was asked for.
+    /// Runs a command with a client of the server, and reports its error in the requested form.
     fn run(&self, command: impl FnOnce(&Client) -> Outcome) -> Outcome {
         let outcome = self.remote.client().and_then(|client| command(&client));
         match outcome {
@@ -84,7 +84,7 @@ fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Box<dyn Error>> {
         .map_err(|cause| format!("the answer is none of this version of Tidewire: {cause}").into())
 }
 
-/// Returns the outcome of printing. A reader that has closed the pipe has all that it wants.
+/// Returns the outcome of printing. A closed pipe is a success, because its reader wants no more.
 pub(super) fn printed(outcome: io::Result<()>) -> Outcome {
     if !terminal::is_enough(&outcome) {
         outcome.map_err(|cause| format!("cannot write: {cause}"))?;

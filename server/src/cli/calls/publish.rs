@@ -24,15 +24,15 @@ pub(crate) struct Publish {
     /// User who publishes
     author: SourceId,
 
-    /// Text of the post, stored as {"text": …}; - reads it from the standard input
+    /// Text of the post, stored as {"text": …}; - reads it from standard input
     #[arg(required_unless_present_any = ["body", "repost_of"])]
     text: Option<String>,
 
-    /// Body of the post as JSON, in place of a text; - reads it from the standard input
+    /// Body of the post as JSON, instead of a text; - reads it from standard input
     #[arg(long, value_name = "JSON", conflicts_with = "text")]
     body: Option<String>,
 
-    /// Id of the post: the same id and content twice is published once [default: the server chooses one]
+    /// Id of the post; a repeated publish with the same id and content has no effect [default: the server chooses one]
     #[arg(long, value_name = "ID")]
     id: Option<PostId>,
 
@@ -121,7 +121,7 @@ impl Publish {
         };
         let (path, json) =
             (if self.wait { "/v1/posts?wait=delivered" } else { "/v1/posts" }, serde_json::to_string(&draft)?);
-        // Without an id of its own, a post that is sent twice is published twice.
+        // Without an id, a post that is sent twice is published twice.
         let is_repeatable = self.id.is_some() || self.external_id.is_some();
         let response = if is_repeatable { client.post(path, &json) } else { client.post_once(path, &json) };
         let (status, text) = done(response)?;
@@ -135,7 +135,7 @@ impl Publish {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the body as JSON, or none if what was given is no JSON.
+    /// Returns the body as JSON, or none if the argument is not JSON.
     fn body(&self) -> Result<Option<Box<RawValue>>, Box<dyn std::error::Error>> {
         let read = |text: &str| if text == "-" { of_stdin() } else { Ok(text.to_owned()) };
         let json = match (&self.body, &self.text) {

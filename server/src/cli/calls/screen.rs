@@ -1,19 +1,19 @@
-//! Text for people: as wide as the terminal, and coloured only there.
+//! Text for people: it fits the width of a terminal, and is coloured only there.
 
 use std::io::{IsTerminal as _, stdout};
 
 use console::{Style, Term, measure_text_width};
 
-/// The narrowest lines: in a narrower terminal they are broken by it.
+/// Minimum width of lines. A narrower terminal breaks them itself.
 const COLUMNS_MIN: usize = 20;
 
-/// The widest lines of text: longer ones are hard to read.
+/// Maximum width of lines, because longer ones are hard to read.
 const COLUMNS_MAX: usize = 100;
 
-/// Where text is printed.
+/// The properties of the output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Screen {
-    /// Columns of a line. None means that lines are not broken.
+    /// Columns of a line. If none, lines are not broken.
     columns: Option<usize>,
     is_coloured: bool,
 }
@@ -55,7 +55,7 @@ impl Screen {
         of_text.split('\n').flat_map(|line| wrapped(line, width)).map(|line| format!("{margin}{line}")).collect()
     }
 
-    /// Puts `right` at the right edge if both fit into a line, and beside `left` if lines are not broken.
+    /// Aligns `right` to the right edge if both fit into a line. Puts it beside `left` if lines are not broken.
     pub(super) fn edges(self, left: &str, right: &str) -> String {
         let taken = measure_text_width(left) + measure_text_width(right);
         match self.columns {
@@ -66,7 +66,7 @@ impl Screen {
     }
 }
 
-/// Breaks a line at spaces, and words that are wider than a line anywhere.
+/// Breaks a line at spaces, and longer words at any character.
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     if measure_text_width(line) <= width {
         return vec![line.to_owned()];
@@ -95,7 +95,7 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Replaces characters that a terminal executes, or that change the direction of what follows.
+/// Replaces control characters, and characters that change the text direction.
 pub(super) fn clean(text: &str) -> String {
     let is_harmful = |character: char| {
         let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

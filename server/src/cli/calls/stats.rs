@@ -18,7 +18,7 @@ pub(crate) struct Stats {
     call: Call,
 }
 
-/// The figures of one topic, each with its name and the pointer to it in the answer.
+/// The figures of one topic, each with its name and its JSON pointer in the answer.
 type Topic = (&'static str, &'static [(&'static str, &'static str, Unit)]);
 
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ fn rows<'a>(stats: &'a Value, pointer: &str) -> impl Iterator<Item = String> + '
     })
 }
 
-/// Names the queues that are half full or fuller.
+/// Returns the names of queues that are at least half full.
 fn full_queues(stats: &Value) -> impl Iterator<Item = String> + '_ {
     stats["queues"].as_object().into_iter().flatten().filter_map(|(name, queue)| {
         let (depth, limit) = (queue["depth"].as_u64()?, queue["limit"].as_u64()?);

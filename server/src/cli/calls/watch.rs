@@ -22,13 +22,13 @@ use crate::cli::{Outcome, terminal};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::id::SourceId;
 
-/// Wait before the first attempt to connect again. It doubles with each further one, up to the other.
+/// Wait before the first attempt to reconnect. It doubles with each further attempt, up to `WAIT_MAX`.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 
-/// Longest wait before an attempt.
+/// Maximum wait before an attempt.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of an event, and of a line of one: a post with the largest body, and the reposts of its entry.
+/// Maximum bytes of an event, and of a line of one. It suffices for a post with the largest body, and the reposts of its entry.
 const EVENT_BYTES_MAX: usize = 4 << 20;
 
 /// Arguments of `tidewire watch`.
@@ -38,7 +38,7 @@ pub(crate) struct Watch {
     /// Reader whose feed is watched
     user: SourceId,
 
-    /// End after so many changes [default: at Ctrl-C]
+    /// Number of changes to print before the end [default: run until Ctrl-C]
     #[arg(long, value_name = "CHANGES")]
     count: Option<NonZeroU64>,
 
@@ -70,12 +70,12 @@ enum Message {
     Other,
 }
 
-/// Whether there is more to print.
+/// The next step after an event.
 #[derive(PartialEq, Eq)]
 enum Next {
-    /// All that was asked for is printed, or nobody reads it any more.
+    /// The requested number of changes is printed, or the output is closed.
     Ends,
-    /// Go on, with a new stream if this one has ended.
+    /// Continue, with a new stream if this one has ended.
     GoesOn,
 }
 
@@ -85,14 +85,14 @@ impl Watch {
         call.run(|client| {
             let (watching, time) = (client.clone(), client.patience());
             let ((ended, end), (began, begin)) = (oneshot::channel(), oneshot::channel());
-            // On a thread of its own, since it waits for the server: a signal must end it at any moment.
+            // The client runs on its own thread because it blocks on the server, and a signal must end the command at any moment.
             thread::spawn(move || {
                 // Sending fails only if a signal has ended the command.
                 let _ = ended.send(Watching::new(self, watching, began).run());
             });
             System::new().block_on(async {
                 let watched = async {
-                    // Without a beginning its sender is dropped: then the thread has ended, with an error of its own.
+                    // If the thread ends before the first event, it drops the sender. The error then comes from the thread.
                     match timeout(time, begin).await {
                         Ok(_) => match end.await {
                             Ok(outcome) => outcome.map_err(|cause| -> Box<dyn Error> { cause }),
@@ -121,7 +121,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 struct Watching {
     watch: Watch,
     client: Client,
-    /// Is told of the first event.
+    /// Notified of the first event.
     began: Option<oneshot::Sender<()>>,
     screen: Screen,
     /// The last message, as `epoch:seq`.
@@ -135,7 +135,7 @@ impl Watching {
         Self { watch, client, began: Some(began), screen: Screen::of_stdout(), last: None, left }
     }
 
-    /// Prints messages, and connects again whenever the stream ends.
+    /// Prints messages, and reconnects whenever the stream ends.
     fn run(mut self) -> Result<(), Failure> {
         let (mut wait, start, mut attempts) = (WAIT_MIN, Instant::now(), 0);
         loop {
@@ -159,7 +159,7 @@ impl Watching {
                     why = refused.to_string();
                 }
                 Ok(Err((refused, None))) => return Err(refused.into()),
-                // A server that was never there is an error, one that restarts is not.
+                // If the first connection fails, this is an error. A restart of the server is not.
                 Err(cause @ (ClientError::Unreachable { .. } | ClientError::Foreign { .. })) if self.last.is_some() => {
                     why = cause.to_string();
                 }
@@ -191,13 +191,13 @@ impl Watching {
             match lines.by_ref().take(EVENT_BYTES_MAX as u64).read_until(b'\n', &mut line) {
                 Ok(1..) if line.ends_with(b"\n") => {}
                 Ok(EVENT_BYTES_MAX) => return Err(too_large()),
-                // The stream has ended, within a line or after one, or nothing has come for too long.
+                // The stream has ended, or there was no data for too long.
                 _ => return Ok(Next::GoesOn),
             }
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches(['\n', '\r']);
             if let Some(text) = line.strip_prefix("data: ") {
-                // Line breaks stand between tokens of JSON only.
+                // JSON has line breaks only between tokens.
                 data.push(' ');
                 data.push_str(text);
                 if data.len() > EVENT_BYTES_MAX {
@@ -211,7 +211,7 @@ impl Watching {
                 if self.print(message.trim_start(), is_resumed)? == Next::Ends {
                     return Ok(Next::Ends);
                 }
-                // Nobody waits for it if a signal has ended the command.
+                // Sending fails if a signal has ended the command.
                 self.began.take().map(|began| began.send(()));
                 self.last = id.take().or(self.last.take());
             }
@@ -232,7 +232,7 @@ impl Watching {
         Ok(if is_written && self.left != Some(0) { Next::GoesOn } else { Next::Ends })
     }
 
-    /// Returns the text of a message, if it is something to see.
+    /// Returns the text of a message, or none if there is nothing to print.
     fn shown(&self, message: &Message, is_resumed: bool) -> Option<String> {
         let (screen, user, now) = (self.screen, &self.watch.user, SystemClock.now());
         Some(match message {

@@ -1,8 +1,8 @@
-//! The words of a line without names of columns, its comment, and what looks like a time; the fields of a line of CSV.
+//! The words of a line without a header, comments, and times; the fields of a line of CSV.
 
 use std::borrow::Cow;
 
-/// A comment begins with a `#` at the beginning of a word: the names of tags may have one, too.
+/// Removes the comment of a line. It begins with a `#` at the beginning of a word, because names of tags may contain one.
 pub(super) fn without_comment(line: &str) -> &str {
     let (mut is_quoted, mut before) = (false, ' ');
     let begins = |character: char| {
@@ -23,7 +23,7 @@ pub(super) fn words(text: &str) -> Vec<&str> {
     text.split(is_end).map(unquoted).filter(|word| !word.is_empty()).collect()
 }
 
-/// Returns an id as a word of a line: in quotation marks, which no id has, if it has anything that ends a word or begins a comment.
+/// Returns an id as a word of a line. It is in quotation marks, which ids do not contain, if it contains a separator or a `#`.
 pub(crate) fn word(id: &str) -> Cow<'_, str> {
     let needs_marks = id.contains(|character| is_separator(character) || character == '#');
     if needs_marks { Cow::Owned(format!("\"{id}\"")) } else { Cow::Borrowed(id) }

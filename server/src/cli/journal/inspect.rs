@@ -1,4 +1,4 @@
-//! `tidewire journal inspect`: lists the segments of a journal and their content, also if the journal is damaged.
+//! `tidewire journal inspect`: lists the segments of a journal and their content, even if the journal is damaged.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -165,7 +165,7 @@ impl JournalTotals {
     }
 }
 
-/// Describes how a segment ends.
+/// Describes the end of a segment.
 fn ending(walk: &SegmentRead, is_last: bool) -> String {
     let SegmentRead { good_bytes, rest_bytes, .. } = walk;
     match &walk.end {

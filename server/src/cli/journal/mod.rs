@@ -1,5 +1,5 @@
-//! `tidewire journal`: inspects the journal of a data directory or a single segment. It writes nothing, and a server may be running on
-//! the same directory.
+//! `tidewire journal`: inspects the journal of a data directory or a single segment. It does not write, and a server may be running on the
+//! same directory.
 
 mod event_line;
 mod inspect;
@@ -19,9 +19,9 @@ use tidewire::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 /// Subcommands of `tidewire journal`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalTool {
-    /// Show what is in a journal: segments, sequences, kinds of events, how each segment ends
+    /// Show the content of a journal: segments, sequences, kinds of events, the end of each segment
     Inspect(inspect::Inspect),
-    /// Read all of a journal and report whether it is good, or where it is damaged
+    /// Read all of a journal and report any damage with its place
     Verify(JournalPath),
 }
 

@@ -1,4 +1,4 @@
-//! `tidewire journal verify`: checks whether a server could start from a journal, by the same rules as recovery.
+//! `tidewire journal verify`: checks by the rules of recovery that a server could start from a journal.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! The settings of an archive that is not in the data directory.
+//! The settings of an archive outside of the data directory.
 
 use std::path::PathBuf;
 
 use super::{Settings, SettingsError};
 
-/// Where posts are that are too old for memory.
+/// The place of posts that are too old for memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OldPosts {
     /// In the data directory.
@@ -15,28 +15,28 @@ pub enum OldPosts {
     Cassandra(Box<tidewire_cassandra::CassandraOptions>),
 }
 
-/// How a store across a network is reached.
+/// The connection settings of a remote store.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteAccess {
     /// The URL of the store.
     pub url: String,
-    /// The user, if it wants one.
+    /// The user, if the store requires one.
     pub user: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
-    /// The certificates to trust. None means that there is no TLS.
+    /// The certificates to trust. None disables TLS.
     pub tls_ca: Option<PathBuf>,
     /// The datacentre to use, if the store is in several.
     pub datacenter: Option<String>,
-    /// Time after which what is archived expires, in seconds.
+    /// Time after which archived posts expire, in seconds.
     pub ttl_seconds: Option<u64>,
 }
 
 impl Settings {
-    /// Returns where posts are that are too old for memory.
+    /// Returns the place of posts that are too old for memory.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid, and says so if this program was built without such a store.
+    /// The error names the option with the invalid value, or the feature that this program was built without.
     pub fn old_posts(&self) -> Result<OldPosts, SettingsError> {
         let Some(url) = self.archive.clone() else {
             let without = [
@@ -68,19 +68,19 @@ pub(super) fn refuse<T>(option: &'static str, what: impl Into<String>) -> Result
 }
 
 impl RemoteAccess {
-    /// Returns the same as options of the store.
+    /// Refuses the options: this program was built without such a store.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid, and says so if this program was built without such a store.
+    /// Always: the error names the missing feature.
     #[cfg(not(feature = "cassandra"))]
     pub fn old_posts(&self) -> Result<OldPosts, SettingsError> {
         refuse("archive", "this program was built without the feature cassandra")
     }
 
-    /// Returns the same as options of the store.
+    /// Returns the options of the store.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid.
+    /// The error names the option with the invalid value.
     #[cfg(feature = "cassandra")]
     pub fn old_posts(&self) -> Result<OldPosts, SettingsError> {
         self.options().map(|options| OldPosts::Cassandra(Box::new(options)))

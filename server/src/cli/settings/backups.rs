@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::{Settings, SettingsError};
 use crate::backup::BackupOptions;
 
-/// Time between two runs, if nothing else is set.
+/// Default time between two runs.
 const EVERY: Duration = Duration::from_secs(3_600);
 
-/// The same for a node of a cluster. The log is lost only with all copies that Kafka has, and then no disk has what came after the last run.
+/// Default time between two runs on a node of a cluster. If Kafka loses all copies of the log, no disk has the events after the last run.
 #[cfg(feature = "cluster")]
 const EVERY_OF_NODE: Duration = Duration::from_secs(300);
 
-/// Time for which every moment can be restored, if nothing else is set.
+/// Default time for which every moment can be restored.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl Settings {
@@ -40,7 +40,7 @@ impl Settings {
             (self.backup_every.map_or(EVERY, |span| span.0), self.backup_keep.map_or(KEEP, |span| span.0));
         match [("backup-every", every), ("backup-keep", keep)].iter().find(|(_, span)| span.is_zero()) {
             Some((option, _)) => refuse(option, "must be longer than nothing"),
-            // More often would only store more copies of the archive: the journal has every moment.
+            // More frequent backups would only store more copies of the archive, because the journal already covers every moment.
             None => Ok(Some(BackupOptions { to, every, keep, begin_every: keep })),
         }
     }

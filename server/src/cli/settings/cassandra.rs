@@ -14,10 +14,10 @@ use tidewire_cassandra::{CassandraOptions, Login, READ_TIME_MAX, TlsOptions, Url
 const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;
 
 impl RemoteAccess {
-    /// Returns the same as options of the store.
+    /// Returns the options of the store.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid.
+    /// The error names the option with the invalid value.
     pub fn options(&self) -> Result<CassandraOptions, SettingsError> {
         let url = match self.url.parse() {
             Ok(url) => url,
@@ -25,7 +25,7 @@ impl RemoteAccess {
         };
         let ttl_seconds = match self.ttl_seconds {
             None => None,
-            // Cassandra takes no longer time.
+            // Cassandra does not accept a longer time.
             Some(seconds) if (1..=20 * 365 * 24 * 3_600).contains(&seconds) => NonZeroU32::new(seconds as u32),
             Some(_) => return refuse("archive-ttl", "must be at least a second, and at most 20 years"),
         };

@@ -1,4 +1,4 @@
-//! What the settings mean for the engine, its storage and the admission of requests.
+//! Converts the settings for the engine, its storage and the admission of requests.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tidewire::limits::{BULK_REQUEST_BYTES_MAX, ERASURE_GRACE_MAX, ERASURE_GRACE_
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::writer::JournalOptions;
 
-/// Upper bound of the setting for edges of one follower: 12 bytes each, all in one record of a snapshot.
+/// Upper bound of the maximum number of edges of one follower: 12 bytes each, all in one record of a snapshot.
 const FOLLOWING_MAX: usize = 4_000_000;
 
 /// Maximum number of shards.
 const SHARDS_MAX: usize = 256;
 
-/// The upper limit of `inbox-posts`: with more posts, waking a reader up would take longer than a page by pull.
+/// Upper bound of `inbox-posts`. With more posts, waking a reader would take longer than a page by pull.
 const INBOX_POSTS_MAX: usize = 100_000;
 
 impl Settings {
@@ -49,7 +49,7 @@ impl Settings {
     /// Returns the configuration of the engine: these settings over the defaults.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid.
+    /// The error names the option with the invalid value.
     pub fn engine(&self) -> Result<EngineConfig, SettingsError> {
         let default = EngineConfig::default();
         let span = |span: Option<DurationArg>, default| span.map_or(default, |span| span.0);
@@ -90,7 +90,7 @@ impl Settings {
     /// Returns the configuration of the storage: these settings over the defaults.
     ///
     /// # Errors
-    /// The error names the option whose value is invalid.
+    /// The error names the option with the invalid value.
     pub fn storage(&self) -> Result<StorageConfig, SettingsError> {
         let default = StorageConfig::default();
         let interval = self.snapshot_interval.map_or(default.snapshots.interval, |span| span.0);

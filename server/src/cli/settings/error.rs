@@ -1,8 +1,8 @@
-//! Why settings are rejected.
+//! Errors of invalid settings.
 
 use std::path::PathBuf;
 
-/// Why the settings are rejected.
+/// The reason why the settings are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -21,16 +21,16 @@ pub enum SettingsError {
         /// The parse error with its position.
         cause: toml::de::Error,
     },
-    /// The file has a key that is no setting.
+    /// The file has a key that is not a setting.
     #[error("the settings file {} is wrong: line {line}: there is no setting `{key}`{}", file.display(), advised(nearest))]
     Unknown {
         /// The path of the file.
         file: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// The key that is no setting.
+        /// The key that is not a setting.
         key: String,
-        /// A line with the setting that was probably meant.
+        /// A line with the setting of the most similar name.
         nearest: Option<String>,
     },
     /// A value is outside its valid range.
@@ -38,12 +38,12 @@ pub enum SettingsError {
     Nonsense {
         /// The name of the option.
         option: &'static str,
-        /// What is wrong with the value.
+        /// Description of the error in the value.
         what: String,
     },
 }
 
-/// Returns what to do about a settings file that is not there: it is the first thing that a new container lacks.
+/// Returns advice for a missing settings file, because a new container usually lacks it.
 fn advice(cause: &std::io::Error) -> &'static str {
     if cause.kind() == std::io::ErrorKind::NotFound { "; `tidewire init` writes a first one" } else { "" }
 }

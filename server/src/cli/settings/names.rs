@@ -7,16 +7,16 @@ use clap::{Arg, Args as _, Command};
 
 use super::{Settings, SettingsError};
 
-/// How much alike two names must be at least, from 0 to 1, for one to be proposed in place of the other.
+/// Minimum similarity of two names, from 0 to 1, to suggest one instead of the other.
 const LIKENESS_MIN: f64 = 0.8;
 
-/// The same for variables: others, of clients for example, begin alike.
+/// Minimum similarity of two variables. It is higher, because other variables, such as those of clients, have the same prefix.
 const VARIABLE_LIKENESS_MIN: f64 = 0.92;
 
-/// How the variables of Tidewire begin.
+/// The prefix of the variables of Tidewire.
 const VARIABLES: &str = "TIDEWIRE_";
 
-/// Earlier names of settings with their variables, and the present names. They are accepted for one release.
+/// Former names of settings with their variables, and the current names. They are accepted for one release.
 const RENAMED: [(&str, &str, &str); 4] = [
     ("cluster-session", "TIDEWIRE_CLUSTER_SESSION", "member-timeout"),
     ("compress-from", "TIDEWIRE_COMPRESS_FROM", "compress-min-bytes"),
@@ -24,10 +24,10 @@ const RENAMED: [(&str, &str, &str); 4] = [
     ("live-linger", "TIDEWIRE_LIVE_LINGER", "live-history-ttl"),
 ];
 
-/// The variable with the password of an archive in Cassandra. It is no setting: the list of processes would show a flag.
+/// The variable with the password of an archive in Cassandra. It is not a setting, because the list of processes would show a flag.
 pub(super) const ARCHIVE_PASSWORD: &str = "TIDEWIRE_ARCHIVE_PASSWORD";
 
-/// Makes a command accept the earlier names of settings, too. The variable of the present name has precedence over the earlier one.
+/// Makes a command accept the former names of settings, too. The variable of the current name takes precedence over the former one.
 pub(crate) fn with_earlier_names(command: Command) -> Command {
     command.mut_args(with_earlier_name).mut_subcommands(with_earlier_names)
 }
@@ -41,7 +41,7 @@ fn with_earlier_name(argument: Arg) -> Arg {
     if is_set_only_by_it { argument.env(*earlier_variable) } else { argument }
 }
 
-/// Returns the earlier name of a setting, if it has one.
+/// Returns the former name of a setting, if it has one.
 pub(crate) fn earlier_name(name: &str) -> Option<&'static str> {
     RENAMED.iter().find_map(|(earlier, _, present)| (*present == name).then_some(*earlier))
 }
@@ -51,7 +51,7 @@ fn variable_of(name: &str) -> String {
     format!("{VARIABLES}{}", name.replace('-', "_").to_uppercase())
 }
 
-/// Returns the present name of a setting, if `name` is an earlier one, or its variable if `name` is an earlier variable.
+/// Returns the current name of a setting if `name` is a former one, or its variable if `name` is a former variable.
 pub(crate) fn present_name(name: &str) -> Option<String> {
     RENAMED.iter().find_map(|(earlier, variable, present)| match name {
         _ if name == *earlier => Some((*present).to_owned()),
@@ -65,12 +65,12 @@ pub(crate) fn arguments() -> Vec<Arg> {
     with_earlier_names(Settings::augment_args(Command::new("serve"))).get_arguments().cloned().collect()
 }
 
-/// Returns the settings that a file may have.
+/// Returns the settings that a file may contain.
 pub(crate) fn of_file() -> impl Iterator<Item = Arg> {
     arguments().into_iter().filter(|argument| argument.get_action().takes_values())
 }
 
-/// Returns the error for a key that is no setting, if `cause` is about one.
+/// Returns the error for a key that is not a setting, if `cause` is about one.
 pub(super) fn unknown_key(file: &Path, text: &str, cause: &toml::de::Error) -> Option<SettingsError> {
     let key = cause.message().strip_prefix("unknown field `")?.split('`').next()?.to_owned();
     let before = text.get(..cause.span()?.start)?;
@@ -86,7 +86,7 @@ fn nearest(key: &str) -> Option<Arg> {
     (likeness >= LIKENESS_MIN).then_some(argument)
 }
 
-/// Returns the variable of a setting that is probably meant by one that no program reads, if `variable` is such a one.
+/// Returns the variable of the setting with the most similar name, if `variable` is not used by any program and probably misspelt.
 pub(crate) fn misspelt_variable(variable: &str) -> Option<String> {
     let rest = variable
         .strip_prefix(VARIABLES)
@@ -105,7 +105,7 @@ pub(crate) fn name(argument: &Arg) -> &str {
     argument.get_long().unwrap_or_default()
 }
 
-/// Returns the default of a setting as its help text has it.
+/// Returns the default of a setting from its help text.
 pub(crate) fn default_of(argument: &Arg) -> String {
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let default = help.rsplit_once("default: ").map(|(_, default)| default.trim_end_matches(']').to_owned());
@@ -157,11 +157,11 @@ mod tests {
             ("TIDEWIRE_LISTEN", None),
             ("TIDEWIRE_DATADIR", Some("TIDEWIRE_DATA_DIR")),
             ("TIDEWIRE_TLS_CERTS", Some("TIDEWIRE_TLS_CERT")),
-            // It is no setting, so that no file has it, and is like the name of one.
+            // Not a setting, so it is not in files, but its name is similar to one.
             ("TIDEWIRE_ARCHIVE_PASSWORD", None),
-            // The earlier name of one, which is read.
+            // A former name, which is still accepted.
             ("TIDEWIRE_HOSTS", None),
-            // Of clients.
+            // Variables of clients.
             ("TIDEWIRE_KEY", None),
             ("TIDEWIRE_KEY_FILE", None),
             ("TIDEWIRE_SERVER", None),

@@ -16,7 +16,7 @@ of precedence. Write durations as `50ms`, `90s`, `12h` or `7d`, and sizes as `4G
 ([command line](command-line.md#check-the-settings)).
 ";
 
-/// The last section. A build without the feature `cluster` cannot list its options.
+/// The last section. A build without the feature `cluster` does not have its options.
 const CLUSTER: &str = "Cluster";
 
 const CLUSTER_SAYS: &str = "

@@ -36,7 +36,7 @@ impl FromStr for DurationArg {
 pub struct Bytes(pub NonZeroU64);
 
 impl Bytes {
-    /// Returns the number as that of bytes in memory, of which there are no more than an address can count.
+    /// Returns the number as bytes in memory, at most the maximum of a `usize`.
     pub fn in_memory(self) -> usize {
         usize::try_from(self.0.get()).unwrap_or(usize::MAX)
     }
@@ -57,13 +57,13 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no size; write it as 4GiB, 512MB or 4294967296, and larger than 0");
         let bytes = text.parse::<ByteSize>().map_err(|_| wrong())?;
-        // The library answers with the largest number if a size is too large for one.
+        // The library returns the largest number if a size is too large.
         let bytes = Some(bytes.as_u64()).filter(|bytes| *bytes < u64::MAX);
         bytes.and_then(NonZeroU64::new).map(Self).ok_or_else(wrong)
     }
 }
 
-/// Parses the address and port to serve on. Without an address it is one that only this machine reaches, and never all of its addresses.
+/// Parses the address and port to serve on. Without an address, the server listens only on loopback, and never on all addresses.
 ///
 /// # Errors
 /// If the text is neither `ADDRESS:PORT` nor `:PORT` nor `localhost:PORT`.
@@ -80,7 +80,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Returns the address at which this machine reaches a server that listens on `listen`: loopback for all addresses.
+/// Returns the address by which this machine reaches a server that listens on `listen`: loopback if it listens on all addresses.
 pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -90,12 +90,12 @@ pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Reads what [`listen_address`] does, from TOML.
+/// Reads the form of [`listen_address`] from TOML.
 pub(super) fn listen_address_in_toml<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     listen_address(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
 }
 
-/// The setting that decides which sources are celebrities: a number of followers, `auto` or `off`.
+/// The setting for celebrity sources: a number of followers, `auto` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Celebrity(pub CelebrityPolicy);
 
@@ -122,7 +122,7 @@ impl FromStr for Inboxes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The earlier name of `active`.
+        // The former name of `active`.
         let text = if text == "resident" { "active" } else { text };
         parse_choice(text, "active", "none").map(Self)
     }
@@ -170,15 +170,15 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Which messages the log has.
+/// The filter of log messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLevel(String);
 
 impl LogLevel {
-    /// The levels, from none of the messages to all of them.
+    /// The levels, from no messages to all messages.
     const ALL: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-    /// Returns the filter of the log: a level is that of Tidewire, and of libraries no more than warnings.
+    /// Returns the filter of the log. A level applies to Tidewire; libraries log at most warnings.
     pub(crate) fn filter(&self) -> String {
         match self.0.as_str() {
             level @ ("off" | "error") => level.to_owned(),
@@ -198,7 +198,7 @@ impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The filter takes any other word for the name of a module, so it would accept a mistyped level.
+        // The filter treats any other word as the name of a module, so it would accept a misspelt level.
         let is_filter = text.contains('=') && EnvFilter::builder().parse(text).is_ok();
         if is_filter || Self::ALL.contains(&text) {
             return Ok(Self(text.to_owned()));

@@ -16,19 +16,20 @@ use tidewire::storage::archive::{self, ReadOnlyArchive};
 /// Arguments of `tidewire snapshot export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    /// Snapshot file to export, or a data directory, of which the newest snapshot is exported
+    /// Snapshot file to export, or a data directory to export its newest snapshot
     #[arg(value_name = "FILE|DIR")]
     file: PathBuf,
 
-    /// Where to write posts, a JSON object in each line, oldest first; - is the standard output [default: -, unless --follows is given]
+    /// Output file for posts, one JSON object per line, oldest first; - is standard output [default: -, unless --follows is given]
     #[arg(long, value_name = "OUT")]
     posts: Option<PathBuf>,
 
-    /// Where to write follow edges, `follower source` in each line, oldest first; - is the standard output
+    /// Output file for follow edges, `follower source` in each line, oldest first; - is standard output
     #[arg(long, value_name = "OUT")]
     follows: Option<PathBuf>,
 
-    /// The archive with the posts that are too old for the snapshot; no server may have it open [default: archive.redb beside the snapshot, if that needs one]
+    /// Archive with the posts that are too old for the snapshot; no server may have it open [default: archive.redb beside the snapshot, if
+    /// the snapshot needs one]
     #[arg(long, value_name = "FILE", conflicts_with = "without_archive")]
     archive: Option<PathBuf>,
 
@@ -36,7 +37,7 @@ pub(crate) struct Export {
     #[arg(long)]
     without_archive: bool,
 
-    /// Print the report, which goes to the standard error, as one JSON document
+    /// Print the report on standard error as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +113,7 @@ impl Export {
         terminal::warn(&json!({"posts": posts, "follows": follows}).to_string());
     }
 
-    /// Opens the archive if it is needed. It is an error if it is missing: posts are only left out on request.
+    /// Opens the archive if it is needed. A missing archive is an error, because posts are left out only on request.
     fn open_archive(&self, outline: &Outline) -> Result<Option<ReadOnlyArchive>, Box<dyn Error>> {
         if self.without_archive || (self.archive.is_none() && !outline.needs_archive) {
             return Ok(None);
@@ -134,7 +135,7 @@ fn note(what: &str, count: usize, meaning: &str) {
     }
 }
 
-/// Reports what was exported and what was not. This goes to standard error, because the result may go to standard output.
+/// Reports the exported and omitted posts. This goes to standard error, because the result may go to standard output.
 fn report_posts(outline: &Outline, has_archive: bool) {
     let count = |is: fn(&ExportedPost) -> bool| outline.posts.iter().filter(|post| is(post)).count();
     terminal::warn(&format!("posts: {}", outline.posts.len()));

@@ -55,12 +55,12 @@ pub(super) fn run(snapshot: &Snapshot, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the last instant that the clock had issued, if it had issued one.
+/// Returns the last instant of the clock, if it had issued one.
 fn last_instant(end: &EndRecord) -> Option<UnixMicros> {
     Some(end.last_instant).filter(|instant| instant.0 > i64::MIN)
 }
 
-/// Returns what is in a snapshot. Of a damaged one it has the sections before the damage, and no end.
+/// Describes the content of a snapshot. For a damaged snapshot it contains only the sections before the damage.
 fn document(reader: &SnapshotReader, sums: &BTreeMap<Section, SectionTotals>) -> Value {
     let header = reader.header();
     let section = |(section, sum): (&Section, &SectionTotals)| {

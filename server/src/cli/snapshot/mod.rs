@@ -1,4 +1,4 @@
-//! `tidewire snapshot`: inspects a snapshot file. Only `export` writes anything: its output files.
+//! `tidewire snapshot`: inspects a snapshot file. Only `export` writes files: its output.
 
 mod content;
 mod export;
@@ -19,18 +19,18 @@ use tidewire::storage::snapshot::{self, SnapshotReader};
 /// Subcommands of `tidewire snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotTool {
-    /// Show what is in a snapshot: when it was taken, and the size of each section
+    /// Show the content of a snapshot: its time, and the size of each section
     Inspect(SnapshotFile),
-    /// Read and load all of a snapshot and report whether it is good, or where it is damaged
+    /// Read and load all of a snapshot and report any damage with its place
     Verify(SnapshotFile),
-    /// Write posts and follow edges of a snapshot and its archive as text that `tidewire import` takes
+    /// Write posts and follow edges of a snapshot and its archive as text for `tidewire import`
     Export(export::Export),
 }
 
 /// Path of the snapshot to inspect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SnapshotFile {
-    /// Snapshot file to read, or a data directory, of which the newest snapshot is read
+    /// Snapshot file to read, or a data directory to read its newest snapshot
     #[arg(value_name = "FILE|DIR")]
     file: PathBuf,
 

@@ -1,4 +1,4 @@
-//! The index of an export: the position of each post and edge, and writing them in that order.
+//! The index of an export: the position of each post and edge. Posts and edges are written in that order.
 //!
 //! A snapshot stores posts by source, newest first, and a few of them twice (the later record is the newer one); an archive stores them
 //! by id. So the first pass reads only the position of every post, which takes 24 bytes of memory each. Then the snapshot is read once
@@ -37,7 +37,7 @@ pub(super) struct Outline {
     /// The follow edges, oldest first.
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
-    /// The originals of reposts that the archive may have with another one.
+    /// The originals of reposts for which the archive may have a different original.
     redirected: FxHashMap<PostId, PostId>,
     /// Readers with settings other than follow edges: preferences, or edges with a start or end position.
     pub(super) with_preferences: BTreeSet<u32>,
@@ -227,7 +227,7 @@ impl ExportedPost {
     }
 }
 
-/// Sorts by position. Of entries with the same position, only the last one is kept.
+/// Sorts by position. Retains only the last one of entries with the same position.
 fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
     entries.sort_by_key(&at);
     entries.dedup_by(|next, kept| {

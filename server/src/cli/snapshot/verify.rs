@@ -1,4 +1,4 @@
-//! `tidewire snapshot verify`: checks whether a server could start from a snapshot by reading and loading all of it.
+//! `tidewire snapshot verify`: reads and loads a whole snapshot to check that a server could start from it.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -18,9 +18,9 @@ pub(in crate::http) struct Gate {
     pub(in crate::http) limit: usize,
     taken: AtomicUsize,
     refused: AtomicU64,
-    /// What it counts, for refusals.
+    /// The unit in the text of refusals.
     noun: &'static str,
-    /// Returns a number of these with its unit.
+    /// Formats an amount with its unit.
     shown: fn(usize) -> String,
 }
 
@@ -49,7 +49,7 @@ impl Gate {
         entered.map(drop).map_err(|_| self.refuse())
     }
 
-    /// Checks that the limit is not reached, without taking anything.
+    /// Checks that the limit is not reached, without reserving anything.
     pub(super) fn check(&self) -> Result<(), Problem> {
         if self.taken() < self.limit { Ok(()) } else { Err(self.refuse()) }
     }
@@ -58,7 +58,7 @@ impl Gate {
         self.refuse_beyond(self.limit, "")
     }
 
-    /// Counts a refusal, and creates it. `whose` follows "in progress", if the limit is not that of all clients.
+    /// Counts and creates a refusal. `whose` follows "in progress" in its text, if the limit is not that of all clients.
     fn refuse_beyond(&self, limit: usize, whose: &str) -> Problem {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let detail = format!("too many {} in progress{whose}: at most {}", self.noun, (self.shown)(limit));
@@ -70,11 +70,11 @@ impl Gate {
     }
 }
 
-/// Number of clients that can fill a shared limit together: one client may reserve at most this fraction of the limit. It is small, so that a
-/// single client is not slowed down.
+/// Number of clients that can fill a shared limit together: one client may reserve at most one in this many units. The number is
+/// small, so that a single client is not slowed down.
 pub(super) const CLIENTS_PER_GATE: usize = 16;
 
-/// Number of nodes that can fill a limit together: one that hangs leaves half of it to the others.
+/// Number of nodes that can fill a limit together: one unresponsive node leaves half of it to the others.
 const NODES_PER_GATE: usize = 2;
 
 /// A limit for all clients together, and a lower one for each client.
@@ -82,9 +82,9 @@ const NODES_PER_GATE: usize = 2;
 pub(super) struct SharedGate {
     pub(super) gate: Gate,
     share: usize,
-    /// Who has such a share, for refusals.
+    /// The holder of the share, in the text of refusals.
     of_one: &'static str,
-    /// How much is in use by client. Clients that use nothing have no entry.
+    /// The amount in use by client. Clients that use nothing have no entry.
     pub(super) by_client: Mutex<FxHashMap<u64, usize>>,
 }
 
@@ -99,7 +99,7 @@ impl SharedGate {
         Self::sharing(Gate::of_count(name, noun, limit), (limit / CLIENTS_PER_GATE).max(1), " for one client")
     }
 
-    /// Creates a limit that other nodes share, each of which is a client by its address.
+    /// Creates a limit that other nodes share. Each node is a client, identified by its address.
     pub(super) fn of_nodes(name: &'static str, noun: &'static str, limit: usize) -> Self {
         Self::sharing(Gate::of_count(name, noun, limit), limit.div_ceil(NODES_PER_GATE), " for one node")
     }
@@ -132,7 +132,7 @@ impl SharedGate {
         Ok(())
     }
 
-    /// Takes an amount even above the limit, for responses to completed work, which must be sent.
+    /// Reserves an amount even above the limit, for responses to completed work, which must be sent.
     pub(super) fn enter_anyway(&self, client: Client, amount: usize) {
         self.gate.taken.fetch_add(amount, Ordering::Relaxed);
         if let Client::One(name) = client {
@@ -160,7 +160,7 @@ impl SharedGate {
     }
 }
 
-/// Returns bytes with their unit, MiB where it is whole ones.
+/// Formats bytes with their unit: MiB if the number is a multiple of it.
 fn shown_bytes(bytes: usize) -> String {
     const MIB: usize = 1 << 20;
     if bytes > 0 && bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }

@@ -1,4 +1,4 @@
-//! The permit of one request for its work, which it gives back while it waits.
+//! The permit of one request for its work, which the request releases while it waits.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::http::client::Client;
 use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
 
-/// The permit of one request for its work. The pipeline stores it in the request, and takes it back when the request is answered.
+/// The permit of one request for its work. The pipeline stores it in the request, and removes it when the request is answered.
 #[derive(Debug)]
 pub(in crate::http) struct Turn {
     admission: Arc<Admission>,
@@ -42,7 +42,7 @@ impl Turn {
         &self.admission
     }
 
-    /// Gives the permit back. Only the answer is left to do, or another node does the work.
+    /// Releases the permit, because the work is done or another node does it.
     pub(in crate::http) fn pause(&self) {
         if self.has_permit.take()
             && let Some(gate) = self.admission.gate(self.work)
@@ -51,10 +51,10 @@ impl Turn {
         }
     }
 
-    /// Takes a permit again, unless the request has one.
+    /// Reserves a permit again, unless the request still has one.
     ///
     /// # Errors
-    /// Fails if there is none.
+    /// Fails if no permit is available.
     pub(in crate::http) fn resume(&self) -> Result<(), Problem> {
         if !self.has_permit.get() {
             self.admission.gate(self.work).map_or(Ok(()), |gate| gate.enter(1))?;
@@ -63,10 +63,10 @@ impl Turn {
         Ok(())
     }
 
-    /// Waits in a place in place of the permit, and takes a permit again.
+    /// Waits in a place to wait instead of occupying the permit, and then reserves a permit again.
     ///
     /// # Errors
-    /// Fails at once if there is no place, and at the end if there is no permit.
+    /// Fails at once if no place is available, and at the end if no permit is.
     pub(in crate::http) async fn wait<T>(&self, until: impl Future<Output = T>) -> Result<T, Problem> {
         let _place = self.place()?;
         self.pause();
@@ -75,7 +75,7 @@ impl Turn {
         Ok(waited)
     }
 
-    /// Reserves bytes that the answer will have, before they are in memory.
+    /// Reserves the bytes of the answer, before they are in memory.
     ///
     /// # Errors
     /// Fails if there is no capacity for them.
@@ -83,11 +83,11 @@ impl Turn {
         self.admission.answer(self.work, self.client, bytes)
     }
 
-    /// Takes a pass: a permit for a request at the node at `address`, in place of the permit for work here, so that a node that hangs does not keep
-    /// this one from its own work.
+    /// Exchanges the permit for work here for a permit for a request at the node at `address`. So an unresponsive node does not stop this
+    /// one from doing its own work.
     ///
     /// # Errors
-    /// Fails if there is none, or the client or that node has its share of them.
+    /// Fails if no such permit is available, or if the client or that node has used up its share.
     #[cfg(feature = "cluster")]
     pub(in crate::http) fn pass(&self, address: &str) -> Result<Pass, Problem> {
         self.pause();
@@ -99,16 +99,16 @@ impl Turn {
         })
     }
 
-    /// Takes a place to wait.
+    /// Reserves a place to wait.
     ///
     /// # Errors
-    /// Fails if there is none, or the client has its share of them.
+    /// Fails if no place is available, or if the client has used up its share.
     pub(in crate::http) fn place(&self) -> Result<Reservation, Problem> {
         self.admission.reserve(|admission| &admission.waits, self.client, 1)
     }
 
-    /// Gives the permit back and waits until a post is delivered, unless too many publishers do: the post is stored, so that this is no reason
-    /// to refuse it.
+    /// Releases the permit and waits until a post is delivered. Does not wait if too many publishers are waiting: the post is stored, so
+    /// this is not a reason to refuse it.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
     pub(in crate::http) async fn wait_for_delivery(&self, delivered: impl Future<Output = ()>) {
         self.pause();
@@ -117,8 +117,8 @@ impl Turn {
         }
     }
 
-    /// Returns true if at least half of the permits for such work are left. As long as they are, a request may keep one while nobody can do
-    /// its work, so that a planned move refuses nothing.
+    /// Returns true if at least half of the permits for such work are available. In this case a request may hold its permit while it
+    /// waits for a node that can do its work, so that a planned move causes no refusals.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
     pub(in crate::http) fn may_keep_permit(&self) -> bool {
         self.admission.gate(self.work).is_none_or(|gate| gate.taken() <= gate.limit.div_ceil(2))

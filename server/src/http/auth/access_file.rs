@@ -76,7 +76,7 @@ pub enum AccessFileError {
     Wrong {
         /// The path of the file.
         file: PathBuf,
-        /// The invalid entry and what is wrong with it.
+        /// The invalid entry and the defect in it.
         what: String,
     },
 }
@@ -89,7 +89,7 @@ pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
     let text = read_text(file, ACCESS_FILE_BYTES_MAX)
         .map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
     let keys = keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })?;
-    // Only now: an invalid file is read every second, and each time would log this.
+    // Only after parsing: an invalid file is read every second, and would log this each time.
     warn_of_readers(file);
     Ok(keys)
 }
@@ -100,7 +100,10 @@ fn warn_of_readers(file: &Path) {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
         if mode & 0o077 != 0 {
-            warn!("others may read the access file {0}, which holds secrets: `chmod 600 {0}`", file.display());
+            warn!(
+                "other users can read the access file {0}, which contains secrets: run `chmod 600 {0}`",
+                file.display()
+            );
         }
     }
     #[cfg(not(unix))]
@@ -160,7 +163,7 @@ fn without_values(message: &str) -> &str {
 /// Validates the name of a key.
 ///
 /// # Errors
-/// Returns a message that describes what is wrong with the name.
+/// Returns a message that describes the defect of the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
@@ -230,7 +233,7 @@ fn check_point(public: &[u8; 32]) -> Result<(), String> {
 /// Decodes and validates a secret for signing tokens.
 ///
 /// # Errors
-/// Returns a message that describes what is wrong with the secret, without the secret itself.
+/// Returns a message that describes the defect of the secret, without the secret itself.
 pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
     let secret = pem::base64(text).ok_or("the secret is not base64")?;
     if secret.len() < TOKEN_SECRET_BYTES_MIN {

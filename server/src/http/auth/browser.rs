@@ -1,7 +1,7 @@
 //! Protection against browser attacks for servers without keys.
 //!
-//! A page of any origin can make a browser send requests to every server the browser can reach, including servers on loopback addresses
-//! that require no keys. Where credentials are required, such requests have none and are refused.
+//! A page of any origin can make a browser send requests to every server that the browser can reach, including servers on loopback
+//! addresses that require no keys. If credentials are required, such requests have none and are refused.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -15,8 +15,8 @@ use crate::http::auth::host::Host;
 /// Maximum number of host names of the server.
 const HOSTS_MAX: usize = 64;
 
-/// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches that port only; ports that browsers
-/// leave out match where they are left out.
+/// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches only this port. A default port
+/// matches a host without a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<Host>);
 
@@ -45,8 +45,8 @@ impl FromStr for Hosts {
 }
 
 impl Hosts {
-    /// Returns true if the host is one of these names or an IP address. A DNS name can be pointed at this server, but no page can have
-    /// this IP address as its host without being served from it.
+    /// Returns true if the host is one of these names or an IP address. A DNS name can point at this server, but a page can have this IP
+    /// address as its host only if it is served from it.
     fn has(&self, host: &str) -> bool {
         let is_bracketed = host.starts_with('[');
         let Some(host) = Host::parse(host) else { return false };

@@ -15,8 +15,7 @@ use crate::http::problem::Problem;
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
-/// The authenticated identity of a request's sender. The pipeline resolves it once and stores it in the request, from which handlers take it
-/// as an argument.
+/// The authenticated sender of a request. The pipeline resolves it once and stores it in the request, and handlers get it as an argument.
 ///
 /// The nodes of a cluster send it to each other as JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -30,7 +29,7 @@ pub(crate) enum Caller {
     User(User),
     /// A WebSocket without credentials, which must authenticate with its first message.
     Unauthenticated,
-    /// A WebSocket of a browser page whose credentials were refused. The node that refuses it answers it.
+    /// A WebSocket of a browser page whose credentials were refused. The refusing node sends the answer itself.
     #[serde(skip)]
     Refused(Denial),
 }
@@ -50,7 +49,7 @@ pub(crate) struct User {
     pub(crate) key: KeyId,
 }
 
-/// Returns the client by which the bytes of a request are shared. `caller` is `None` if the operation needs no credentials.
+/// Returns the client whose share the bytes of a request use. `caller` is `None` if the operation needs no credentials.
 pub(in crate::http) fn client_of(caller: Option<&Caller>, peer: Option<SocketAddr>) -> Client {
     match caller {
         Some(Caller::Server(..)) => return Client::Trusted,
@@ -65,7 +64,7 @@ impl FromRequest for Caller {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
-    /// Refuses WebSockets that are not authenticated yet, as [`Caller::or_unauthenticated`] does not.
+    /// Refuses WebSockets that are not authenticated yet, in contrast to [`Caller::or_unauthenticated`].
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let caller = Self::or_unauthenticated(request);
         ready(
@@ -103,13 +102,13 @@ impl Caller {
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
             }
-            // The handler checks who the author of the post is, which users the body names, or what the user may see.
+            // The handler checks the author of the post, the users whom the body names, or the visibility for this user.
             Needs::Own(right) | Needs::Author(right) | Needs::Named(right) | Needs::User(right) => right,
         };
         if right == Right::Write && !caller.may_write { Err(Denial::ReadOnly) } else { Ok(()) }
     }
 
-    /// Returns true if the caller has less than all permissions, as a user has.
+    /// Returns true if the caller is a user, who does not have all permissions.
     pub(in crate::http) fn is_user(&self) -> bool {
         !matches!(self, Self::Anybody | Self::Server(..))
     }
@@ -124,8 +123,8 @@ impl Caller {
         }
     }
 
-    /// Returns the reader for whom an operation is asked: the one that the caller names, or else the caller, if that is a user. A user may
-    /// name nobody else.
+    /// Returns the reader of an operation: the one that the caller names, or else the caller, if that is a user. A user may only name
+    /// themselves.
     pub(in crate::http) fn reader(&self, named: Option<SourceId>) -> Result<Option<SourceId>, Denial> {
         match (self, named) {
             (Self::User(caller), Some(named)) if caller.id != named => {

@@ -1,6 +1,6 @@
 //! CORS: the origins whose pages may read responses.
 //!
-//! Credentials are sent in a header and never in a cookie, so browsers do not need permission to send credentials on their own.
+//! Clients send credentials in a header and never in a cookie, so browsers need no permission to send credentials on their own.
 
 use std::str::FromStr;
 
@@ -60,7 +60,7 @@ fn check(origin: &str) -> Result<(), String> {
     let (Some((scheme, host)), true) = (origin.split_once("://"), origin.is_ascii()) else {
         return wrong("is not an origin");
     };
-    // Apps have schemes of their own, as capacitor://localhost.
+    // Apps have their own schemes, such as capacitor://localhost.
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
         && scheme.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"+-.".contains(&letter));
     if !is_scheme {
@@ -96,7 +96,8 @@ impl Origins {
         if self.0.is_empty() {
             return;
         }
-        // `Vary` is always set: a response that is cached for one origin must not be served to another. One of another node has it already.
+        // Always sets `Vary`, because a response that is cached for one origin must not be served to another. A response of another node
+        // has it already.
         if !answer.get_all(VARY).any(|varies| varies == "Origin") {
             answer.append(VARY, HeaderValue::from_static("Origin"));
         }
@@ -114,7 +115,7 @@ impl Origins {
     /// Returns true if the request comes from a page whose origin is neither the server's own nor an allowed one.
     pub(in crate::http) fn are_foreign_to(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(ORIGIN) else { return false };
-        // Only host and port are compared: behind a TLS proxy the scheme differs. A proxy may add the port that browsers leave out.
+        // Compares only host and port, because the scheme differs behind a TLS proxy. A proxy may add the port that browsers leave out.
         let own = headers.get(HOST).and_then(|host| Host::parse(host.to_str().ok()?));
         let is_own = |origin: &str| {
             let (scheme, place) = origin.split_once("://")?;
@@ -147,17 +148,14 @@ impl Origins {
     }
 }
 
-/// Logs that the pages of an origin are refused. Their users see only that there was no answer, so this is where the owner of the pages looks.
+/// Logs that the pages of an origin are refused. Their users only see a missing response, so the owner of the pages finds the reason
+/// here.
 fn log_refused(headers: &HeaderMap) {
     static LOGGED: Throttle = Throttle::new();
     if let Some(left_out) = LOGGED.due() {
         let origin = headers.get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()));
         let origin: String = origin.unwrap_or_default().chars().take(LOGGED_CHARS_MAX).collect();
-        warn!(
-            origin,
-            more_since_last = left_out,
-            "a page was refused: its origin is not among those of --cors-origins"
-        );
+        warn!(origin, more_since_last = left_out, "refused a page: its origin is not in --cors-origins");
     }
 }
 

@@ -10,8 +10,8 @@ pub(in crate::http) const PROTOCOL: &str = "tidewire";
 /// The prefix of the WebSocket protocol name that contains a credential.
 const PROTOCOL_PREFIX: &str = "bearer.";
 
-/// Returns the credential of an `Authorization: Bearer …` header, if there is one. Headers of other schemes are for others, such as a proxy
-/// that adds `Basic`.
+/// Returns the credential of an `Authorization: Bearer …` header, if there is one. Ignores other schemes, because proxies may add headers
+/// such as `Basic`.
 pub(super) fn of_header(headers: &HeaderMap) -> Result<Option<&str>, Denial> {
     let mut given = headers.get_all(AUTHORIZATION).filter_map(bearer);
     let credential = given.next();

@@ -1,4 +1,4 @@
-//! DenialLimits: the reasons why credentials are invalid or not sufficient.
+//! Denials: the reasons why credentials are invalid or not sufficient.
 
 use actix_web::http::StatusCode;
 
@@ -30,11 +30,11 @@ pub enum Denial {
     UnknownHost,
     /// The request comes from a page of another origin.
     ForeignPage,
-    /// The client exceeds its request rate. It may retry after this number of seconds.
+    /// The client exceeds its request rate. The value is the number of seconds after which it may retry.
     TooOften(u64),
-    /// Too many requests with unknown credentials come from this address. It may retry after this number of seconds.
+    /// Too many requests with unknown credentials come from this address. The value is the number of seconds after which it may retry.
     TooMany(u64),
-    /// The request names more new sources than the user may add. It may retry after this number of seconds.
+    /// The request names more new sources than the user may add. The value is the number of seconds after which the user may retry.
     TooManySources(u64),
 }
 

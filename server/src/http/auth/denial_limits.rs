@@ -25,10 +25,10 @@ impl Default for DenialLimits {
 }
 
 impl DenialLimits {
-    /// Counts a denial and returns the denial to answer with. The denial counts against the rate of `address`, if there is one.
+    /// Counts a denial and returns the denial for the response. The denial counts against the rate of `address`, if there is one.
     pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>, address: Option<IpAddr>) -> Denial {
-        // Only unknown credentials count against the rate. A client whose token has expired always learns that, because many clients may
-        // share the address.
+        // Only unknown credentials count against the rate. A client with an expired token always gets that denial, because many clients
+        // may share the address.
         let address =
             address.filter(|_| matches!(denial, Denial::Unknown(_))).map(|address| SocketAddr::from((address, 0)));
         let counted = address.map_or(Ok(()), |address| self.unknown.enter_from(Some(address)));

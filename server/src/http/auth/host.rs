@@ -1,11 +1,11 @@
-//! Hosts, compared in whatever form browsers, proxies and settings write them.
+//! Hosts, compared independently of the spellings of browsers, proxies and settings.
 
 /// The name or address of a host, and its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// In lower case, without the dot that may end a name, and without the brackets of an IPv6 address.
+    /// In lower case, without a trailing dot and without the brackets of an IPv6 address.
     pub(super) name: String,
-    /// The port, if it is written.
+    /// The port, if the text contains it.
     pub(super) port: Option<u16>,
 }
 
@@ -25,7 +25,7 @@ impl Host {
         (!name.is_empty()).then_some(Self { name, port })
     }
 
-    /// Returns true if both are the same host, where a port that is not written is `default`.
+    /// Returns true if both are the same host and port. `default` replaces a missing port.
     pub(super) fn is_same(&self, other: &Self, default: u16) -> bool {
         self.name == other.name && self.port.unwrap_or(default) == other.port.unwrap_or(default)
     }

@@ -1,4 +1,4 @@
-//! How often each key was used, and when last, for operators.
+//! Counts the uses of each key, with the time of the last one, for operators.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,7 +14,7 @@ const SECOND_US: i64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct KeyUse {
     requests: Counter,
-    /// When it was last used, in seconds.
+    /// The time of the last use, in seconds.
     last_used: AtomicI64,
 }
 
@@ -25,7 +25,7 @@ impl Default for KeyUse {
 }
 
 impl KeyUse {
-    /// Counts a request. The time is written at most once a second, because all workers read it.
+    /// Counts a request. Writes the time at most once per second, because all workers read it.
     pub(super) fn note(&self, now: UnixMicros) {
         self.requests.add(1);
         let second = now.0.div_euclid(SECOND_US);
@@ -42,9 +42,9 @@ pub(crate) struct KeyFigures {
     pub(in crate::http) name: Option<Box<str>>,
     /// The scope of a server key; `None` for a key that verifies tokens.
     pub(in crate::http) scope: Option<KeyScope>,
-    /// The number of requests with it, or with tokens that it verified.
+    /// The number of requests that used the key, or tokens that it verified.
     pub(in crate::http) requests: u64,
-    /// The time of the last one, to a second.
+    /// The time of the last of these requests, in whole seconds.
     pub(in crate::http) last_used: Option<UnixMicros>,
 }
 

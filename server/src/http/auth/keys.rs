@@ -42,11 +42,11 @@ pub struct TokenKey {
     algorithm: Algorithm,
     key: DecodingKey,
     validation: Validation,
-    /// The id of the key alone.
+    /// The id of the key without its audience and `kid`.
     material: KeyId,
-    /// The id of the key with its audience and its `kid`, with which it verifies other tokens than without.
+    /// The id of the key with its audience and its `kid`, because these decide which tokens it verifies.
     id: KeyId,
-    /// The `kid` of the tokens that this key verifies; without one it verifies tokens with no `kid` or an unknown one.
+    /// The `kid` of the tokens that this key verifies. Without one, the key verifies tokens that have no `kid` or an unknown one.
     kid: Option<String>,
     name: Option<Box<str>>,
     used: Arc<KeyUse>,
@@ -73,7 +73,7 @@ impl TokenKey {
     fn new(algorithm: Algorithm, key: DecodingKey, material: &[u8], audience: Option<&str>) -> Self {
         token_algorithms::install();
         let mut validation = Validation::new(algorithm);
-        // Times are checked against the clock value that the caller passes in.
+        // The server checks times against the clock value that the caller passes.
         (validation.validate_exp, validation.validate_nbf) = (false, false);
         validation.required_spec_claims.clear();
         if let Some(audience) = audience {
@@ -85,7 +85,7 @@ impl TokenKey {
         Self { algorithm, key, validation, material, id: KeyId::default(), kid, name, used }.identified()
     }
 
-    /// Computes the id again.
+    /// Updates the id after a change of the key's fields.
     fn identified(self) -> Self {
         let audience = self.validation.aud.iter().flatten().next();
         let text = format!("{} {audience:?} {:?}", self.material.0, self.kid);
@@ -160,7 +160,7 @@ impl Keys {
         server.chain(token).collect()
     }
 
-    /// Goes on counting the use of those keys that other keys have, too.
+    /// Copies the use counters of those keys that `before` contains too.
     pub(super) fn keep_use(&mut self, before: &Self) {
         for key in &mut self.server {
             let known = before.server.iter().find(|known| known.hash == key.hash);
@@ -203,8 +203,8 @@ impl Keys {
         found.claims?.at(now).map(Caller::User)
     }
 
-    /// Takes over the verified tokens of other keys, as far as these keys would give the same result: the key that verified the token is
-    /// present and unchanged, and would still be the one that is tried.
+    /// Copies verified tokens of other keys if these keys would give the same result: the key that verified the token is present and
+    /// unchanged, and the server would still select it for the token.
     pub(super) fn keep_verified(&mut self, before: &Self) {
         let is_unchanged = |key: &&TokenKey| self.token.iter().any(|now| now.id == key.id);
         let keys: HashSet<KeyId> = before.token.iter().filter(is_unchanged).map(TokenKey::id).collect();
@@ -248,7 +248,7 @@ impl Keys {
             return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
         }
         let candidates = self.candidates(header.alg, header.kid.as_deref());
-        // The budget is taken before any signature is computed, so the cost of forged tokens is bounded.
+        // The cost is charged to the budget before any signature is computed, so the cost of forged tokens is bounded.
         let taken = check.take(candidates.clone().count())?;
         for key in candidates {
             check.note_computed();

@@ -14,7 +14,7 @@ use crate::http::auth::{caller::Caller, pem, token_algorithms};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
-/// The prefix of server keys, by which leaked keys can be recognized.
+/// The prefix of server keys, by which scanners recognize leaked keys.
 const KEY_PREFIX: &str = "tidewire_";
 
 /// Number of random bytes of a server key.
@@ -24,9 +24,9 @@ const KEY_BYTES: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Reading what is the user's own
+    /// Permits reading the user's own data
     Read,
-    /// Changing it as well
+    /// Permits reading and changing the user's own data
     Write,
 }
 
@@ -70,9 +70,9 @@ impl Signer {
     /// Creates an HS256 signer from a base64 secret, as in the access file.
     ///
     /// # Errors
-    /// Returns a message that describes what is wrong with the secret.
+    /// Returns a message that describes the defect of the secret.
     pub fn hs256(secret: &str) -> Result<Self, String> {
-        // Its characters are those of base64, so a token would be made that no server accepts.
+        // Server keys are valid base64, but no server would accept a token that is signed with one.
         if secret.starts_with(KEY_PREFIX) {
             return Err(format!(
                 "this is a server key ({KEY_PREFIX}…), which signs no tokens; name the file with the secret of a [[token-key]]"
@@ -133,7 +133,7 @@ pub fn server_key_entry(name: &str, key: &str, scope: KeyScope) -> String {
 /// Checks that tokens can be created and verified. An incorrectly built cryptography library fails only at its first use.
 ///
 /// # Errors
-/// The error describes what does not work.
+/// The error describes the failed step.
 pub fn self_test(now: UnixMicros) -> Result<(), String> {
     let failed = |what: &str| format!("tokens do not work in this build: {what}");
     let user = SourceId::new("self-test").map_err(|cause| failed(&cause.to_string()))?;

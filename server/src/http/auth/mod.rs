@@ -1,11 +1,11 @@
 //! Authentication and authorization of requests.
 //!
 //! Responsible for:
-//! - authenticating the caller of a request ([`keys`]), and checking that the caller has the permission that the operation needs
-//!   ([`caller`]);
+//! - authenticating the caller of a request ([`keys`]), and checking its permission for the operation ([`caller`]);
 //! - loading the access file again when it changes ([`access_file`]);
-//! - the origins whose pages may read responses ([`cors`]), and protection against browser attacks where there are no keys ([`browser`]);
-//! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations ([`validity`]);
+//! - the origins whose pages may read responses ([`cors`]), and protection against browser attacks if there are no keys ([`browser`]);
+//! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations
+//!   ([`validity`]);
 //! - the request rate of each client ([`rate`]), the number of unauthenticated connections of each address ([`unauthenticated`]), and
 //!   counting denials ([`denial_limits`]).
 
@@ -80,7 +80,7 @@ pub(in crate::http) use crate::http::auth::denial::Denial;
 pub(in crate::http) use crate::http::auth::session_expiry::SessionExpiry;
 pub(in crate::http) use crate::http::auth::unauthenticated::UnauthenticatedSlot;
 
-/// Interval of the checks whether the access file has changed.
+/// Interval between checks for changes of the access file.
 const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 
 /// The settings of authentication and authorization.
@@ -94,22 +94,22 @@ pub struct AccessOptions {
     pub hosts: Hosts,
     /// The request rate of each client. Default unlimited.
     pub rate: Option<RequestsPerSecond>,
-    /// Chooses the ids of posts that are published with a user's token. Default the server.
+    /// Selects who chooses the ids of posts that are published with a user's token. Default: the server.
     pub token_post_ids: TokenPostIds,
     /// The maximum lifetime of a token. Default unlimited.
     pub token_lifetime_max: Option<Duration>,
-    /// The addresses of proxies, which have no limits per address because many clients share them. Default loopback addresses.
+    /// The addresses of proxies. They have no limits per address, because many clients share them. Default: loopback addresses.
     pub proxies: Proxies,
 }
 
-/// Chooses the ids of posts that are published with a user's token.
+/// Selects who chooses the ids of posts that are published with a user's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenPostIds {
-    /// The server chooses. Users can neither take ids of other posts nor find out by trying which ids exist.
+    /// The server chooses. Users can neither use the ids of other posts nor find out which ids exist.
     #[default]
     Server,
-    /// The user may choose. A post with the same id that is sent twice is published once.
+    /// The user may choose. A post that is sent twice with the same id is published once.
     User,
 }
 
@@ -132,7 +132,7 @@ pub struct Access {
     file: Option<WatchedFiles<1>>,
     /// Notified to load the access file again at once.
     asked: Notify,
-    /// The hash of the key by which this process asks its own server. It is in no file.
+    /// The hash of the key that this process uses for requests to its own server. No file contains it.
     own_key: Option<KeyHash>,
     origins: Origins,
     hosts: Hosts,
@@ -199,8 +199,8 @@ impl Access {
         Self { keys: Some(RwLock::new(Arc::new(keys))), ..Self::default() }
     }
 
-    /// Admits the key by which this process asks its own server, beside those of the access file and also after that was loaded again.
-    /// Does nothing if the server has no keys.
+    /// Admits the key that this process uses for requests to its own server, in addition to those of the access file. It remains valid
+    /// when the file is loaded again. Does nothing if the server has no keys.
     #[must_use]
     pub fn with_own_key(self, key: &str) -> Self {
         let access = Self { own_key: Some(key::hash(key)), ..self };
@@ -211,7 +211,7 @@ impl Access {
         access
     }
 
-    /// Sets who chooses the ids of posts.
+    /// Selects who chooses the ids of posts.
     #[must_use]
     pub fn with_token_post_ids(self, token_post_ids: TokenPostIds) -> Self {
         Self { token_post_ids, ..self }
@@ -259,8 +259,8 @@ impl Access {
         let is_reachable = !listen.ip().to_canonical().is_loopback();
         (is_reachable && file.is_some() && !has_certificate).then(|| {
             format!(
-                "keys and tokens come to {listen} in plain text, for all to read who are on the way: \
-                 serve over TLS (--tls-cert, --tls-key), or put something in front that does, and listen on 127.0.0.1"
+                "keys and tokens reach {listen} in plain text, readable for everyone on the network path: \
+                 serve over TLS (--tls-cert, --tls-key), or listen on 127.0.0.1 behind a proxy that serves over TLS"
             )
         })
     }
@@ -280,7 +280,7 @@ impl Access {
         }
     }
 
-    /// Makes [`Self::keep`] load the access file now, whether it has changed or not. Returns false if there is none.
+    /// Makes [`Self::keep`] load the access file now, even if it has not changed. Returns false if there is none.
     pub fn ask(&self) -> bool {
         self.asked.notify_one();
         self.file.is_some()
@@ -325,7 +325,7 @@ impl Access {
             let headers = request.headers();
             let names_none = matches!(credentials::of_header(headers), Ok(None));
             let is_page = is_socket(operation, request) && (names_none || credentials::of_protocols(headers).is_some());
-            // In a browser, a page learns the reason of a refusal only from a close code.
+            // In a browser, only a close code reports the reason of a refusal to the page.
             if is_page && denial.is_of_credentials() { Ok(Caller::Refused(denial)) } else { Err(denial) }
         })?;
         if engine.is_none() && matches!(caller, Caller::User(_)) {
@@ -335,8 +335,8 @@ impl Access {
         Ok(Some(caller))
     }
 
-    /// Admits one of the users whom the body of a request names, as if the path of a request of its own named the user. `nth` counts them
-    /// from 0: the first one's request was counted against the rate of the caller when the caller was admitted.
+    /// Admits one of the users whom the body of a request names, as if a separate request had this user in its path. `nth` counts the
+    /// users from 0. The first user is not counted against the rate of the caller, because admitting the caller counted it.
     pub(in crate::http) fn enter_named(
         &self,
         caller: &Caller,
@@ -433,11 +433,11 @@ impl Access {
         caller.map_err(|denial| self.count_denial(denial, peer))
     }
 
-    /// Admits an unauthenticated connection until the returned slot is dropped. It counts against the limit of the address of `peer`, unless that
-    /// is a proxy.
+    /// Admits an unauthenticated connection until the returned slot is dropped. It counts against the limit of the address of `peer`,
+    /// unless that is a proxy.
     ///
     /// # Errors
-    /// Fails if there is no permit for it.
+    /// Fails if no permit is available.
     pub(in crate::http) fn admit_unauthenticated(
         &self,
         peer: Option<SocketAddr>,
@@ -452,8 +452,7 @@ impl Access {
         if is_minted { Err(Denial::Forbidden(MINTED)) } else { Ok(()) }
     }
 
-    /// Counts the new sources that a request names against the user's limit. The sources remain known permanently, also if the request
-    /// fails later.
+    /// Counts the new sources in a request against the user's limit. The sources are stored permanently, even if the request fails later.
     pub(in crate::http) fn count_new_sources<S: Borrow<SourceId>>(
         &self,
         caller: &Caller,
@@ -469,7 +468,7 @@ impl Access {
         counted.map_err(|denial| self.count_denial(denial, peer))
     }
 
-    /// Counts a denial and returns the denial to answer with.
+    /// Counts a denial and returns the denial for the response.
     fn count_denial(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
         self.denial_limits.note(denial, peer, self.proxies.counted(peer))
     }
@@ -490,7 +489,7 @@ impl Access {
     }
 }
 
-/// The detail of the refusal when a token's user chooses a post id.
+/// The detail of the refusal if a token's user chooses a post id.
 const MINTED: &str = "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id and external_id";
 
 /// Returns true if the request asks for a WebSocket at the path of the live operation.

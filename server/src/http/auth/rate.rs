@@ -34,11 +34,11 @@ impl FromStr for RequestsPerSecond {
     }
 }
 
-/// Whether a request still has to be counted: against the rate of its caller, and as a use of its key.
+/// Selects whether the request still has to be counted: against the rate of its caller, and as a use of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum Counted {
     NotYet,
-    /// Only its credentials are checked again.
+    /// The request was counted before. Only its credentials are checked again.
     Before,
 }
 
@@ -53,7 +53,7 @@ pub(in crate::http) struct Rates<C: Clock = DefaultClock> {
     clock: C,
     hasher: RandomState,
     clients_max: usize,
-    /// Lower bound of the number of new clients that still fit.
+    /// Lower bound of the number of new clients that can be added.
     free_clients: AtomicUsize,
 }
 
@@ -116,8 +116,8 @@ impl<C: Clock + Clone> Rates<C> {
         })
     }
 
-    /// Returns true if one more client fits. Counts every request as a new client, until the estimate is used up and the real number is
-    /// read.
+    /// Returns true if one more client can be added. Counts every request as a new client until the estimate is used up, and then reads
+    /// the real number.
     fn has_capacity(&self) -> bool {
         let take = |free_clients: usize| free_clients.checked_sub(1);
         if self.free_clients.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
@@ -128,7 +128,7 @@ impl<C: Clock + Clone> Rates<C> {
         free_clients > 0
     }
 
-    /// Removes inactive clients if there are many. It iterates over all clients, so it does not run inside a request.
+    /// Removes inactive clients if there are many. Iterates over all clients, so it must not run inside a request.
     pub(in crate::http) fn sweep(&self) {
         if self.limiter.len() > self.clients_max / 2 {
             self.limiter.retain_recent();

@@ -54,10 +54,11 @@ impl SessionExpiry {
         Some(Box::new(Self { access: Arc::clone(access), key, token }))
     }
 
-    /// Returns the code of the reason if the connection must end. Otherwise registers the task to be woken when the token expires or is revoked.
+    /// Returns the code of the reason if the connection must end. Otherwise registers the task to be woken when the token expires or is
+    /// revoked.
     pub(in crate::http) fn ended(&mut self, task: &mut Context<'_>) -> Option<&'static str> {
         let Token { issued_at, until, asleep, session, engine } = self.token.as_mut()?;
-        // The loop runs until there is no pending call, because only then a later call wakes the task.
+        // Loops until no signal is pending, because only then a later signal wakes the task.
         while session.was_signalled(task) {
             if engine.is_token_revoked(session.user(), *issued_at) {
                 return Some(Denial::Revoked.code());

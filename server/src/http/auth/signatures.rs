@@ -33,14 +33,14 @@ pub(super) struct Signatures {
     networks_max: usize,
 }
 
-/// The amount taken from a budget, for a refund.
+/// The amount charged to a budget, for a refund.
 #[derive(Debug)]
 pub(super) struct SignatureCharge {
     network: u64,
     cost: Duration,
 }
 
-/// The context of a credential check: the budget it is paid from and the time.
+/// The context of a credential check: the budget that pays for it, and the time.
 #[derive(Clone, Copy)]
 pub(super) struct Check<'a> {
     pub(super) signatures: &'a Signatures,
@@ -99,7 +99,7 @@ impl Signatures {
 }
 
 impl Check<'_> {
-    /// Takes `count` signature checks from the budget, before any is computed.
+    /// Charges `count` signature checks to the budget, before any is computed.
     pub(super) fn take(&self, count: usize) -> Result<SignatureCharge, Denial> {
         self.signatures.take(self.address, u32::try_from(count).unwrap_or(u32::MAX), self.at)
     }

@@ -1,6 +1,6 @@
-//! The signatures of tokens, for `jsonwebtoken`: HS256 and EdDSA.
+//! The token signature algorithms for `jsonwebtoken`: HS256 and EdDSA.
 //!
-//! The providers that `jsonwebtoken` has bring RSA and the curves of NIST, which no token of this server uses, in some twenty crates.
+//! The providers of `jsonwebtoken` add some twenty crates for RSA and NIST curves, which no token of this server uses.
 
 use ed25519_dalek::pkcs8::DecodePrivateKey as _;
 use ed25519_dalek::{SigningKey, VerifyingKey};
@@ -14,16 +14,16 @@ use serde::Serialize;
 static PROVIDER: CryptoProvider =
     CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
-/// Lets `jsonwebtoken` sign and verify in this process. A further call does nothing.
+/// Installs the provider of `jsonwebtoken` for this process. A further call does nothing.
 pub(super) fn install() {
-    // An error says that it was called before.
+    // An error means that the provider is installed already.
     let _ = PROVIDER.install_default();
 }
 
 /// Creates a signed token, as `jsonwebtoken::encode` does.
 ///
 /// # Errors
-/// Fails if the key is none of the header's algorithm.
+/// Fails if the key is not for the header's algorithm.
 pub fn encode<T: Serialize>(header: &Header, claims: &T, key: &EncodingKey) -> Result<String> {
     install();
     jsonwebtoken::encode(header, claims, key)
@@ -32,7 +32,7 @@ pub fn encode<T: Serialize>(header: &Header, claims: &T, key: &EncodingKey) -> R
 /// Signs a message, as `jsonwebtoken::crypto::sign` does.
 ///
 /// # Errors
-/// Fails if the key is none of this algorithm.
+/// Fails if the key is not for this algorithm.
 pub fn sign(message: &[u8], key: &EncodingKey, algorithm: Algorithm) -> Result<String> {
     install();
     jsonwebtoken::crypto::sign(message, key, algorithm)
@@ -76,7 +76,7 @@ impl Signer<Vec<u8>> for Hs256 {
 }
 
 impl Verifier<Vec<u8>> for Hs256 {
-    /// Takes the same time wherever the signatures differ.
+    /// Runs in constant time, independent of the place where the signatures differ.
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
         hmac::verify(&self.0, message, signature).map_err(|_| Error::new())
     }

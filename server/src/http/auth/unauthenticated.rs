@@ -1,4 +1,4 @@
-//! Unauthenticated connections: limits their number, and chooses which one ends when a new one arrives at the limit.
+//! Unauthenticated connections: limits their number, and selects the one to close when a new one arrives at the limit.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -43,8 +43,7 @@ impl UnauthenticatedConnections {
         Arc::new(Self { all_max, of_address_max, table: Mutex::default() })
     }
 
-    /// Admits a connection until the returned slot is dropped. It takes a new permit, or the permit of the connection that has to end for
-    /// it.
+    /// Admits a connection until the returned slot is dropped. It gets a new permit, or the permit of the connection that it evicts.
     pub(in crate::http) fn enter(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -69,7 +68,7 @@ impl UnauthenticatedConnections {
 }
 
 impl PendingTable {
-    /// Chooses the connection that has to end for a new one of `address`, if one has to.
+    /// Selects the connection to evict for a new one of `address`, if a limit is reached.
     fn evicted(&self, address: Option<IpAddr>, all_max: usize, of_address_max: usize) -> Option<u64> {
         let of_address = address.and_then(|address| self.by_address.get(&address));
         match of_address {
@@ -124,7 +123,7 @@ impl UnauthenticatedSlot {
 
 impl Drop for UnauthenticatedSlot {
     fn drop(&mut self) {
-        // If the connection had to end for another one, it is not in the table any more.
+        // If the connection was evicted, it is not in the table any more.
         let _ = self.connections.table.lock().remove(self.nth);
     }
 }

@@ -24,13 +24,13 @@ impl Access {
         Ok(())
     }
 
-    /// Returns the current time, with which tokens are compared.
+    /// Returns the current time, against which token times are checked.
     pub(in crate::http) fn now(&self) -> UnixMicros {
         self.clock.now()
     }
 
-    /// Returns the time before which revocations have no effect any more, because every token issued until then has expired or exceeds the
-    /// maximum lifetime. `None` if there is no maximum lifetime.
+    /// Returns the time before which revocations have no effect any more, because every token issued until then has expired or exceeds
+    /// the maximum lifetime. `None` if there is no maximum lifetime.
     pub(in crate::http) fn forget_revoked_before(&self, now: UnixMicros) -> Option<UnixMicros> {
         self.token_lifetime_max.map(|longest| now.saturating_sub(longest))
     }

@@ -8,8 +8,7 @@ use crate::http::auth::claims::VerifiedClaims;
 use crate::http::auth::denial::Denial;
 use crate::http::auth::key::{KeyHash, KeyId};
 
-/// Maximum number of verified tokens that are cached, so that their signature is not computed for each request: some 150 bytes each, twice
-/// that with the longest ids.
+/// Maximum number of verified tokens that are cached: about 150 bytes each, twice that with the longest ids.
 const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
 
 /// The result of verifying a token with a valid signature.
@@ -19,7 +18,8 @@ pub(super) struct VerifiedToken {
     pub(super) claims: Result<VerifiedClaims, Denial>,
     /// The key that verified the token.
     pub(super) key: KeyId,
-    /// The hash of the `kid` in the header, if no key had this `kid`. A new key with this `kid` would be tried instead of the key above.
+    /// The hash of the `kid` in the header, if no key had this `kid`. The server would select a new key with this `kid` instead of the
+    /// key above.
     pub(super) unknown_kid: Option<KeyId>,
 }
 

@@ -1,7 +1,7 @@
 //! A stream of changes as a response body: the connection's task polls it whenever the socket accepts more data.
 //!
-//! The journal is read piece by piece, on a thread that may block. The next piece is read after the client has taken the last one, so a slow
-//! client holds one piece and the events of one read, whatever is accepted meanwhile. The journal is its buffer.
+//! A thread for blocking work reads the journal piece by piece. It reads the next piece after the client has received the last one. So a
+//! slow client occupies one piece and the events of one read, however many events are accepted meanwhile. The journal is the buffer.
 
 use std::convert::Infallible;
 use std::mem;
@@ -23,7 +23,7 @@ use crate::http::changes::streams::{Ended, Slot};
 use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::engine::Engine;
 
-/// A read on a thread that may block.
+/// A read on a thread for blocking work.
 type Read = Pin<Box<dyn Future<Output = Result<(Box<Reading>, Piece), BlockingError>>>>;
 
 enum State {
@@ -39,11 +39,11 @@ pub(super) struct Body {
     slot: Slot,
     engine: Engine,
     session_expiry: Option<Box<SessionExpiry>>,
-    /// The place up to which everything was handed to the connection.
+    /// The place up to which all messages were passed to the connection.
     place: Place,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
-    /// The connection, which knows whether its client takes too little.
+    /// The connection, which detects a client that reads too slowly.
     connection: Option<Arc<ConnectionState>>,
 }
 
@@ -58,7 +58,8 @@ impl Body {
     ) -> Self {
         let heartbeat = engine.shared().config.live_heartbeat;
         let (format, place) = (reading.format(), reading.begins_after().clone());
-        // The first server-sent event comes at once: it shows that the stream is open, and where it begins. Lines have a last one.
+        // The first server-sent event is sent at once. It shows that the stream is open, and its first place. Lines have a last message
+        // instead.
         let first = if format == Format::EventStream { Duration::ZERO } else { heartbeat };
         let next_beat = Box::pin(sleep(first));
         let state = State::Over;
@@ -80,7 +81,7 @@ impl Body {
         self.state = State::Over;
     }
 
-    /// Takes a part that was read, and appends its text.
+    /// Appends the text of a piece that was read, and begins the next read or pause.
     fn take(&mut self, reading: Box<Reading>, piece: &Piece, out: &mut String) {
         self.place.clone_from(&piece.place);
         self.slot.note_sent(piece.place.after, piece.events, piece.text.len());
@@ -97,7 +98,7 @@ impl Body {
         }
     }
 
-    /// Says how far the stream is: so a client whose types are rare neither gives up nor begins again far behind.
+    /// Writes the current place, so that a client with rare types neither gives up nor resumes far behind.
     fn beat(&mut self, out: &mut String) {
         if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
             self.end(Ended::Key);
@@ -149,10 +150,7 @@ impl Drop for Body {
     fn drop(&mut self) {
         let is_stalled = self.connection.as_ref().is_some_and(|connection| connection.is_stalled());
         if is_stalled && !matches!(self.state, State::Over) {
-            warn!(
-                after = self.place.after.0,
-                "a stream of changes was disconnected: its client took too little for too long"
-            );
+            warn!(after = self.place.after.0, "disconnected a stream of changes: its client reads too slowly");
             self.slot.end(Ended::Slow);
         }
     }

@@ -42,7 +42,8 @@ pub(in crate::http) async fn set(
     let Position { sequence } = bytes.map_or_else(|| Ok(Position::default()), request::json)?;
     let applied = if sequence.is_none() { engine.applied().await? } else { Sequence(0) };
     let set = move |engine: &Engine| {
-        // A stream sends synced events only, and a page shows applied ones only: the consumer begins where it gets the rest of both.
+        // A stream sends only synced events, and a page shows only applied ones. The consumer begins at the lower sequence, so that it
+        // gets the rest of both.
         let sequence = sequence.map_or_else(|| engine.last_change().map(|last| last.min(applied)), Ok)?;
         engine.set_change_consumer(name, sequence)
     };
@@ -65,7 +66,7 @@ fn described(ChangeConsumer { name, sequence, behind }: &ChangeConsumer) -> Valu
     json!({"name": name.as_str(), "sequence": sequence, "behind": behind})
 }
 
-/// Stores a change, which blocks.
+/// Stores a change of a consumer. Blocks.
 async fn change<T: Send + 'static>(
     engine: &Engine,
     change: impl FnOnce(&Engine) -> Result<T, ChangeConsumerError> + Send + 'static,

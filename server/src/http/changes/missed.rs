@@ -1,4 +1,4 @@
-//! The readers who have missed a post, one after the other.
+//! Finds the readers who have missed a post, one after the other.
 
 use std::time::Duration;
 use std::vec;
@@ -11,7 +11,7 @@ use tidewire::id::SourceId;
 use tidewire::state::explain::ExplainUnavailable;
 use tidewire::storage::sequence::Sequence;
 
-/// The readers whom this server knows to sleep.
+/// The readers whose sleep this server can check.
 pub(super) struct Readers {
     pub(super) engine: Engine,
     /// Returns true if this server serves the reader.
@@ -35,35 +35,35 @@ pub(super) fn published(event: &Event) -> Option<PublishedPost<'_>> {
     }
 }
 
-/// A published post, and the readers who may have missed it and were not asked about yet.
+/// A published post, and the readers who may have missed it and were not checked yet.
 pub(super) struct MissedPost {
     pub(super) sequence: Sequence,
     pub(super) event: Event,
-    /// The reader after whom the client resumes.
+    /// The reader at which the client resumes: only readers after this one follow.
     after: Option<SourceId>,
-    /// Not known before the post is applied here.
+    /// The remaining candidates; `None` until the post is applied here.
     left: Option<vec::IntoIter<Candidate>>,
-    /// True if the client knows a place within the post.
+    /// True if the client has a place within the post.
     pub(super) is_entered: bool,
-    /// True if readers of this post were left out because the archive does not answer. It is not asked again for this post.
+    /// True if this post's readers are left out because the archive does not answer. The archive is not asked again for this post.
     is_archive_away: bool,
     has_warned: bool,
 }
 
-/// What is known of the next reader of a post.
+/// The result for the next reader of a post.
 pub(super) enum Next {
     /// The post is not applied here yet.
     NotApplied,
-    /// The archive does not answer. The same reader is next again.
+    /// The archive does not answer. The next call checks the same reader again.
     ArchiveLate,
-    /// This reader was asked about; `Some` if the post was missed.
+    /// This reader was checked; `Some` if the reader has missed the post.
     Reader(SourceId, Option<Missed>),
     /// There is no further reader.
     Over,
 }
 
 impl MissedPost {
-    /// Begins with the readers of a post whose ids are after `after`.
+    /// Begins with the readers whose ids are after `after`.
     pub(super) fn new(sequence: Sequence, event: Event, after: Option<SourceId>) -> Self {
         let is_entered = after.is_some();
         Self { sequence, event, after, left: None, is_entered, is_archive_away: false, has_warned: false }
@@ -74,7 +74,7 @@ impl MissedPost {
         published(&self.event)
     }
 
-    /// Asks about the next reader. Blocks for a limited time.
+    /// Checks the next reader. Blocks for a limited time.
     pub(super) fn next(&mut self, readers: &Readers, waits: &mut ArchiveWaits) -> Next {
         let Readers { engine, is_here } = readers;
         let Some(post) = published(&self.event) else { return Next::Over };
@@ -86,7 +86,7 @@ impl MissedPost {
         let id = engine.candidate_id(candidate);
         let asked_at = readers.now();
         let mut found = None;
-        // Another node knows whether its readers sleep, and names them.
+        // Skips readers of other nodes: those nodes know if the readers sleep, and report them.
         if is_here(id) {
             let mut asked = engine.missed(candidate, post, false);
             if asked.is_err() && !self.is_archive_away {
@@ -104,7 +104,7 @@ impl MissedPost {
                         let why = if self.is_archive_away { "does not answer" } else { "is damaged where the post is" };
                         warn!(
                             sequence = self.sequence.0,
-                            "a stream of changes leaves out who has missed a post: the archive {why}"
+                            "a stream of changes omits the readers that have missed a post: the archive {why}"
                         );
                         self.has_warned = true;
                     }
@@ -116,17 +116,17 @@ impl MissedPost {
     }
 }
 
-/// How long a stream waits for an archive that does not answer: `max` for each time that it is away, whatever is asked of it meanwhile.
+/// Limits how long a stream waits for an archive that does not answer: `max` per outage, however many reads it delays.
 pub(super) struct ArchiveWaits {
     max: Duration,
     outage: Option<Outage>,
 }
 
-/// Times on the monotonic clock.
+/// An outage of the archive, in times of the monotonic clock.
 #[derive(Clone, Copy)]
 struct Outage {
     since: Duration,
-    /// When it last did not answer.
+    /// The last time at which it did not answer.
     last: Duration,
 }
 
@@ -135,15 +135,16 @@ impl ArchiveWaits {
         Self { max, outage: None }
     }
 
-    /// Takes note that the archive has answered: if it does not answer after that, it is away another time.
+    /// Notes that the archive has answered. A later failure begins another outage.
     fn note_answer(&mut self) {
         self.outage = None;
     }
 
-    /// Takes note that the archive has not answered `now` to what was asked at `asked_at`, both of the monotonic clock. Returns true if the same is
-    /// to be asked again.
+    /// Notes that the archive did not answer by `now` a read that began at `asked_at`, both in monotonic time. Returns true if the caller
+    /// may retry.
     fn may_wait(&mut self, asked_at: Duration, now: Duration) -> bool {
-        // Most readers need no archive, so that one that is back may stay unnoticed.
+        // Most readers need no archive, so its recovery may go unnoticed. A failure long after the last one therefore begins a new
+        // outage.
         let goes_on = self.outage.filter(|outage| asked_at.saturating_sub(outage.last) < self.max);
         let since = goes_on.map_or(asked_at, |outage| outage.since);
         self.outage = Some(Outage { since, last: now });

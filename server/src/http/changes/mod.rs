@@ -1,10 +1,11 @@
 //! The stream of accepted events, for other systems: `GET /v1/changes`.
 //!
 //! Responsible for:
-//! - the request: where the stream begins ([`place`]), which types of events it has ([`types`]), and its refusals;
-//! - the consumers that are registered by name ([`consumers`]);
-//! - sending it ([`body`]), what is sent ([`reading`]), who has missed a post ([`missed`]), the text of its lines ([`text`]), the limit on
-//!   streams and their figures ([`streams`]).
+//! - parsing the request: the place at which the stream begins ([`place`]), its types of events ([`types`]), and refusals;
+//! - registered consumers ([`consumers`]);
+//! - sending the stream ([`body`]): its content ([`reading`]), readers who missed a post ([`missed`]), and the text of its lines
+//!   ([`text`]);
+//! - the limit on streams, and their figures ([`streams`]).
 
 mod body;
 pub(in crate::http) mod consumers;
@@ -74,7 +75,7 @@ pub(in crate::http) async fn changes(
     streams: Data<ChangeStreams>,
 ) -> Result<HttpResponse, Problem> {
     let Wanted { place, consumer, limit, types, format } = wanted(&request)?;
-    // A client that comes back names its own place, which is further than the stored position.
+    // A client that reconnects names its own place, which is later than the stored position.
     let consumer = consumer.filter(|_| place.is_none());
     let begins_at = if consumer.is_some() { "consumer" } else { "after" };
     let place = match &consumer {
@@ -84,7 +85,7 @@ pub(in crate::http) async fn changes(
     let (after, after_reader) = place.map_or((None, None), |Place { after, reader }| (Some(after), reader));
     let slot = ChangeStreams::enter(&streams.into_inner())?;
     let opening = Engine::clone(&engine);
-    // Searching the journal, or asking the log of a cluster, blocks.
+    // Searching the journal blocks, and so does a request to the log of a cluster.
     let opened = web::block(move || open(&opening, after)).await.map_err(|cause| Problem::internal(&cause))?;
     let changes = opened.map_err(|cause| refusal(&cause, begins_at))?;
     let mut response = HttpResponse::Ok();
@@ -97,7 +98,7 @@ pub(in crate::http) async fn changes(
     if request.method() == Method::HEAD {
         return Ok(response.body(NoBody::new()));
     }
-    // Events are awaited however many are wanted; lines end with what there is.
+    // Server-sent events wait for later events even with a limit; lines end at the end of the journal.
     if format == Format::EventStream {
         request.extensions_mut().insert(Endless);
     }
@@ -108,7 +109,7 @@ pub(in crate::http) async fn changes(
     Ok(response.body(Body::new(reading, slot, (*engine).clone(), session_expiry, connection)))
 }
 
-/// Returns which readers this server serves: in a cluster, those that this node owns.
+/// Returns a function that selects the readers whom this server serves: in a cluster, those that this node owns.
 #[cfg(feature = "cluster")]
 fn readers_here(request: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
     match request.app_data::<Data<Peers>>() {
@@ -120,7 +121,7 @@ fn readers_here(request: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> 
     }
 }
 
-/// Returns which readers this server serves.
+/// Returns a function that selects the readers whom this server serves: all of them.
 #[cfg(not(feature = "cluster"))]
 fn readers_here(_: &HttpRequest) -> Box<dyn Fn(&SourceId) -> bool + Send> {
     Box::new(|_| true)
@@ -133,11 +134,11 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Problem> {
     let parameters =
         Parameters::read(request, if format == Format::EventStream { &known } else { &known[..known.len() - 1] })?;
     let types = parameters.text("types").map_or(Ok(Types::ALL), Types::parse)?;
-    // Server-sent events go on, unless the client wants only some.
+    // Server-sent events are endless unless the client sets a limit.
     let is_endless = format == Format::EventStream && parameters.text("limit").is_none();
     let limit = || parameters.limit_of(CHANGES_DEFAULT, CHANGES_MAX).map(|limit| limit as u64);
     let limit = if is_endless { None } else { Some(limit()?) };
-    // A client that reconnects repeats the original URL, and has the current place in the header or in a parameter of its own.
+    // A client that reconnects repeats the original URL, and sends the current place in the header or in a separate parameter.
     let resumed = last_event_id(request, &parameters).filter(|_| format == Format::EventStream);
     let place = Place::requested(&parameters, resumed, types.has(MISSED))?;
     let consumer = parameters.parsed("consumer")?;
@@ -164,7 +165,7 @@ fn open(engine: &Engine, after: Option<Sequence>) -> Result<Changes, ChangesErro
     engine.changes(after)
 }
 
-/// Returns the refusal of a place that cannot be read from, which this field of the request names.
+/// Returns the refusal of a place at which reading cannot begin. `field` is its field in the request.
 fn refusal(cause: &ChangesError, field: &'static str) -> Problem {
     match cause {
         ChangesError::NoJournal => Error::NoDataDirectory.into(),

@@ -7,17 +7,17 @@ use crate::http::request::{Parameters, invalid_parameter, whole_number};
 use tidewire::id::SourceId;
 use tidewire::storage::sequence::Sequence;
 
-/// The parameter that names a reader within a post.
+/// The parameter with a reader within a post.
 const AFTER_READER: &str = "after_reader";
 
 /// A place in the stream: after an event, or between the readers of the post that follows this event.
 ///
-/// The order of these readers is that of their ids, so a place means the same after a restart and on every node.
+/// These readers are ordered by id, so a place is valid after a restart and on every node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    /// Everything up to this event was sent or left out.
+    /// All events up to this one were sent or left out.
     pub(super) after: Sequence,
-    /// The last of the readers who may have missed the post that follows: everything about those up to this one was sent or left out.
+    /// The last processed reader of the next post: all missed posts of readers up to this one were sent or left out.
     pub(super) reader: Option<SourceId>,
 }
 
@@ -34,8 +34,8 @@ impl Place {
         Some(Self { after: Sequence(whole_number(after)?), reader })
     }
 
-    /// Returns the place that a client names: by the `id` of its last event, which comes with the name of its header or parameter, or else by
-    /// the parameters. `None` is the end of the journal.
+    /// Returns the place that a client requests. It is the `id` of its last event, which comes with the name of its header or parameter,
+    /// or else that of the parameters. `None` is the end of the journal.
     pub(super) fn requested(
         parameters: &Parameters<'_>,
         last_event_id: Option<(&str, &[u8])>,

@@ -1,8 +1,8 @@
 //! Reads the journal for a stream of changes, piece by piece, and writes the text of each piece.
 //!
 //! Responsible for:
-//! - which events are written, in which form, up to which place;
-//! - waiting for a limited time for what is not there yet: the next event, a post that is not applied, an archive that does not answer.
+//! - selecting the events and their form, up to the place where the stream ends;
+//! - waiting for a limited time for the next event, for a post that is not applied yet, or for an archive that does not answer.
 
 use std::time::Duration;
 use std::vec;
@@ -22,11 +22,11 @@ use tidewire::limits::RESPONSE_PIECE_BYTES;
 use tidewire::storage::log::LogError;
 use tidewire::storage::sequence::Sequence;
 
-/// Maximum time of one read: an engine that stops does not wake a reader that waits, so the stream looks in between.
+/// Maximum time of one read. A stopping engine does not wake a waiting reader, so the stream checks between reads.
 const READ_MAX: Duration = Duration::from_millis(500);
 
-/// Pause after a read that has caught up. Events that are accepted meanwhile are sent together, so that a stream does not wake its threads
-/// for each group that the command processor commits.
+/// Pause after a read that has caught up. The next read then sends all events that were accepted meanwhile, so that a stream does not
+/// wake its threads for each group commit.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Pause after the log of a cluster did not answer.
@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(super) enum Format {
     /// One JSON value per line, up to the end of the journal.
     Lines,
-    /// Server-sent events, which go on with what is accepted later.
+    /// Server-sent events, which continue with events that are accepted later.
     EventStream,
 }
 
@@ -49,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Appends a message of this type, whose JSON `write` appends. `id` is the place after it.
+    /// Appends a message of this type; `write` appends its JSON. `id` is the place after it.
     fn write(self, out: &mut String, name: &str, id: &impl ToString, write: impl FnOnce(&mut String)) {
         if self == Self::EventStream {
             for part in ["event: ", name, "\nid: ", &id.to_string(), "\ndata: "] {
@@ -60,7 +60,7 @@ impl Format {
         out.push_str(if self == Self::EventStream { "\n\n" } else { "\n" });
     }
 
-    /// Appends the message that says how far the stream is. Only lines have a last one, which `is_last` is true of.
+    /// Appends the message with the current place of the stream. `is_last` is true for the last message, which only lines have.
     pub(super) fn write_reached(self, out: &mut String, place: &Place, is_last: bool) {
         let goes_on = self == Self::Lines && !is_last;
         self.write(out, text::REACHED, place, |out| text::reached(place, goes_on, out));
@@ -73,7 +73,7 @@ const PATIENCE: Patience = Patience { archive_max: Duration::from_secs(60), sile
 pub(super) struct Piece {
     pub(super) text: String,
     pub(super) events: u64,
-    /// The place up to which everything was sent or left out.
+    /// The place up to which all events were sent or left out.
     pub(super) place: Place,
     /// Set if the stream ends after this part.
     pub(super) end: Option<Ended>,
@@ -83,13 +83,13 @@ pub(super) struct Piece {
 
 /// The log that a stream reads: the engine's, or in tests a slow one.
 pub(super) trait Log: Send {
-    /// Returns the next events, or none if there is none in time.
+    /// Returns the next events, or an empty list if none arrive in time.
     fn next(&mut self) -> Result<Vec<(Sequence, StoredEvent)>, ChangesError>;
-    /// Returns the sequence up to which everything was returned.
+    /// Returns the sequence up to which all events were returned.
     fn sequence(&self) -> Sequence;
-    /// Returns the last record that was read, which may be before the first that is returned.
+    /// Returns the last record that was read, which may precede the first event to return.
     fn read_through(&self) -> Sequence;
-    /// Returns the last record of the log when reading began.
+    /// Returns the last record of the log at the time when reading began.
     fn end(&self) -> Sequence;
 }
 
@@ -111,12 +111,12 @@ impl Log for Changes {
     }
 }
 
-/// How long a stream waits.
+/// The maximum times for which a stream waits.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// For an archive that does not answer, before it leaves out readers of missed posts.
+    /// The wait for an archive that does not answer. After it, the stream leaves out readers who may have missed posts.
     archive_max: Duration,
-    /// For the next record, before an answer that should end at a later one ends without its last line.
+    /// The wait for the next record. After it, a response in lines ends early, without its last line.
     silence_max: Duration,
 }
 
@@ -128,20 +128,20 @@ pub(super) struct Reading {
     format: Format,
     /// The number of events that may still be sent.
     left: Option<u64>,
-    /// Events that were read and not written yet.
+    /// Events that were read but not written yet.
     rest: vec::IntoIter<(Sequence, StoredEvent)>,
-    /// The place up to which everything was written or left out. At first it may name a reader of the next post.
+    /// The place up to which all events were written or left out. Initially, it may contain a reader of the next post.
     place: Place,
     readers: Readers,
-    /// The post whose readers are being written.
+    /// The post whose missed readers are being written.
     missed: Option<MissedPost>,
     archive_waits: ArchiveWaits,
-    /// When a record was last read, on the monotonic clock.
+    /// The time of the last read record, on the monotonic clock.
     heard: Duration,
 }
 
 impl Reading {
-    /// Creates what reads a stream. `after_reader` is the reader after whom it begins, of the post that follows.
+    /// Creates a stream that reads `changes`. It begins after the reader `after_reader` of the next post.
     pub(super) fn new(
         changes: impl Log + 'static,
         types: Types,
@@ -176,7 +176,7 @@ impl Reading {
             } else if let Some((sequence, event)) = self.rest.next() {
                 self.take(&mut piece, sequence, event);
             } else {
-                // The log may have had records that are no events, so that a reader of the next post stays named.
+                // The log may have had records that are not events, so a reader of the next post remains in the place.
                 self.place.after = self.changes.sequence();
                 if self.format == Format::Lines && self.place.after >= self.changes.end() {
                     piece.end = Some(Ended::Complete);
@@ -185,7 +185,7 @@ impl Reading {
                     if !self.rest.as_slice().is_empty() {
                         continue;
                     }
-                    // It has waited long enough, and may have read records that are no events.
+                    // The read has waited long enough, and may have skipped records that are not events.
                     self.place.after = self.changes.sequence();
                 }
                 break;
@@ -217,7 +217,7 @@ impl Reading {
             && let Some((position, accepted_at)) = stored.published()
             && let Some(post) = self.readers.engine.unchanged_post(position.id, accepted_at)
         {
-            // It was encoded when it was published.
+            // Uses the JSON that was encoded when the post was published.
             let write = |out: &mut String| text::published(sequence, post.json(), &[], out);
             return self.write_event(piece, sequence, Some(("published", write)));
         }
@@ -230,7 +230,7 @@ impl Reading {
                 }
             }
             Err(cause) => {
-                warn!(sequence = sequence.0, "a stream of changes has ended: the event cannot be read: {cause}");
+                warn!(sequence = sequence.0, "ended a stream of changes: cannot read the event: {cause}");
                 piece.end = Some(Ended::Failed);
             }
         }
@@ -246,7 +246,7 @@ impl Reading {
         );
     }
 
-    /// Writes what is to be written of an event: its type, and what appends its JSON.
+    /// Writes an event if it is wanted. `wanted` has its type and the function that appends its JSON.
     fn write_event(
         &mut self,
         piece: &mut Piece,
@@ -260,7 +260,7 @@ impl Reading {
         }
     }
 
-    /// Counts a message. The last one that is wanted ends the stream.
+    /// Counts a message, and ends the stream at the requested limit.
     fn count(&mut self, piece: &mut Piece) {
         piece.events += 1;
         self.left = self.left.map(|left| left.saturating_sub(1));
@@ -269,7 +269,7 @@ impl Reading {
         }
     }
 
-    /// Writes the next reader who has missed a post, or the post itself after the last one.
+    /// Writes the next reader who has missed a post or, after the last reader, the post itself.
     fn write_missed(&mut self, piece: &mut Piece, mut missed: MissedPost) {
         match missed.next(&self.readers, &mut self.archive_waits) {
             Next::NotApplied => {
@@ -293,7 +293,7 @@ impl Reading {
             Next::Over => {
                 let is_shown = self.types.has("published");
                 self.write(piece, missed.sequence, &missed.event);
-                // A client that knows a place within the post learns that it is over.
+                // Notifies a client with a place within the post that the post is complete.
                 if missed.is_entered && !is_shown && piece.end.is_none() {
                     self.format.write_reached(&mut piece.text, &self.place, false);
                 }
@@ -305,7 +305,7 @@ impl Reading {
         self.readers.now().saturating_sub(self.heard) >= self.patience.silence_max
     }
 
-    /// Tries again later. Nobody may be left out because something is not there yet.
+    /// Retries later, so that a delay never leaves out a reader.
     fn wait_for(&mut self, piece: &mut Piece, missed: MissedPost) {
         self.missed = Some(missed);
         piece.pause = Some(RETRY);
@@ -315,7 +315,7 @@ impl Reading {
         let read_before = self.changes.read_through();
         match self.changes.next() {
             Ok(events) if events.is_empty() => {
-                // A node may read many records before the first that is wanted.
+                // A node may read many records before the first requested one.
                 if self.changes.read_through() > read_before {
                     self.heard = self.readers.now();
                 }
@@ -330,8 +330,8 @@ impl Reading {
                 piece.pause = Some(RETRY);
             }
             Err(cause) => {
-                // The client comes back, and is refused with the reason.
-                warn!(after = self.place.after.0, "a stream of changes has ended: {cause}");
+                // The client reconnects, and gets the reason as a refusal.
+                warn!(after = self.place.after.0, "ended a stream of changes: {cause}");
                 piece.end = Some(Ended::Failed);
             }
         }

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidewire::limits::CHANGE_STREAMS_MAX;
 use tidewire::storage::sequence::Sequence;
 
-/// The value of a place that no stream has.
+/// The value of a slot without a stream.
 const FREE: u64 = u64::MAX;
 
 /// The reason why a stream ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// It has sent what was asked for.
+    /// The stream has sent all requested events.
     Complete,
     /// The client closed the connection.
     Client,
-    /// The client took too little of what was sent for too long, or has vanished.
+    /// The client read too slowly for too long, or has vanished.
     Slow,
     /// The server stops.
     Stopping,
@@ -59,7 +59,7 @@ impl Default for ChangeStreams {
 }
 
 impl ChangeStreams {
-    /// Takes a place for another stream, if there is one.
+    /// Reserves a slot for another stream. Returns `None` if all are in use.
     pub(super) fn begin(streams: &Arc<Self>) -> Option<Slot> {
         let take = |place: &AtomicU64| place.compare_exchange(FREE, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let Some(nth) = streams.places.iter().position(take) else {
@@ -83,24 +83,24 @@ impl ChangeStreams {
         self.sent().count() as u64
     }
 
-    /// Returns how many records the slowest stream is behind the last one.
+    /// Returns the number of records by which the slowest stream is behind the last one.
     pub(in crate::http) fn behind(&self, last: Sequence) -> u64 {
         // A stream that has just begun has sent nothing.
         self.sent().filter(|sent| *sent > 0).min().map_or(0, |slowest| last.0.saturating_sub(slowest))
     }
 
-    /// Returns the streams that were refused, the events and the bytes that were sent, since the start.
+    /// Returns the refused streams, the sent events and the sent bytes since the start.
     pub(in crate::http) fn totals(&self) -> [u64; 3] {
         [&self.refused, &self.events, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Returns how many streams have ended, by reason.
+    /// Returns the number of ended streams, by reason.
     pub(in crate::http) fn ended(&self) -> [(&'static str, u64); REASONS.len()] {
         std::array::from_fn(|nth| (REASONS[nth].1, self.ended[nth].load(Ordering::Relaxed)))
     }
 }
 
-/// The place of an open stream, which is free again when it is dropped.
+/// The slot of an open stream, released on drop.
 pub(super) struct Slot {
     streams: Arc<ChangeStreams>,
     nth: usize,
@@ -115,7 +115,7 @@ impl Slot {
         self.streams.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sets the reason why the stream ends. Without this, the client has ended it.
+    /// Sets the reason why the stream ends. Without a call, the reason is that the client closed it.
     pub(super) fn end(&mut self, why: Ended) {
         self.ended = why;
     }

@@ -15,10 +15,10 @@ use tidewire::feed::post::{EarlierRepost, Post};
 use tidewire::id::ExternalId;
 use tidewire::storage::sequence::Sequence;
 
-/// The type of the message that says how far the stream is.
+/// The type of the message with the current place of the stream.
 pub(super) const REACHED: &str = "reached";
 
-/// Appends the message that says that everything up to this place was sent or left out. `goes_on` is false of the last line of an answer.
+/// Appends the message that all events up to this place were sent or left out. `goes_on` is false in the last line of a response.
 pub(super) fn reached(place: &Place, goes_on: bool, json: &mut String) {
     let _ = write!(json, r#"{{"sequence":{},"type":"{REACHED}""#, place.after);
     let _ = place.reader.as_ref().map(|reader| write!(json, r#","reader":"{reader}""#));
@@ -40,7 +40,7 @@ pub(super) fn published(sequence: Sequence, post: &str, earlier: &[EarlierRepost
     json.push('}');
 }
 
-/// Appends a post that a reader has missed. `sequence` and the reader are the place after it.
+/// Appends a post that a reader has missed. `sequence` and the reader form the place after this message.
 pub(super) fn missed(sequence: Sequence, Missed { reader, via }: &Missed, post: PublishedPost<'_>, json: &mut String) {
     let external_id = post.draft.external_id.as_ref().map(ExternalId::as_str);
     let _ = write!(json, r#"{{"sequence":{sequence},"type":"{MISSED}","reader":"{reader}","reason":"asleep","post":"#);
@@ -107,7 +107,7 @@ pub(super) fn event(sequence: Sequence, name: &str, event: &Event, json: &mut St
         Event::Erased { user, .. } => {
             let _ = write!(json, r#","user":"{user}""#);
         }
-        // The first is above, the others have no type.
+        // The first one is handled above; the others have no type.
         Event::Published { .. }
         | Event::ErasureScrubbed { .. }
         | Event::ErasureEnded { .. }

@@ -4,7 +4,7 @@ use crate::http::problem::Problem;
 use crate::http::request::invalid_parameter;
 use tidewire::feed::event::{Event, MuteOrBlock};
 
-/// All types of accepted events, and last the type of what sleeping readers have missed.
+/// All types of accepted events. The last one is the type of posts that sleeping readers have missed.
 pub(in crate::http) const NAMES: [&str; 18] = [
     "published",
     "edited",
@@ -26,13 +26,13 @@ pub(in crate::http) const NAMES: [&str; 18] = [
     MISSED,
 ];
 
-/// The type of what sleeping readers have missed. It is no accepted event, so it must be asked for.
+/// The type of posts that sleeping readers have missed. They are not accepted events, so the client must request this type.
 pub(super) const MISSED: &str = "missed";
 
-/// The type of a request that changed follows in both ways. Whoever asks for either way gets it too.
+/// The type of a request that both added and removed follows. A stream with either of these types includes it.
 const FOLLOWS_CHANGED: &str = "follows_changed";
 
-/// Returns the type of an event, or `None` for the bookkeeping of the server itself.
+/// Returns the type of an event, or `None` for internal events of the server.
 pub(super) fn name(event: &Event) -> Option<&'static str> {
     Some(match event {
         Event::Published { .. } => "published",
@@ -80,7 +80,7 @@ impl Types {
         Ok(types)
     }
 
-    /// Returns true if an event of this kind, as it is stored, may have a type of the set.
+    /// Returns true if a stored event of this kind may have a type in the set.
     pub(super) fn may_have(self, kind: &str) -> bool {
         let names: &[&str] = match kind {
             "silenced" => &["muted", "unmuted", "blocked", "unblocked"],
@@ -95,7 +95,7 @@ impl Types {
         names.iter().any(|name| self.has(name))
     }
 
-    /// Returns true if the set has this type.
+    /// Returns true if the set contains this type.
     pub(super) fn has(self, name: &str) -> bool {
         NAMES.iter().position(|known| *known == name).is_some_and(|nth| self.0 & (1 << nth) != 0)
     }

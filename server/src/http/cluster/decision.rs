@@ -1,4 +1,4 @@
-//! The decision which node handles a request.
+//! Selects the node that handles a request.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use tidewire::id::SourceId;
 pub(super) enum Next {
     /// The node that has received it.
     Here,
-    /// The node at this address, in this role.
+    /// Forward the request to the node at this address, in this role.
     Forward(PeerRole, Arc<str>),
-    /// The one that takes over this role from a node that leaves, in a moment.
+    /// Wait briefly: another node is taking over this role from a node that leaves.
     Wait(PeerRole),
 }
 
-/// Returns where a request for the node with this name goes. `role` is as for [`next`].
+/// Selects the node for a request to the node with this name. `role` is as for [`next`].
 pub(super) fn next_named(placement: &dyn Placement, name: &str, role: Option<PeerRole>) -> Result<Next, Problem> {
     if placement.me().as_str() == name {
         return Ok(Next::Here);
@@ -40,8 +40,8 @@ pub(super) fn next_named(placement: &dyn Placement, name: &str, role: Option<Pee
     }
 }
 
-/// Returns the node that handles a request next. `user` is the user whose data it reads or writes, if there is a single one; `role` is the
-/// role for which another node has sent it here.
+/// Selects the node that handles a request next. `user` is the single user whose data the request reads or writes, if there is one.
+/// `role` is this node's role if another node has sent the request.
 pub(super) fn next(
     placement: &dyn Placement,
     handled_by: HandledBy,
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Decides for each owner and each sequencer, and returns the results as text.
+    /// Decides for each owner and each sequencer, and formats the results.
     fn decide(handled_by: HandledBy, has_user: bool, role: Option<PeerRole>) -> String {
         let user = SourceId::new("ann").unwrap();
         let mut by_owner = Vec::new();

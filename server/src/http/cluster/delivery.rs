@@ -1,6 +1,6 @@
-//! Waiting until posts are delivered on all nodes: each delivers to the readers that it owns.
+//! Waits until all nodes have delivered posts. Each node delivers to the readers that it owns.
 //!
-//! Each other node is asked by one request at a time, for all publishers of this process together. So publishers that wait use up neither the
+//! This process sends each other node one request at a time, for all its publishers together. So waiting publishers use up neither the
 //! passes to other nodes, nor the limits on work for other nodes.
 
 use std::collections::BTreeMap;
@@ -24,26 +24,27 @@ use tidewire::cluster::record::NodeName;
 use tidewire::engine::Engine;
 use tidewire::storage::sequence::Sequence;
 
-/// Maximum time that a publisher waits for the deliveries of other nodes. The post is stored, so the answer comes all the same after it.
+/// Maximum time that a publisher waits for the deliveries of other nodes. After it, the publisher gets its answer anyway, because the
+/// post is stored.
 const DELIVERED_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Time after which a node that has not answered with success is asked again.
+/// Time after which this node repeats its request to a node that has not reported success.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The nodes that are being asked what they have delivered: at most all members.
+/// The nodes with an open delivery request: at most all members.
 #[derive(Default)]
 pub(super) struct Deliveries(Mutex<BTreeMap<NodeName, Asked>>);
 
-/// A node that is being asked.
+/// A node with an open delivery request.
 struct Asked {
     /// The highest sequence that a publisher waits for.
     wanted: Sequence,
-    /// The sequence that the node has delivered. Publishers stop waiting when it is dropped.
+    /// The sequence that the node has delivered. Publishers stop waiting when this sender is dropped.
     delivered: watch::Sender<Sequence>,
 }
 
 impl Deliveries {
-    /// Adds a publisher that waits for a sequence, and returns what it waits on. The flag is true if nobody asks the node yet.
+    /// Adds a publisher that waits for a sequence, and returns its receiver. The flag is true if no request to the node is open yet.
     fn want(&self, node: &NodeName, sequence: Sequence) -> (watch::Receiver<Sequence>, bool) {
         let mut all = self.0.lock();
         if let Some(asked) = all.get_mut(node) {
@@ -55,7 +56,7 @@ impl Deliveries {
         (receiver, true)
     }
 
-    /// Returns the sequence to ask a node for, or none if no publisher waits any more: then it is not asked any longer.
+    /// Returns the next sequence for a request to a node. Returns `None` and closes the entry if no publisher waits any more.
     fn next(&self, node: &NodeName) -> Option<Sequence> {
         let mut all = self.0.lock();
         let asked = all.get(node)?;
@@ -66,7 +67,7 @@ impl Deliveries {
         None
     }
 
-    /// Records what a node has delivered.
+    /// Records the sequence that a node has delivered.
     fn note(&self, node: &NodeName, sequence: Sequence) {
         if let Some(asked) = self.0.lock().get(node) {
             asked.delivered.send_replace(sequence);
@@ -80,8 +81,8 @@ impl Deliveries {
 }
 
 impl Peers {
-    /// Waits until the other nodes have delivered all that this node has read. A node that does not answer is not waited for any longer: if
-    /// it is gone it has no readers, and if it is slow they get the posts when it goes on.
+    /// Waits until the other nodes have delivered all events that this node has read. Stops waiting for a node that does not answer: a
+    /// dead node has no readers, and a slow node delivers the posts to its readers later.
     pub(in crate::http) async fn delivered_elsewhere(&self) {
         let (placement, sequence) = (self.cluster.placement(), self.cluster.placement().last_event());
         let others = placement.members().into_iter().filter(|(node, _)| node != placement.me());
@@ -90,15 +91,15 @@ impl Peers {
             if is_first {
                 rt::spawn(self.clone().ask_delivered(node));
             }
-            // An error means that the node is not waited for any longer.
+            // An error means that waiting for the node has ended.
             let _ = delivered.wait_for(|delivered| *delivered >= sequence).await;
         });
         if timeout(DELIVERED_WAIT_MAX, join_all(delivered)).await.is_err() {
-            debug!(sequence = sequence.0, "a node has not delivered in time");
+            debug!(sequence = sequence.0, "another node did not deliver in time");
         }
     }
 
-    /// Asks a node, again and again while publishers wait.
+    /// Sends requests to a node while publishers wait for it.
     async fn ask_delivered(self, node: NodeName) {
         let deliveries = &self.cluster.deliveries;
         while let Some(sequence) = deliveries.next(&node) {
@@ -114,8 +115,8 @@ impl Peers {
         }
     }
 
-    /// Returns true if the node at `address` has delivered a sequence, false if it has not or refuses the question, and none if it does not
-    /// answer.
+    /// Returns true if the node at `address` has delivered a sequence, and false if it has not or if it refuses the request. Returns
+    /// `None` if it does not answer.
     async fn has_delivered(&self, address: &str, sequence: Sequence) -> Option<bool> {
         let outgoing = Outgoing {
             method: http1::Method::GET,
@@ -124,17 +125,16 @@ impl Peers {
             body: Bytes::new(),
             is_read: true,
         };
-        // A failure is logged there.
+        // `send_without_pass` logs a failure.
         let answer = self.send_without_pass(address, &outgoing).await.ok()?;
-        // As a whole, so that the connection is kept.
+        // Reads the whole answer, so that the connection can be reused.
         let answer = relay::whole(answer, self.cluster.options.answer_timeout).await.ok()?;
         Some(answer.status() == StatusCode::OK)
     }
 }
 
 impl Cluster {
-    /// Waits until this node has applied a sequence and delivered its posts to the readers that are awake here. Returns false if it has not
-    /// in time.
+    /// Waits until this node has applied a sequence and delivered its posts to its awake readers. Returns false if this takes too long.
     pub(in crate::http) async fn has_delivered(&self, engine: &Engine, sequence: Sequence) -> bool {
         let began = Instant::now();
         let delivery = &engine.shared().world.delivery;

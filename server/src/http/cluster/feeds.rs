@@ -1,4 +1,4 @@
-//! The feeds of readers that other nodes own, in a request for many feeds.
+//! Reads the feeds of readers that other nodes own, for a request for many feeds.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -30,41 +30,41 @@ use tidewire::cluster::placement::Place;
 use tidewire::id::SourceId;
 use tidewire::limits::FEEDS_ANSWER_BYTES;
 
-/// Maximum bytes of the feeds that one node answers: those that it answers at most, the one with which it passes its own limit included.
+/// Maximum bytes of the feeds in the answer of one node, including the feed with which the node exceeds its own limit.
 const PART_BYTES_MAX: usize = 4 * FEEDS_ANSWER_BYTES;
 
 /// A request for the feeds of many readers.
 pub(in crate::http) struct FeedsRequest<'a> {
     pub(in crate::http) caller: &'a Caller,
     pub(in crate::http) peer: Option<SocketAddr>,
-    /// The role for which another node has sent the request, or `None` if a client has.
+    /// The role of this node if another node has sent the request, or `None` if a client has.
     pub(in crate::http) role: Option<PeerRole>,
-    /// The fields of the body beside the readers.
+    /// The other fields of the body, beside the readers.
     pub(in crate::http) limit: usize,
     pub(in crate::http) fields: Fields,
     pub(in crate::http) after: Option<&'a HeaderValue>,
     pub(in crate::http) turn: &'a Turn,
 }
 
-/// The readers whom other nodes own.
+/// The results for the readers whom other nodes own.
 #[derive(Default)]
 pub(in crate::http) struct Elsewhere {
-    /// Their entries as JSON, or the reason why there is none.
+    /// Their entries as JSON, or the reason why an entry is missing.
     pub(in crate::http) entries: HashMap<SourceId, Result<String, Problem>>,
     /// Readers that have moved to this node since it admitted the request for them.
     pub(in crate::http) admitted: HashSet<SourceId>,
     pub(in crate::http) stale: PartsStale,
-    /// The bytes of these entries, which wait until those of all owners are there.
+    /// The reservation of these entries, which stay in memory until all owners have answered.
     pub(in crate::http) reserved: Vec<Option<Reservation>>,
 }
 
 /// The answer of one owner.
 #[derive(Default)]
 struct Part {
-    /// The entries of its readers as JSON, or the reasons why there are none.
+    /// The entries of its readers as JSON, or the reasons why entries are missing.
     entries: Vec<(SourceId, Result<String, Problem>)>,
     stale_seconds: Option<u64>,
-    /// The bytes of the answer.
+    /// The reservation for the bytes of the answer.
     reserved: Option<Reservation>,
 }
 
@@ -82,8 +82,8 @@ struct Answer<'a> {
 }
 
 impl Peers {
-    /// Asks the owners of these readers for their feeds, all at the same time. Readers that this node owns are not in the result. `admit`
-    /// decides for each other one if the caller may read it.
+    /// Requests the feeds of these readers from their owners, all at the same time. The result leaves out readers that this node owns.
+    /// `admit` decides for each other reader if the caller may read the feed.
     pub(in crate::http) async fn feeds<'u>(
         &self,
         request: &FeedsRequest<'_>,
@@ -116,7 +116,7 @@ impl Peers {
         }
     }
 
-    /// Asks the owners of these readers, and returns the readers whose owners have just changed.
+    /// Sends requests to the owners of these readers, and returns the readers whose owners have just changed.
     async fn ask_owners<'u>(
         &self,
         request: &FeedsRequest<'_>,
@@ -127,7 +127,7 @@ impl Peers {
         for user in users {
             match self.cluster.placement().owner(user) {
                 Place::At { address, .. } => by_owner.entry(address).or_default().push(user),
-                // This node has taken over the reader just now.
+                // This node has just taken over the reader.
                 Place::Here => drop(elsewhere.admitted.insert(user.clone())),
                 Place::Changing | Place::Nowhere => {
                     elsewhere.entries.insert(user.clone(), Err(PeerRole::Owner.unavailable()));
@@ -148,7 +148,8 @@ impl Peers {
         moved
     }
 
-    /// Asks one owner for the feeds of its readers, and for how long the log was silent. Returns `None` if it does not own all of them.
+    /// Requests the feeds of its readers from one owner. Also returns for how long the log was silent there. Returns `None` if the node
+    /// does not own all of these readers.
     async fn part(&self, request: &FeedsRequest<'_>, address: &str, users: &[&SourceId]) -> Option<Part> {
         let began = Instant::now();
         let asked = self.ask(request, address, users).await;
@@ -179,7 +180,7 @@ impl Peers {
             return Ok(None);
         }
         let (head, body) = answer.into_parts();
-        // Before it is read, since it waits for the slowest owner.
+        // Reserves before reading, because the answer stays in memory until the slowest owner has answered.
         let reserved = request.turn.answer(relay::bytes_of(&body))?;
         let read = timeout(self.cluster.options.answer_timeout, Limited::new(body, PART_BYTES_MAX).collect()).await;
         let read = read.map_err(|cause| broken(cause.to_string()))?;
@@ -217,7 +218,7 @@ impl Peers {
     }
 }
 
-/// Returns an entry for each reader of a part that its owner refused as a whole.
+/// Returns an entry for each reader of a part if its owner refused the whole part.
 fn refused(head: &http1::response::Parts, document: &[u8], users: &[&SourceId]) -> Vec<String> {
     let mut problem: Value = serde_json::from_slice(document).unwrap_or_else(|_| PeerRole::Owner.unavailable().entry());
     let retry_after = head.headers.get(http1::header::RETRY_AFTER);

@@ -1,4 +1,4 @@
-//! Passes a request on, and turns the answer of the other node into the response.
+//! Forwards a request to another node, and converts the answer of that node into the response.
 
 use std::time::{Duration, Instant};
 
@@ -34,20 +34,22 @@ use crate::http::sockets::answering::Endless;
 /// The header with the sequence up to which a write is applied.
 const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
 
-/// The header with the sequence that the owner has applied, if it is behind the write that it answers.
+/// The header with the sequence that the owner has applied, if the owner is behind the write that it answers.
 const APPLIED: HeaderName = HeaderName::from_static("tidewire-applied");
 
-/// The time for which the log must be silent until answers say so, if two beats are not longer: so long it is in a healthy cluster.
+/// The time after which answers report a silent log, unless two heartbeat periods are longer. Shorter silence is normal in a healthy
+/// cluster.
 const STALE_MIN: Duration = Duration::from_secs(2);
 
-/// Maximum records between the one that a node has applied and one that a request waits for: more than a node applies in the second for which the request waits.
+/// Maximum records between the applied one and the one that a request waits for: more than a node applies in the second for which a
+/// request waits.
 const AFTER_AHEAD_MAX: u64 = 1_000_000;
 
-/// A live connection may be silent for this many heartbeats.
+/// Number of heartbeats that may be missing on a live connection.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 
 impl Peers {
-    /// Answers a request: `handle` does it if this node has to, and another node otherwise.
+    /// Answers a request: by `handle` if this node is responsible for it, and otherwise by another node.
     pub(in crate::http) async fn answer(
         &self,
         request: ServiceRequest,
@@ -58,7 +60,7 @@ impl Peers {
         // The response to a refused caller is a close code, which needs no owner.
         let user = match caller {
             Some(Caller::Refused(_)) => return self.answer_here(request, &admitted, &handle).await,
-            // The handshake is checked here, since the connection to the owner gets one of its own.
+            // Checks the handshake here, because the connection to the owner has a separate one.
             _ if is_websocket(request.headers()) && ws::handshake(request.head()).is_err() => {
                 return self.answer_here(request, &admitted, &handle).await;
             }
@@ -72,7 +74,7 @@ impl Peers {
                 Some(name) => next_named(self.cluster.placement(), name, role),
                 None => next(self.cluster.placement(), operation.handled_by, user.as_ref(), role),
             };
-            // Waited for first: by that record another node may own the user, and the client may know what this one does not.
+            // Waits before it decides: the record may change the owner of the user, and the client may know of it before this node does.
             if let Some(after) = after.filter(|_| decide().ok() == Some(Next::Here))
                 && let Err(problem) = self.wait_for(after, turn).await
             {
@@ -80,7 +82,7 @@ impl Peers {
             }
             let problem = match decide() {
                 Ok(Next::Here) => {
-                    // Another node may have been asked before.
+                    // An earlier attempt at another node may have paused the turn.
                     if let Err(problem) = turn.resume() {
                         return Ok(request.error_response(problem));
                     }
@@ -108,7 +110,7 @@ impl Peers {
                         }
                         to.unavailable()
                     }
-                    // That node has ended, and another one has its role by now.
+                    // That node has ended, and another one has taken over its role.
                     Ok(Passed::NotSent(problem)) if decide().ok() != Some(Next::Forward(to, address)) => problem,
                     Ok(Passed::NotSent(problem)) | Err(problem) => return Ok(request.error_response(problem)),
                 },
@@ -134,7 +136,7 @@ impl Peers {
         if operation.handled_by == HandledBy::Sequencer {
             let mut response = handle(request, caller).await?;
             if response.status().is_success() {
-                // It may have been applied in the middle of a batch, and then `applied` is before it.
+                // The write may be in a partly applied batch, and then `applied` is still before it.
                 let sequence = self.cluster.placement().last_event();
                 response.headers_mut().insert(SEQUENCE, HeaderValue::from(sequence.0));
             }
@@ -151,12 +153,12 @@ impl Peers {
         if matches!(operation.handled_by, HandledBy::AnyNode | HandledBy::NamedNode) {
             return handle(request, caller).await;
         }
-        // Before the read, so that it is not newer than this says.
+        // Determined before the read, so that the data is not older than reported.
         let placement = self.cluster.placement();
         let stale_min = STALE_MIN.max(2 * placement.heartbeat_period());
         let stale = placement.heard_ago().filter(|ago| *ago >= stale_min);
         let mut response = handle(request, caller).await?;
-        // Feeds of other nodes in the answer may be older than those of this one.
+        // The answer may contain feeds of other nodes, which may be older than those of this one.
         let of_others = response.request().extensions().get::<PartsStale>().and_then(|stale| stale.0);
         if let Some(seconds) = stale.map(|ago| ago.as_secs()).max(of_others) {
             response.headers_mut().insert(STALE, HeaderValue::from(seconds));
@@ -165,7 +167,7 @@ impl Peers {
         Ok(response)
     }
 
-    /// Waits until this node has applied a sequence. A sequence that it cannot apply in the time for which requests wait is not waited for.
+    /// Waits until this node has applied a sequence. Does not wait for a sequence that is too far ahead to be applied in time.
     async fn wait_for(&self, after: Sequence, turn: &Turn) -> Result<(), Problem> {
         let applied = self.cluster.placement().applied();
         if applied >= after {
@@ -233,7 +235,7 @@ impl Peers {
         Ok(Passed::Answered(response))
     }
 
-    /// Reads the answer to a read as a whole, once its bytes are reserved. So a client that takes it slowly has nothing at the other node.
+    /// Reads the whole answer to a read, after reserving its bytes. So a slow client occupies nothing at the other node.
     async fn read_response(
         &self,
         response: http1::Response<Incoming>,
@@ -241,13 +243,13 @@ impl Peers {
         to: PeerRole,
     ) -> Result<HttpResponse, Problem> {
         let bytes = relay::bytes_of(response.body());
-        // Until the pipeline reserves them for the response.
+        // Held until the pipeline reserves these bytes for the response.
         let _reserved = if bytes > RESPONSE_PIECE_BYTES { turn.answer(bytes)? } else { None };
         let read = relay::whole(response, self.cluster.options.answer_timeout).await;
         read.map_err(|cause| problem_of(&Failure::Lost(cause), true, to))
     }
 
-    /// Reads the answer to a write as a whole first, so that the client never gets a part of it.
+    /// Reads the whole answer to a write first, so that the client never gets a part of it.
     async fn write_response(
         &self,
         response: http1::Response<Incoming>,
@@ -262,7 +264,8 @@ impl Peers {
             && let Some(sequence) = sequence.map(Sequence)
             && !self.cluster.has_applied(sequence).await
         {
-            // The write is done, so its client must not repeat it. It sees that reads here are behind, and can ask for the sequence.
+            // The write is done, so its client must not repeat it. The header shows that reads here are behind, and the client can
+            // request the sequence.
             let applied = HeaderValue::from(self.cluster.placement().applied().0);
             response.headers_mut().insert(APPLIED, applied);
         }
@@ -271,7 +274,7 @@ impl Peers {
 
     fn live_slots(&self, request: &ServiceRequest, admitted: &Admitted<'_>) -> Result<LiveSlots, Problem> {
         let is_unauthenticated = matches!(admitted.caller, Some(Caller::Unauthenticated));
-        // First, since it ends another one at the limit of the address.
+        // Admitted first, because this may evict another connection at the limit of the address.
         let admit = || admitted.access.admit_unauthenticated(request.peer_addr(), admitted.turn.admission());
         let unauthenticated = is_unauthenticated.then(admit).transpose()?;
         let slot = self.cluster.metrics.enter_live().ok_or_else(|| {
@@ -300,25 +303,25 @@ impl Peers {
     }
 }
 
-/// The slot of a live connection that is passed on, and the one that it has until its client has authenticated.
+/// The slot of a forwarded live connection, and its second slot until the client has authenticated.
 type LiveSlots = (LiveSlot, Option<UnauthenticatedSlot>);
 
-/// What has become of a request that was sent to another node.
+/// The result of a request that was sent to another node.
 enum Passed {
     Answered(HttpResponse),
-    /// That node has not done it, since it does not have the role any more, or not yet.
+    /// That node has not handled the request, because it has lost the role or does not have it yet.
     Moved,
-    /// That node has not got it.
+    /// That node has not received the request.
     NotSent(Problem),
 }
 
-/// Returns true if the engine has refused a write since it is not the sequencer any more. The write has no effect.
+/// Returns true if the engine has refused a write because this node is not the sequencer any more. The write has no effect.
 fn is_of_another_sequencer(response: &ServiceResponse) -> bool {
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     problem.is_some_and(|problem| problem.code() == NotSequencer.code())
 }
 
-/// Returns the time for which the owner may send nothing on a live connection.
+/// Returns the time for which the owner may send no data on a live connection.
 fn silence_max(admitted: &Admitted<'_>) -> Duration {
     // There are no heartbeats before the client has authenticated.
     let until_known = match admitted.caller {
@@ -328,13 +331,13 @@ fn silence_max(admitted: &Admitted<'_>) -> Duration {
     until_known + admitted.heartbeat * HEARTBEATS_MISSED_MAX
 }
 
-/// Returns the name of the node that a request is for, if it names one.
+/// Returns the name of the node that a request is for, if it contains one.
 fn node_of(operation: &Operation, request: &ServiceRequest) -> Option<String> {
     let named = || form_urlencoded::parse(request.query_string().as_bytes()).find(|(name, _)| name == "node");
     (operation.handled_by == HandledBy::NamedNode).then(named)?.map(|(_, name)| name.into_owned())
 }
 
-/// Returns the user whose data a request reads or writes, if there is a single one.
+/// Returns the single user whose data a request reads or writes, if there is one.
 fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Caller>) -> Option<SourceId> {
     #[derive(Deserialize)]
     struct Authored<'a> {
@@ -350,7 +353,7 @@ fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Call
     }
     match caller {
         Some(Caller::User(user)) => Some(user.id.clone()),
-        // A server publishes for an author. Which other posts are whose, it knows as little as the sequencer needs to.
+        // A server key publishes for an author. The author of any other post is unknown here, and the sequencer does not need it.
         _ if operation.work == WorkKind::Write => {
             let extensions = request.extensions();
             let Authored { author } = serde_json::from_slice(&extensions.get::<RequestBody>()?.0).ok()?;

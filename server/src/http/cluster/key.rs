@@ -1,7 +1,7 @@
 //! The key that all nodes of a cluster share.
 //!
 //! A node sends the key itself, as clients do with theirs, and the receiver compares hashes in constant time. A signature of each request
-//! would hide the key from who reads along, but not what the request carries: between machines, only TLS protects both.
+//! would hide the key from an eavesdropper, but not the content of the request. Between machines, only TLS protects both.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const KEY_BYTES_MIN: usize = 32;
 /// Maximum length of a key, and of the file that contains it.
 const KEY_BYTES_MAX: usize = 512;
 
-/// The key of a cluster. Its text is in no log and no error.
+/// The key of a cluster. Its text appears in no log and no error.
 #[derive(Clone)]
 pub struct ClusterKey {
     sent: HeaderValue,
@@ -39,7 +39,7 @@ pub enum KeyError {
         /// The underlying error.
         cause: std::io::Error,
     },
-    /// The text is too short, too long, or has other than printable ASCII characters.
+    /// The text is too short, too long, or contains characters that are not printable ASCII.
     #[error("the key of a cluster has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} printable characters without spaces")]
     Invalid,
 }
@@ -48,7 +48,7 @@ impl ClusterKey {
     /// Creates a key from its text.
     ///
     /// # Errors
-    /// Fails if the text is too short, too long, or has other than printable ASCII characters.
+    /// Fails if the text is too short, too long, or contains characters that are not printable ASCII.
     pub fn new(text: &str) -> Result<Self, KeyError> {
         let is_valid = (KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&text.len());
         let is_valid = is_valid && text.bytes().all(|letter| letter.is_ascii_graphic());
@@ -57,7 +57,7 @@ impl ClusterKey {
         Ok(Self { sent, hash: hash(text.as_bytes()) })
     }
 
-    /// Reads a key from a file. Spaces and line ends around it do not count.
+    /// Reads a key from a file. Ignores spaces and line ends around it.
     ///
     /// # Errors
     /// Fails if the file cannot be read or contains no valid key.
@@ -72,7 +72,7 @@ impl ClusterKey {
         &self.sent
     }
 
-    /// Returns true if this is the same key. Takes the same time for each key.
+    /// Returns true if this is the same key. Takes constant time.
     pub(super) fn is(&self, given: &[u8]) -> bool {
         self.hash[..].ct_eq(&hash(given)[..]).into()
     }

@@ -1,4 +1,4 @@
-//! The metrics of requests that were passed on.
+//! The metrics of forwarded requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +8,16 @@ use crate::http::cluster::peer_auth::PeerRole;
 use tidewire::latency::Latency;
 use tidewire::runtime::counters::Counter;
 
-/// The result of passing a request on.
+/// The result of forwarding a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// The other node has answered, with a refusal perhaps.
+    /// The other node has answered, possibly with a refusal.
     Answered,
     /// The request was not sent, or was a read that another node can answer later.
     Unavailable,
     /// The answer to a write was lost.
     Unknown,
-    /// The other node did not have the role any more, or not yet. Another look decides again.
+    /// The other node has lost the role, or does not have it yet. The sender decides again.
     Moved,
 }
 
@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// The metrics of requests that were passed on, by the role of the receiver.
+/// The metrics of forwarded requests, by the role of the receiver.
 #[derive(Debug)]
 pub(in crate::http) struct PassMetrics {
     outcomes: [[Counter; Outcome::ALL.len()]; PeerRole::ALL.len()],
@@ -52,7 +52,7 @@ impl PassMetrics {
         Self { outcomes, latency, retried: Counter::default(), live, live_max }
     }
 
-    /// Counts a request that was passed on.
+    /// Counts a forwarded request.
     pub(super) fn count(&self, to: PeerRole, outcome: Outcome, took: Duration) {
         self.outcomes[to.index()][outcome as usize].add(1);
         self.latency[to.index()].record(took);
@@ -63,7 +63,7 @@ impl PassMetrics {
         self.retried.add(1);
     }
 
-    /// Takes a slot for a live connection, or returns `None` if all are taken.
+    /// Reserves a slot for a live connection, or returns `None` if all are in use.
     pub(super) fn enter_live(&self) -> Option<LiveSlot> {
         let enter = |taken: usize| (taken < self.live_max).then_some(taken + 1);
         let entered = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
@@ -90,7 +90,7 @@ impl PassMetrics {
         self.retried.get()
     }
 
-    /// Returns the number of live connections that are passed on, and their limit.
+    /// Returns the number of forwarded live connections, and their limit.
     pub(in crate::http) fn live(&self) -> (usize, usize) {
         (self.live.load(Ordering::Relaxed), self.live_max)
     }

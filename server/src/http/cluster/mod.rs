@@ -1,18 +1,18 @@
-//! Passes requests on between the nodes of a cluster, with the feature `cluster` only.
+//! Forwards requests between the nodes of a cluster. Only with the feature `cluster`.
 //!
 //! Responsible for:
-//! - sending a request that another node has to handle to that node, and its response to the client, WebSockets and event streams too
-//!   ([`forward`], [`outgoing`], [`peers`], [`relay`], [`websocket`]);
-//! - admitting what other nodes send: only with the key of the cluster ([`key`]), and with permits of their own, so that requests of
-//!   clients cannot take those of nodes ([`peer_auth`]);
+//! - forwarding a request to the node that has to handle it, and returning the response to the client, also for WebSockets and event
+//!   streams ([`forward`], [`outgoing`], [`peers`], [`relay`], [`websocket`]);
+//! - admitting requests of other nodes: only with the key of the cluster ([`key`]), and with separate permits, so that clients cannot use
+//!   up those of nodes ([`peer_auth`]);
 //! - the headers `Tidewire-Node`, `Tidewire-Sequence`, `Tidewire-Applied` and `Tidewire-After`;
 //! - the feeds of readers that other nodes own, in a request for many feeds ([`feeds`]);
 //! - waiting for deliveries on all nodes ([`delivery`]);
-//! - handing over to other nodes before this one ends; the slot for sending a snapshot to a node that joins.
+//! - handing over to other nodes before this one ends; the slot for sending a snapshot to a joining node.
 //!
-//! A request takes at most two steps: from the node that received it to the owner of its user, and, if it is a write, from there to the
-//! sequencer. Each step names the role of its receiver in the header `Tidewire-Hop`. A receiver that does not have this role any more
-//! refuses the request, so that no request can go around in circles.
+//! A request is forwarded at most twice: from the node that received it to the owner of its user and, if it is a write, from there to the
+//! sequencer. Each forwarded request contains the role of its receiver in the header `Tidewire-Hop`. A receiver that does not have this
+//! role any more refuses the request, so that no request loops.
 
 mod decision;
 mod delivery;
@@ -64,43 +64,43 @@ pub(in crate::http) use crate::http::cluster::peers::Peers;
 /// Maximum time that a request waits until this node has applied a sequence.
 const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Intervals between two looks at the applied sequence: the first one, and the longest.
+/// Intervals between two checks of the applied sequence: the first one, and the longest.
 const APPLIED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 
 /// Maximum time that a node waits for others to take over before it ends.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// The period between two looks whether others have taken over.
+/// Interval between two checks if others have taken over.
 const LEAVE_PERIOD: Duration = Duration::from_millis(20);
 
-/// Time without requests of other nodes after which none more are expected.
+/// Time without requests of other nodes after which this node expects none.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Maximum time for which another node waits for a snapshot in one request.
 const TAKING_WAIT: Duration = Duration::from_secs(2);
 
-/// Applications that a worker has: for upgrade requests, and for all others.
+/// Number of applications of a worker: one for upgrade requests, and one for all others.
 const APPLICATIONS_PER_WORKER: usize = 2;
 
-/// Steps that a request takes from node to node, each with passes of its own.
+/// Maximum number of times that a request is forwarded, each time with its own passes.
 const STEPS: usize = 2;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// The key that all nodes of the cluster have.
+    /// The key that all nodes of the cluster share.
     pub key: ClusterKey,
-    /// The certificates that other nodes must have theirs from, as PEM. Needed for nodes whose address begins with `https`. Default none.
+    /// The authorities of other nodes' certificates, as PEM. Needed for nodes whose address begins with `https`. Default none.
     pub authorities: Option<PathBuf>,
-    /// Maximum time until another node begins its answer, and between two parts of it. Default 10 s: longer than a page or a write takes, and
-    /// than a silent node remains a member.
+    /// Maximum time until another node begins its answer, and between two parts of it. Default 10 s: longer than a page or a write takes,
+    /// and than a silent node remains a member.
     pub answer_timeout: Duration,
-    /// The limits on concurrent work for other nodes. Default as for clients.
+    /// The limits on concurrent work for other nodes. The defaults are those for clients.
     pub limits: AdmissionLimits,
-    /// Maximum live connections that are passed on at the same time. Each is an open file beside the connection of its client. Default
-    /// 16,384.
+    /// Maximum number of live connections that are forwarded at the same time. Each needs an open file in addition to the client's
+    /// connection. Default 16,384.
     pub live_max: usize,
-    /// Maximum idle connections to one node that one application of a worker keeps. Default 64.
+    /// Maximum number of idle connections to one node per application of a worker. Default 64.
     pub idle_max: usize,
 }
 
@@ -111,12 +111,13 @@ impl ClusterOptions {
         Self { key, authorities: None, answer_timeout, limits, live_max: 16_384, idle_max: 64 }
     }
 
-    /// Returns the limits on the work for clients, with the limit on passes that requests of other nodes have.
+    /// Returns the limits on the work for clients, with the limit on passes of requests from other nodes.
     pub fn limit_passes(&self, limits: AdmissionLimits) -> AdmissionLimits {
         AdmissionLimits { passes: self.limits.passes, ..limits }
     }
 
-    /// Lowers the limits to what a process can have that may open this many files, and returns how many files are left to clients.
+    /// Lowers the limits so that they fit into a process that may open this many files. Returns the number of files that are left for
+    /// clients.
     pub fn fit_into(&mut self, open_files: u64, workers: usize) -> u64 {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let applications = workers.max(1) * APPLICATIONS_PER_WORKER;
@@ -146,17 +147,17 @@ pub struct Cluster {
     admission: Arc<Admission>,
     metrics: PassMetrics,
     started: Instant,
-    /// Milliseconds from the start until another node sent its last request.
+    /// Milliseconds from the start to the last request of another node.
     asked_ms: AtomicU64,
     /// The permit to compute a digest: one at a time.
     digests: Arc<Semaphore>,
-    /// The other nodes that are asked what they have delivered.
+    /// The delivery requests to other nodes.
     deliveries: Deliveries,
     /// True once live connections must end.
     stopping: watch::Sender<bool>,
-    /// The slot of the one snapshot that is sent to another node.
+    /// The slot for sending a snapshot to another node, one at a time.
     sending: Arc<Semaphore>,
-    /// The snapshot that is taken for another node, which asks again for it.
+    /// The snapshot that is being taken for another node, which repeats its request for it.
     taking: Mutex<Option<Taking>>,
 }
 
@@ -164,7 +165,7 @@ pub struct Cluster {
 type Taking = BoxFuture<'static, Result<SnapshotTaken, Error>>;
 
 impl Cluster {
-    /// Creates a node from what its engine knows about the cluster.
+    /// Creates a node from its engine's knowledge of the cluster.
     ///
     /// # Errors
     /// Fails if the certificates of other nodes cannot be read.
@@ -191,26 +192,27 @@ impl Cluster {
         })
     }
 
-    /// Ends the live connections that are passed on to other nodes.
+    /// Ends the forwarded live connections.
     pub fn stop_live(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Hands over to other nodes what this one does, for a limited time. It goes on to answer meanwhile, and refuses nothing because of it.
+    /// Hands over the roles of this node to other nodes, for a limited time. The node continues to answer meanwhile, and refuses nothing
+    /// for this reason.
     pub async fn hand_over(&self, engine: &Engine) {
         self.placement.end();
         let began = Instant::now();
         let has_time = || began.elapsed() < HAND_OVER_MAX;
         while !self.placement.has_handed_over() && has_time() {
             let leaving = engine.clone();
-            // Again and again, since the log may not take it at first. Once it has, this does nothing.
+            // Repeated, because the log may refuse the record at first. Once it has accepted the record, this does nothing.
             let _ = actix_web::web::block(move || leaving.leave()).await;
             sleep(LEAVE_PERIOD).await;
         }
         if !self.placement.has_handed_over() {
             warn!("no other node has taken over within {HAND_OVER_MAX:?}");
         }
-        // Nodes that are behind send requests here until they have read that others have taken over.
+        // Other nodes that are behind send requests here until they have read the new roles.
         while self.asked_ago(began) < QUIET && has_time() {
             sleep(LEAVE_PERIOD).await;
         }
@@ -222,16 +224,16 @@ impl Cluster {
         self.asked_ms.store(since, Ordering::Relaxed);
     }
 
-    /// Returns how long ago another node sent a request, at most since `from`.
+    /// Returns the time since the last request of another node, at most since `from`.
     fn asked_ago(&self, from: Instant) -> Duration {
         let asked = self.started + Duration::from_millis(self.asked_ms.load(Ordering::Relaxed));
         asked.max(from).elapsed()
     }
 
-    /// Takes the slot of the snapshot that is sent to another node.
+    /// Reserves the slot for sending a snapshot to another node.
     ///
     /// # Errors
-    /// Fails if the request does not have the key of the cluster, or another node has the slot.
+    /// Fails if the request does not have the key of the cluster, or if another node uses the slot.
     pub(in crate::http) fn begin_sending(&self, request: &HttpRequest) -> Result<OwnedSemaphorePermit, Problem> {
         self.check_key(request.headers(), "only nodes of the cluster may read their snapshots")?;
         let refused = || Problem::unavailable("overloaded", "this node sends a snapshot to another one").retry_soon();
@@ -241,7 +243,7 @@ impl Cluster {
     /// Takes a snapshot for another node. Only the holder of the slot may call it.
     ///
     /// # Errors
-    /// Fails if no snapshot can be taken, or this lasts for more than a moment: the other node must ask again.
+    /// Fails if no snapshot can be taken, or if this takes longer than one request may wait. The other node must then repeat its request.
     pub(in crate::http) async fn take_snapshot(&self, engine: &Engine) -> Result<SnapshotTaken, Problem> {
         let begun = self.taking.lock().take();
         let engine = engine.clone();
@@ -270,15 +272,15 @@ impl Cluster {
         &self.admission
     }
 
-    /// Returns the metrics of requests that were passed on.
+    /// Returns the metrics of forwarded requests.
     pub(in crate::http) fn metrics(&self) -> &PassMetrics {
         &self.metrics
     }
 
-    /// Computes the digest of an engine's state on a thread of its own. Returns none if events were applied all the time, or another digest
-    /// is being computed.
+    /// Computes the digest of an engine's state on a thread of its own. Returns `None` if another digest is being computed, or if events
+    /// were applied during every attempt.
     pub(in crate::http) async fn digest(&self, engine: &Engine) -> Option<(Sequence, Digest)> {
-        // The permit goes with the work: a client that disconnects does not end it.
+        // The permit moves to the work, because the work continues when the client disconnects.
         let permit = Arc::clone(&self.digests).try_acquire_owned().ok()?;
         let (engine, placement) = (engine.clone(), Arc::clone(&self.placement));
         let computed = web::block(move || {
@@ -290,7 +292,7 @@ impl Cluster {
 
     /// Waits until this node has applied a sequence. Returns false if it has not within a second.
     ///
-    /// It looks again and again, because few requests wait at the same time, and then for some milliseconds.
+    /// Polls the applied sequence, because few requests wait at the same time, and each only for some milliseconds.
     async fn has_applied(&self, sequence: Sequence) -> bool {
         let (began, [mut interval, longest]) = (Instant::now(), APPLIED_LOOKS);
         while self.placement.applied() < sequence {
@@ -304,8 +306,8 @@ impl Cluster {
     }
 }
 
-/// Creates the refusal of a request that another node has sent to this one for a role that this one does not have: it may send it to the
-/// right one now.
+/// Creates the refusal of a request that another node has sent for a role that this node does not have. The other node may then send it
+/// to the right one.
 pub(in crate::http) fn not_owner(problem: &Problem) -> HttpResponse {
     let mut response = problem.error_response();
     response.headers_mut().insert(peer_auth::NOT_OWNER, HeaderValue::from_static("true"));

@@ -1,4 +1,4 @@
-//! The request to another node: what it gets of the one that is passed on.
+//! Builds the request to another node from the client's request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,7 +39,7 @@ const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VER
 pub(in crate::http) struct Admitted<'a> {
     pub(in crate::http) operation: &'static Operation,
     pub(in crate::http) caller: Option<Caller>,
-    /// The role for which another node has sent it, or `None` if a client has.
+    /// The role of this node if another node has sent the request, or `None` if a client has.
     pub(in crate::http) role: Option<PeerRole>,
     /// The interval of heartbeats on live connections.
     pub(in crate::http) heartbeat: Duration,
@@ -68,7 +68,7 @@ impl Peers {
         if is_upgrade {
             headers.insert(http1::header::CONNECTION, http1::HeaderValue::from_static("Upgrade"));
             if offers_protocol(given) {
-                // Another protocol that the client offers may be its token.
+                // Another protocol in the client's list may contain its token.
                 let protocol = http1::HeaderValue::from_static(PROTOCOL);
                 headers.insert(name_of(&SEC_WEBSOCKET_PROTOCOL), protocol);
             }
@@ -84,7 +84,7 @@ impl Peers {
         })
     }
 
-    /// Returns the headers by which another node knows this one and the caller.
+    /// Returns the headers that identify this node and the caller to another node.
     pub(super) fn inside_headers(
         &self,
         caller: Caller,

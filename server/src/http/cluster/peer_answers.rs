@@ -1,4 +1,4 @@
-//! What answers and failures of other nodes mean to a request that was sent to them.
+//! Interprets answers and failures of other nodes for the request that was sent to them.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::http::cluster::peer_auth::{self, PeerRole};
 use crate::http::cluster::peers::Failure;
 use crate::http::problem::Problem;
 
-/// The header with the seconds for which the log was silent.
+/// The header with the number of seconds for which the log was silent.
 pub(super) const STALE: HeaderName = HeaderName::from_static("tidewire-stale-seconds");
 
 /// Maximum time that a request waits for the node that takes over a role.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Intervals between two looks at who has a role: the first one, and the longest.
+/// Intervals between two checks of a role's holder: the first one, and the longest.
 const MOVE_LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
-/// The longest time in seconds for which an owner of other readers has not heard from the log, if one says so. It is an extension of the
+/// The longest silence of the log in seconds that an owner of other readers has reported, if any has. Stored as an extension of the
 /// request.
 #[derive(Clone, Copy, Default)]
 pub(in crate::http) struct PartsStale(pub(super) Option<u64>);
@@ -30,7 +30,7 @@ pub(super) fn has_moved(response: &http1::Response<Incoming>) -> bool {
     response.headers().contains_key(peer_auth::NOT_OWNER.as_str())
 }
 
-/// Looks at who has a role, again and again for a limited time: during a planned move nobody has it for some milliseconds.
+/// Polls the holder of a role for a limited time, because no node has it for some milliseconds during a planned move.
 #[derive(Default)]
 pub(super) struct Looks {
     began: Option<Instant>,
@@ -38,7 +38,7 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Waits with a permit until it is time to look again. Returns false if it has taken too long, or others need the permit.
+    /// Waits with a permit until the next check. Returns false if the time is over, or if others need the permit.
     pub(super) async fn again(&mut self, turn: &Turn) -> bool {
         let began = *self.began.get_or_insert_with(Instant::now);
         if began.elapsed() >= MOVE_WAIT_MAX || turn.resume().is_err() || !turn.may_keep_permit() {

@@ -1,7 +1,7 @@
-//! Requests that other nodes send: their headers, and the check of the cluster's key.
+//! Authenticates requests from other nodes: their headers, and the check of the cluster's key.
 //!
-//! The node that a client has reached authenticates it and passes on the result. So the rights of a request are decided once, by one access
-//! file and one clock, and its rate is counted once. The receiver trusts this result only together with the key.
+//! The node that receives a client's request authenticates the client and forwards the result. So one access file and one clock decide
+//! about the permissions of a request, and its rate is counted once. The receiver trusts this result only together with the key.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::http::cluster::{Cluster, KEY_HEADER};
 use crate::http::problem::Problem;
 use tidewire::storage::sequence::Sequence;
 
-/// The header with the role for which a node gets a request.
+/// The header with the role of the receiving node.
 pub(super) const HOP: HeaderName = HeaderName::from_static("tidewire-hop");
 
 /// The header with the key of the cluster.
@@ -27,18 +27,18 @@ pub(super) const CALLER: HeaderName = HeaderName::from_static("tidewire-caller")
 /// The header with the sequence that the answering node must have applied.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("tidewire-after");
 
-/// The header of a refusal that another node gives since it does not have the role for which it got the request. The request has had no
-/// effect, and the sender may not know yet who has the role now.
+/// The header of a refusal by a node that does not have the role for a request. The request has had no effect. The sender may not know
+/// yet which node has the role now.
 pub(super) const NOT_OWNER: HeaderName = HeaderName::from_static("tidewire-moved");
 
-/// The role for which a node gets a request from another one.
+/// The role in which a node receives a request from another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum PeerRole {
     /// The node owns the user.
     Owner,
     /// The node judges commands.
     Sequencer,
-    /// The node has the name that the request has.
+    /// The request contains the name of this node.
     Named,
 }
 
@@ -55,7 +55,7 @@ impl PeerRole {
         }
     }
 
-    /// Returns the place of the role in [`PeerRole::ALL`].
+    /// Returns the index of the role in [`PeerRole::ALL`].
     pub(super) fn index(self) -> usize {
         match self {
             Self::Owner => 0,
@@ -64,7 +64,7 @@ impl PeerRole {
         }
     }
 
-    /// Creates the problem of a request for which no node has this role, or for which that node cannot be reached.
+    /// Creates the problem for a request if no node has this role, or if that node cannot be reached.
     pub(in crate::http) fn unavailable(self) -> Problem {
         match self {
             Self::Owner => {
@@ -87,12 +87,12 @@ impl PeerRole {
 #[serde(deny_unknown_fields)]
 pub(super) struct Passed {
     pub(super) caller: Caller,
-    /// The address of the client, by which the limits on unauthenticated WebSockets count.
+    /// The address of the client, for the limits on unauthenticated WebSockets.
     pub(super) peer: Option<SocketAddr>,
 }
 
 impl Passed {
-    /// Returns the value of the header. It is ASCII, since ids of users are.
+    /// Returns the value of the header. It is ASCII, because user ids are.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&serde_json::to_string(self).ok()?).ok()
     }
@@ -105,11 +105,11 @@ impl Cluster {
         if has_key { Ok(()) } else { Err(Problem::new(StatusCode::FORBIDDEN, "not_a_node", detail)) }
     }
 
-    /// Returns the role and the caller of a request that another node sends, or `None` if a client sends it. From then on the address of the
-    /// request is the one of the client that the other node serves.
+    /// Returns the role and the caller of a request that another node sends, or `None` if a client sends it. Also replaces the address of
+    /// the request by that of the other node's client.
     ///
     /// # Errors
-    /// Fails if the request claims to come from a node and does not have the key.
+    /// Fails if the request claims to come from a node but does not have the key.
     pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(PeerRole, Caller)>, Problem> {
         let headers = request.headers();
         let Some(role) = headers.get(&HOP) else { return Ok(None) };
@@ -126,7 +126,7 @@ impl Cluster {
     }
 }
 
-/// Returns the sequence that the answering node must have applied, if the request names one.
+/// Returns the sequence that the answering node must have applied, if the request contains one.
 pub(super) fn after(request: &ServiceRequest) -> Result<Option<Sequence>, Problem> {
     let mut given = request.headers().get_all(&AFTER);
     let Some(first) = given.next() else { return Ok(None) };

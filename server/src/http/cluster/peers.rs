@@ -1,4 +1,4 @@
-//! The connections of one worker to other nodes, which are kept.
+//! The pooled connections of one worker to other nodes.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use tidewire::throttle::Throttle;
 /// Maximum time to connect to another node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long an idle connection is kept: less than servers keep theirs, so that few requests meet a connection that is about to close.
+/// Time after which an idle connection is closed: less than the keep-alive time of servers, so that few requests use a connection that is
+/// about to close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time without an acknowledgement after which the system gives up a connection.
@@ -37,7 +38,7 @@ pub(super) struct Outgoing {
     pub(super) path_and_query: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// True if nothing changes when the request is sent twice.
+    /// True if the request can be sent twice without an effect.
     pub(super) is_read: bool,
 }
 
@@ -46,9 +47,9 @@ pub(super) struct Outgoing {
 pub(super) enum Failure {
     /// Too many requests are at other nodes.
     Refused(Problem),
-    /// The other node has not got the request.
+    /// The other node has not received the request.
     NotSent(String),
-    /// The other node may have got the request.
+    /// The other node may have received the request.
     Lost(String),
 }
 
@@ -84,8 +85,8 @@ impl Peers {
         &self.cluster
     }
 
-    /// Sends a request to the node at `address`. The pass must be kept until the body of the answer is read. A read is sent once more if the
-    /// connection breaks before the answer begins: it was a kept one, perhaps, which the other node was closing.
+    /// Sends a request to the node at `address`. The caller must hold the pass until it has read the body of the answer. Retries a read
+    /// once if the connection breaks before the answer begins, because the other node may have been closing a pooled connection.
     pub(super) async fn send(
         &self,
         address: &str,
@@ -123,7 +124,7 @@ impl Peers {
         let request = request.body(Full::new(outgoing.body.clone()));
         let mut request = request.map_err(|cause| (Failure::NotSent(cause.to_string()), MayRetry::No))?;
         request.headers_mut().extend(outgoing.headers.clone());
-        // The client sets it from the address.
+        // The HTTP client sets it from the address.
         request.headers_mut().remove(HOST);
         match timeout(self.cluster.options.answer_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),

@@ -1,4 +1,4 @@
-//! The answer of another node as a response: as a whole, and that of an event stream piece by piece.
+//! Relays the answer of another node as a response: as a whole, or piece by piece for an event stream.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use crate::http::auth::UnauthenticatedSlot;
 use crate::http::cluster::metrics::LiveSlot;
 use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 
-/// Maximum bytes of an answer that does not say its length. Answers of other nodes say it.
+/// Maximum bytes of an answer that does not declare its length. Answers of other nodes declare it.
 const ANSWER_BYTES_MAX: usize = 2 * BULK_REQUEST_BYTES_MAX;
 
 /// Creates the response of a live connection from the answer of another node: an event stream, or a refusal.
@@ -31,7 +31,7 @@ pub(super) fn live_response(answer: Response<Incoming>, life: Life) -> HttpRespo
     with_head(&head, BoxBody::new(Relayed { body, size, silence, life }))
 }
 
-/// Creates the response to `HEAD` from the answer of another node: without a body, but with the size of one.
+/// Creates the response to `HEAD` from the answer of another node: without a body, but with the declared size.
 pub(super) fn response_to_head(answer: Response<Incoming>) -> HttpResponse {
     let (head, _) = answer.into_parts();
     let size = match size_of(&head) {
@@ -41,13 +41,13 @@ pub(super) fn response_to_head(answer: Response<Incoming>) -> HttpResponse {
     with_head(&head, BoxBody::new(NotSent(size)))
 }
 
-/// Returns how many bytes an answer has, or may have if it does not say so.
+/// Returns the size of an answer in bytes, or its maximum if the size is not declared.
 pub(super) fn bytes_of(body: &Incoming) -> usize {
     let exact = body.size_hint().exact();
     exact.map_or(ANSWER_BYTES_MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Reads an answer as a whole, which has as many bytes as it says. Fails with the reason if a part of it is missing.
+/// Reads a whole answer of the declared size. Fails with the reason if a part of it is missing.
 pub(super) async fn whole(answer: Response<Incoming>, at_most: Duration) -> Result<HttpResponse, String> {
     let (head, body) = answer.into_parts();
     let bytes_max = bytes_of(&body);
@@ -67,7 +67,7 @@ fn with_head(head: &http1::response::Parts, body: BoxBody) -> HttpResponse {
     response
 }
 
-/// Returns the size that the head of an answer declares, which for `HEAD` is not the size of its body.
+/// Returns the size that the head of an answer declares. For `HEAD`, it is not the size of its body.
 fn size_of(head: &http1::response::Parts) -> BodySize {
     let length = head.headers.get(http1::header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -101,7 +101,7 @@ impl Life {
         self.stopping.as_mut().poll(task).is_ready()
     }
 
-    /// Returns true if the client has not authenticated and has to give way to another one.
+    /// Returns true if the client has not authenticated and was evicted for another one.
     pub(super) fn poll_evicted(&self, task: &mut Context<'_>) -> bool {
         self.unauthenticated.as_ref().is_some_and(|slot| slot.poll_evicted(task).is_ready())
     }
@@ -112,7 +112,7 @@ impl Life {
     }
 }
 
-/// A limit on the time in which another node sends nothing.
+/// A limit on the time for which another node sends no data.
 pub(super) struct Silence {
     at_most: Duration,
     ends: Pin<Box<Sleep>>,
@@ -123,18 +123,18 @@ impl Silence {
         Self { at_most, ends: Box::pin(sleep(at_most)) }
     }
 
-    /// Restarts the time.
+    /// Restarts the timeout.
     pub(super) fn interrupt(&mut self) {
         self.ends.as_mut().reset(Instant::now() + self.at_most);
     }
 
-    /// Returns true if the time is over.
+    /// Returns true if the timeout has passed.
     pub(super) fn poll_over(&mut self, task: &mut Context<'_>) -> bool {
         self.ends.as_mut().poll(task).is_ready()
     }
 }
 
-/// The body of an answer to `HEAD`, of which only the size is sent.
+/// The body of a response to `HEAD`: only its size is sent.
 struct NotSent(BodySize);
 
 impl MessageBody for NotSent {
@@ -149,7 +149,7 @@ impl MessageBody for NotSent {
     }
 }
 
-/// The body of an event stream on its way to the client. It is read as fast as the client takes it.
+/// The body of an event stream on its way to the client. It is read at the pace of the client.
 struct Relayed {
     body: Incoming,
     size: BodySize,
@@ -176,7 +176,7 @@ impl MessageBody for Relayed {
                         this.silence.interrupt();
                         return Poll::Ready(Some(Ok(data)));
                     }
-                    // Trailers are not passed on.
+                    // Trailers are not forwarded.
                     Err(_) => continue,
                 },
                 Poll::Ready(None) => return Poll::Ready(None),
@@ -184,7 +184,7 @@ impl MessageBody for Relayed {
                 Poll::Pending if this.silence.poll_over(task) => io::ErrorKind::TimedOut.into(),
                 Poll::Pending => return Poll::Pending,
             };
-            // An event stream ends, and its client comes back. A refusal would look complete.
+            // An event stream ends normally, and its client reconnects. A refusal must end with an error, because it would look complete.
             return Poll::Ready(if this.size == BodySize::Stream { None } else { Some(Err(broken)) });
         }
     }

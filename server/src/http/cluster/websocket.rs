@@ -1,7 +1,7 @@
-//! A WebSocket that is passed on: the bytes of both sides pass through as they are.
+//! A forwarded WebSocket: the bytes of both sides pass through unchanged.
 //!
-//! Only the boundaries of frames are followed in what the owner sends. So if the owner breaks off, the client gets a close frame and not the
-//! torn rest of another one.
+//! This module only follows the frame boundaries in the owner's data. So the client gets a valid close frame, not one in the middle of a
+//! torn frame, if the owner breaks the connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::cluster::relay::{Life, Silence, copy_head};
 
-/// What a client is told that gives way to another one which has not authenticated either.
+/// The close reason for a client that is evicted in favor of another unauthenticated one.
 const NO_ROOM: &str = "no room: come back";
 
 /// Bytes per read from the owner.
@@ -42,7 +42,7 @@ pub(super) async fn response(answer: Response<Incoming>, client: Payload, life: 
     let (frames, to_owner, state) = (Frames::default(), Bytes::new(), ClientState::Sends);
     let relayed = Relayed { client, owner, to_owner, state, frames, silence, life, is_over: false };
     let mut response = response.message_body(BoxBody::new(relayed)).map_err(|cause| cause.to_string())?;
-    // The owner's head has it too.
+    // The owner's head contains it too.
     response.headers_mut().remove(UPGRADE);
     copy_head(&head, response.headers_mut());
     Ok(response)
@@ -52,7 +52,7 @@ pub(super) async fn response(answer: Response<Incoming>, client: Payload, life: 
 struct Relayed<T> {
     client: Payload,
     owner: T,
-    /// The rest of a piece that the client has sent.
+    /// The rest of a piece of the client's data.
     to_owner: Bytes,
     state: ClientState,
     frames: Frames,
@@ -64,14 +64,14 @@ struct Relayed<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientState {
     Sends,
-    /// It has closed its side. The owner is to know.
+    /// The client has closed its side, and the owner does not know it yet.
     Closed,
-    /// The owner knows.
+    /// The client has closed its side, and the owner knows it.
     Over,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
-    /// Sends to the owner what the client sent. Returns false if the owner takes nothing any more.
+    /// Sends the client's data to the owner. Returns false if the owner accepts no more data.
     fn send(&mut self, task: &mut Context<'_>) -> bool {
         for _ in 0..PIECES_PER_POLL {
             if !self.to_owner.is_empty() {
@@ -101,7 +101,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
         true
     }
 
-    /// Reads what the owner sent. Returns `None` if it sends nothing any more.
+    /// Reads data of the owner. Returns `None` if the owner sends no more.
     fn read(&mut self, task: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut buffer = [0; READ_BYTES];
         let mut read = ReadBuf::new(&mut buffer);
@@ -120,7 +120,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
         }
     }
 
-    /// Ends the connection. Returns a close frame if the client has not got one and expects a frame now.
+    /// Ends the connection. Returns a close frame if the client has not received one and expects a frame now.
     fn end(&mut self, (code, words): (CloseCode, &str)) -> Option<Bytes> {
         self.is_over = true;
         if !self.frames.is_between() || self.frames.is_closed {
@@ -155,16 +155,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> MessageBody for Relayed<T> {
     }
 }
 
-/// The boundaries of the frames that a server sends.
+/// The boundaries of frames in a server's data.
 #[derive(Default)]
 struct Frames {
-    /// The bytes of a header that is not complete.
+    /// The bytes of an incomplete header.
     header: Vec<u8>,
-    /// The bytes of the frame that are still to come.
+    /// The number of remaining bytes of the frame.
     left: u64,
     /// True once a close frame has begun.
     is_closed: bool,
-    /// True once a message has begun. An owner sends none before the client has authenticated.
+    /// True once a message has begun. An owner sends no message before the client has authenticated.
     has_text: bool,
 }
 
@@ -174,7 +174,7 @@ impl Frames {
         self.left == 0 && self.header.is_empty()
     }
 
-    /// Follows the bytes of frames.
+    /// Processes the next bytes of frames.
     fn follow(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -196,8 +196,8 @@ impl Frames {
     }
 }
 
-/// Returns the bytes that follow a header, or `None` if the header is not complete. A server masks nothing, but if it did, the mask would be
-/// the first four of them.
+/// Returns the number of bytes after a header, or `None` if the header is not complete. Servers do not mask frames; a mask would be the
+/// first four of these bytes.
 fn payload_length(header: &[u8]) -> Option<u64> {
     let second = *header.get(1)?;
     let mask = if second & 0x80 == 0 { 0 } else { 4 };

@@ -1,4 +1,4 @@
-//! All posts in pages, by ascending id, to build an index of them: `GET /v1/posts/all`.
+//! All posts in pages, by ascending id, for building an index: `GET /v1/posts/all`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub(in crate::http) async fn list(
 ) -> Result<HttpResponse, Problem> {
     let bounds = bounds(&Parameters::read(&request, &["after", "limit"])?)?;
     let of = Engine::clone(&engine);
-    // The first page has all that was accepted before.
+    // The first page includes all posts that were accepted before the request.
     let is_first_page = bounds.after.is_none();
     let collecting = Collected::get(collected.into_inner(), is_first_page, async move { of.post_ids().await });
-    // In a task of its own, so that clients who leave and ask again find the ids, in place of collecting them once more.
+    // Runs in its own task, so that clients who disconnect and retry find the collected ids, and the server does not collect them again.
     let ids = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let page = engine.posts_after(Arc::clone(&ids), bounds).await?;
     Ok(answer::json_text(json(&page, &ids)))

@@ -30,13 +30,15 @@ pub(in crate::http) async fn list(
         ));
     }
     let limit = parameters.limit_of(USERS_PAGE_DEFAULT, USERS_PAGE_MAX)?;
-    // As text: earlier versions took ids that are refused by now.
+    // Parsed as text, because earlier versions accepted ids that are invalid now.
     let after = parameters.cursor("cursor", cursor::decode_name::<String>)?;
     let of = Engine::clone(&engine);
     let collect = async move { web::block(move || of.all_users()).await.map_err(|_| Error::ShuttingDown) };
-    // The first page has everybody who was there when it was asked for, as a copy that goes on with the changes needs it.
+    // The first page includes all users at the time of the request. A client that copies all users and then follows the changes needs
+    // this.
     let collecting = Collected::get(collected.into_inner(), after.is_none(), collect);
-    // In a task of its own, so that clients who leave and ask again find the users, in place of collecting them once more.
+    // Runs in its own task, so that clients who disconnect and retry find the collected users, and the server does not collect them
+    // again.
     let users = Turn::of(&request)?.wait(rt::spawn(collecting)).await?.map_err(|_| Error::ShuttingDown)??;
     let found = engine.users_after(&users, prefix, after.as_deref(), limit + 1);
     Ok(answer::listing(&found, limit, found_source, |SourceInfo { id, .. }| cursor::encode_name(id.as_str())))

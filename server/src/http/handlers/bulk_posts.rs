@@ -33,7 +33,7 @@ struct Batch<'a> {
     posts: Vec<&'a RawValue>,
 }
 
-/// Parses a `POST /v1/posts/batch` body. A post that is wrong is refused by itself.
+/// Parses a `POST /v1/posts/batch` body. An invalid post gets a refusal of its own.
 pub(in crate::http) fn drafts(bytes: &[u8]) -> Result<Vec<Result<Draft, Problem>>, Problem> {
     let Batch { posts } = request::json(bytes)?;
     if posts.len() > POSTS_PER_REQUEST_MAX {
@@ -57,7 +57,7 @@ pub(in crate::http) async fn publish(
         outcomes.push(draft.map(|draft| good.push(draft)));
     }
     let published = engine.publish_many(good, wait).await;
-    // Another node takes writes by now, and nothing was done here: the request is passed on to that one.
+    // Another node is the sequencer now, and nothing was done here, so the request is forwarded to that node.
     if let Some(Err(moved @ Error::NotSequencer)) = published.first()
         && published.iter().all(|outcome| matches!(outcome, Err(Error::NotSequencer)))
     {
@@ -91,7 +91,8 @@ fn entry(json: &mut String, Published { created, post }: &Published) {
     json.push('}');
 }
 
-/// Handles `GET /v1/posts?ids=…`. Posts of other authors are missing for a token, so that callers cannot find out which posts exist.
+/// Handles `GET /v1/posts?ids=…`. For a token, posts of other authors count as missing, so that callers cannot find out which posts
+/// exist.
 pub(in crate::http) async fn read(
     request: HttpRequest,
     caller: Caller,
@@ -122,7 +123,7 @@ pub(in crate::http) async fn read(
     Ok(answer::json_text(json))
 }
 
-/// Parses `ids`: names of posts separated by commas. A post that is named twice is answered once.
+/// Parses `ids`: names of posts separated by commas. Returns each post once.
 fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostName>, Problem> {
     let Some(text) = parameters.text("ids") else {
         return Err(Problem::bad("missing_parameter", "ids: needed here, separated by commas").of_field("ids"));

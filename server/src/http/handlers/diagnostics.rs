@@ -1,7 +1,7 @@
-//! What the console asks for operators: the history of figures, sources by their names, the fan-out of a post, slow and refused
+//! The console's requests for operators: the history of figures, sources by their names, the fan-out of a post, slow and refused
 //! requests, and keys.
 //!
-//! Each answer is about the node that gives it.
+//! Each answer is about the answering node.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn node(request: &HttpRequest) -> Option<&str> {
     request.app_data::<Data<Peers>>().and_then(|peers| peers.cluster().name().to_str().ok())
 }
 
-/// Returns no name, because there is no cluster.
+/// Returns `None`, because there is no cluster.
 #[cfg(not(feature = "cluster"))]
 fn node(_: &HttpRequest) -> Option<&str> {
     None
@@ -61,7 +61,7 @@ pub(in crate::http) async fn sources(request: HttpRequest, engine: ReadyEngine) 
     let kind = parameters.parsed::<SourceKind>("kind")?;
     let limit = parameters.limit_of(PAGE_POSTS_DEFAULT, SOURCES_FOUND_MAX)?;
     let (engine, search) = (engine.clone(), SourceSearch { prefix, kind, limit });
-    // It may examine millions of ids, which delays no other request on a thread of its own.
+    // The search may examine millions of ids, so it runs on its own thread and delays no other request.
     let found = web::block(move || engine.find_sources(&search)).await.map_err(|cause| Problem::internal(&cause))?;
     Ok(HttpResponse::Ok().json(json!({
         "node": node(&request),

@@ -9,7 +9,7 @@ use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use tidewire::engine::Erasing;
 
-/// Handles `DELETE /v1/users/{user}`: 202 while the erasure is in progress, and 204 when the engine stores nothing about the user.
+/// Handles `DELETE /v1/users/{user}`: 202 while the erasure is in progress, and 204 once the engine stores no data of the user.
 pub(in crate::http) async fn erase(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(match engine.erase(path(&request, "user")?).await? {

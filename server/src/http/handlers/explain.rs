@@ -23,7 +23,7 @@ pub(in crate::http) async fn explain(
     let explanation = engine.explain(&reader, post).await?;
     let Explanation { shown, reasons, blockers, route, through, .. } =
         if caller.is_user() { explanation.for_reader(post) } else { explanation };
-    // How many followers of a source are awake is not for other users. A source that is erased meanwhile has no costs.
+    // Other users may not see how many followers of a source are awake. A source that was erased meanwhile has no costs.
     let through =
         through.filter(|source| !caller.is_user() || *source == reader).and_then(|source| engine.source(&source).ok());
     let cost = through.map(|source| answer::route_cost(source.cost));
@@ -39,7 +39,7 @@ pub(in crate::http) async fn explain(
     })))
 }
 
-// Every reason has a `kind` that programs can rely on, and the fields of that kind.
+// Every reason has a stable `kind` for programs, and the fields of that kind.
 
 fn reason(reason: &Reason) -> Value {
     match reason {

@@ -17,7 +17,7 @@ use crate::http::request::{Parameters, post_in_path};
 use tidewire::engine::FeedPage;
 use tidewire::feed::cursor;
 
-/// Handles `GET /v1/users/{user}/feed`. It takes nothing but the request, so that it needs no router in front.
+/// Handles `GET /v1/users/{user}/feed`. Its only argument is the request, so that it can run without the router.
 pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let engine_cell = request.app_data::<Data<EngineCell>>();
     let engine = engine_cell.and_then(|engine_cell| engine_cell.engine()).ok_or_else(recovering)?;

@@ -47,7 +47,7 @@ struct OldEdge {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::http) struct Edges {
     pub(in crate::http) follows: Vec<NewEdge>,
-    /// The edges to remove, each as its follower and its source, if the body has this field.
+    /// The edges to remove, each with its follower and its source, if the body has this field.
     pub(in crate::http) unfollows: Option<Vec<(SourceId, SourceId)>>,
 }
 
@@ -64,7 +64,7 @@ struct BulkEdge {
     backfill: Option<usize>,
 }
 
-/// Parses the number of earlier posts. Null is refused, because it could mean none or all.
+/// Parses the number of earlier posts. Refuses null, because it could mean none or all.
 fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let Whole(posts) = Whole::deserialize(from)?;
     if posts > BACKFILL_MAX {

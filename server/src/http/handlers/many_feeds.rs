@@ -31,8 +31,8 @@ use tidewire::json::{Name, Whole};
 use tidewire::limits::{FEEDS_ANSWER_BYTES, FEEDS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
 use tidewire::state::reader::PageRequest;
 
-/// Number of pages of one request that are built at the same time. Those of awake readers are built one after the other all the same: this
-/// is how many sleeping readers are waited for together.
+/// Number of pages of one request that are built at the same time. Pages of awake readers are built one after the other regardless, so
+/// this is the number of sleeping readers that the request wakes concurrently.
 const PAGES_AT_ONCE: usize = 8;
 
 #[derive(Deserialize)]
@@ -88,12 +88,13 @@ pub(in crate::http) async fn read(
     let client = client_of(Some(&caller), peer);
     let (caller, engine, access, admission) = (&caller, &engine, &access, turn.admission());
     let is_inside = is_inside(&request);
-    // The node that the client has reached counts the readers.
+    // The node that received the client's request counts the readers against the rate.
     let count = |nth: usize, user: &SourceId| {
         access.enter_named(caller, (if is_inside { 0 } else { nth }, user), peer).map_err(Problem::from)
     };
     let fields = fields.map(|Name(fields)| Fields::from(fields)).unwrap_or_default();
-    // A token may read one feed only. Named a hundred times, it must not be built a hundred times.
+    // A token may read only one feed. A body that repeats its user a hundred times must not make the server build the page a hundred
+    // times.
     let mut named = HashSet::new();
     let distinct: Vec<_> =
         users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
@@ -115,12 +116,12 @@ pub(in crate::http) async fn read(
         engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
     };
     let here: Vec<_> = distinct.into_iter().filter(|(_, user)| !elsewhere.contains_key(*user)).collect();
-    // The pipeline has admitted one page, which is all that a token may read. Other nodes admit what they read.
+    // The pipeline has admitted one page, which suffices for a token. Other nodes admit the pages that they read.
     let further = if caller.is_user() { 0 } else { here.len().saturating_sub(1) };
     let _more = admission.enter_many(WorkKind::BulkRead, further)?;
     let mut pages = stream::iter(here).map(page).buffered(PAGES_AT_ONCE);
     let (mut json, mut failures) = (String::from(r#"{"feeds":["#), Failures::of("feeds"));
-    // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.
+    // The bytes are reserved from here on, because pages in `json` wait for those of sleeping readers.
     let mut reserved = Vec::new();
     let mut answered: HashMap<&SourceId, Span<usize>> = HashMap::new();
     for (nth, Reader(user)) in users.iter().enumerate() {
@@ -155,7 +156,7 @@ pub(in crate::http) async fn read(
     Ok(answer::json_text(json))
 }
 
-/// Returns true if another node of the cluster has passed the request on.
+/// Returns true if another node of the cluster has forwarded the request.
 #[cfg(feature = "cluster")]
 fn is_inside(request: &HttpRequest) -> bool {
     request.extensions().contains::<PeerRole>()
@@ -191,7 +192,7 @@ async fn elsewhere(
     elsewhere
 }
 
-/// Creates the problem of a reader whose page the answer has no space for.
+/// Creates the problem for a reader whose page does not fit into the answer.
 fn answer_full() -> Problem {
     let detail = format!("the answer has {FEEDS_ANSWER_BYTES} bytes without this feed: ask for it in another request");
     Problem::unavailable("answer_full", detail)

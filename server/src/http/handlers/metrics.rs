@@ -65,7 +65,7 @@ pub(in crate::http) async fn metrics(
     let changes = changes.cloned().ok_or_else(|| Problem::internal(&"the server has no streams of changes"))?;
     let mut registry = Registry::with_prefix("tidewire");
     let build = [("version", VERSION), ("commit", COMMIT), ("features", FEATURES.as_str())];
-    registry.register("build", "What the program was made from", Info::new(build.to_vec()));
+    registry.register("build", "Version, commit and features of the program", Info::new(build.to_vec()));
     registry.register_collector(Box::new(Figures {
         engine_cell,
         requests,
@@ -121,7 +121,7 @@ impl Collector for Figures {
         self.cluster.as_deref().map_or(Ok(()), |cluster| sheet.of_cluster(cluster))?;
         sheet.gauge(
             "ready",
-            "Whether the state is recovered, so that reads are answered",
+            "1 if the state is recovered and the server answers reads",
             None,
             u64::from(self.engine_cell.engine().is_some()),
         )?;
@@ -131,7 +131,7 @@ impl Collector for Figures {
                 let refused = readiness::writes_refused(engine, self.placement());
                 let reasons = readiness::reasons().map(|reason| (reason, u64::from(refused == Some(reason))));
                 sheet.gauges(
-                    ("writes_refused", "1 while all writes are refused, by reason", None),
+                    ("writes_refused", "1 while the server refuses all writes, by reason", None),
                     "reason",
                     reasons,
                 )?;
@@ -177,7 +177,7 @@ impl Sheet<'_> {
         self.counters((name, help), [(&[][..], value)])
     }
 
-    /// Writes the use, the limit and the refusals of all gates, by their names and helps in this order.
+    /// Writes the use, the limit and the refusals of all gates. The array has the names and help texts in this order.
     fn gates(&mut self, admission: &Admission, [under_way, limit, refused]: [(&str, &str); 3]) -> fmt::Result {
         let gates = admission.gates();
         self.gauges((under_way.0, under_way.1, None), "gate", gates.map(|gate| (gate.name, gate.taken() as u64)))?;
@@ -232,73 +232,74 @@ impl Sheet<'_> {
                 let of_class = move |(class, count)| ([("operation", operation), ("status", class)], count);
                 of.answered().map(of_class)
             })
-            // The failures of an operation in use are counted from 0 on: Prometheus sees no increase in the first value of a series.
+            // The failures of an operation in use begin with 0, because Prometheus sees no increase in the first value of a series.
             .filter(|([_, (_, class)], count)| *count > 0 || *class == "5xx")
             .collect();
         let counts = labelled.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(
             (
                 "http_requests",
-                "Requests by operation and class of status, client_gone where nobody waited for an answer",
+                "Number of requests, by operation and class of status (client_gone: disconnected before the response)",
             ),
             counts,
         )?;
-        let help = "From the head of a request to the head of its answer or until its client went away, by operation";
+        let help =
+            "Time in seconds from the head of a request to that of its response or to a disconnection, by operation";
         let latencies = used().map(|(operation, of)| (operation, &of.latency));
         self.histograms(("http_request_duration", help), "operation", latencies)?;
         let refusals: Vec<_> =
             figures.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
         let refusals = refusals.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("http_refusals", "Requests refused or failed, by the code of the problem"), refusals)?;
+        self.counters(("http_refusals", "Number of refused or failed requests, by code of the problem"), refusals)?;
         let names = [
-            ("admission_under_way", "Requests or bytes under way, by gate"),
-            ("admission_limit", "How much may be under way, by gate"),
-            ("admission_refused", "Requests refused at the door, by gate"),
+            ("admission_under_way", "Requests or bytes in progress, by gate"),
+            ("admission_limit", "Maximum number of requests or bytes in progress, by gate"),
+            ("admission_refused", "Number of requests that the server refused before any work, by gate"),
         ];
         self.gates(&figures.admission, names)?;
         self.of_connections(&figures.connections)?;
         let denied: Vec<_> = figures.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
         let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
-        let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
+        self.counters(("denied", "Number of requests that access control denied, by code of the problem"), denied)?;
+        let help = "Number of signatures computed for tokens not verified recently, one for each possible key";
         self.counter("token_signatures", help, figures.access.signatures_computed())
     }
 
     fn of_connections(&mut self, connections: &Connections) -> fmt::Result {
-        self.gauge("connections", "Connections of clients", None, connections.count() as u64)?;
+        self.gauge("connections", "Open client connections", None, connections.count() as u64)?;
         let limit = connections.limits().all as u64;
-        self.gauge("connections_limit", "How many there may be, by the limit on open files", None, limit)?;
+        self.gauge("connections_limit", "Maximum client connections, from the limit on open files", None, limit)?;
         let ended = connections.ended().map(|(reason, count)| ([("reason", reason)], count));
         let ended = ended.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("connections_ended", "Connections refused, or ended while they were idle, by reason"), ended)?;
+        self.counters(("connections_ended", "Number of connections refused, or closed while idle, by reason"), ended)?;
         let failed: Vec<_> = peer_error_log::counts().map(|(kind, count)| ([("kind", kind)], count)).collect();
         let failed = failed.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("connections_failed", "What was no HTTP, broke off or could not be accepted, by kind"), failed)
+        self.counters(("connections_failed", "Number of failed connections (HTTP, TLS or accept), by kind"), failed)
     }
 
     fn of_engine(&mut self, engine: &Engine) -> fmt::Result {
         self.of_work(engine)?;
         self.of_state(engine)?;
         let counters = &engine.shared().counters;
-        let help = "From a publish until it was answered, which with wait=delivered is once it is delivered";
+        let help = "Time in seconds from a publish to its response, including the delivery with wait=delivered";
         self.histogram("publish_duration", help, &counters.publish_latency)?;
-        let help = "From the hand-over of a post until all inboxes had it, by number of followers";
+        let help = "Time in seconds from queueing a post until all inboxes have it, by number of followers";
         let by_audience = AUDIENCES.into_iter().zip(&counters.fanout_latency);
         self.histograms(("fanout_duration", help), "followers", by_audience)?;
         self.histogram(
             "page_duration",
-            "From asking for a home feed's page until it was there",
+            "Time in seconds from the request for a home feed page until it is built",
             &counters.page_latency,
         )?;
-        self.histogram("wake_duration", "Filling the inbox of a reader that woke", &counters.wake_latency)?;
+        self.histogram("wake_duration", "Time in seconds to fill a waking reader's inbox", &counters.wake_latency)?;
         let Some(journal) = engine.journal() else { return Ok(()) };
-        self.histogram("journal_sync_duration", "Syncing the journal to its disk", journal.sync_latency())?;
+        self.histogram("journal_sync_duration", "Time in seconds to sync the journal to disk", journal.sync_latency())?;
         let written = journal.written_bytes.load(Ordering::Relaxed);
-        self.counter("journal_written_bytes", "Bytes written to the journal", written)?;
-        self.counter("journal_commits", "Groups of events committed", journal.commits.load(Ordering::Relaxed))?;
+        self.counter("journal_written_bytes", "Number of bytes written to the journal", written)?;
+        self.counter("journal_commits", "Number of committed event groups", journal.commits.load(Ordering::Relaxed))?;
         let failed = u64::from(journal.failure().is_some());
-        self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)?;
-        let help = "Bytes that the disk of the data directory has left";
+        self.gauge("journal_failed", "1 if the journal failed and accepts no events until a restart", None, failed)?;
+        let help = "Free bytes on the disk of the data directory";
         let bytes = Some(&Unit::Bytes);
         engine.disk_free_bytes().map_or(Ok(()), |free| self.gauge("disk_free", help, bytes, free))?;
         let Some(StoredBytes { journal, changes, snapshots, archive, other }) = engine.stored_bytes() else {
@@ -311,112 +312,112 @@ impl Sheet<'_> {
             ("archive", archive),
             ("other", other),
         ];
-        self.gauges(("stored", "Bytes of the files in the data directory", bytes), "kind", stored)
+        self.gauges(("stored", "Bytes of the files in the data directory, by kind", bytes), "kind", stored)
     }
 
     fn of_changes(&mut self, changes: &ChangeStreams, engine: &Engine) -> fmt::Result {
         self.gauge("change_streams", "Open streams of changes", None, changes.open())?;
-        self.gauge("change_streams_limit", "How many there may be", None, changes.limit() as u64)?;
+        self.gauge("change_streams_limit", "Maximum number of open streams of changes", None, changes.limit() as u64)?;
         let last = engine.journal().map_or(Sequence(0), |journal| journal.committed.last());
         let help = "Records that the slowest stream of changes has not sent yet";
         self.gauge("change_streams_behind", help, None, changes.behind(last))?;
         let consumers = engine.change_consumers();
         let behind = consumers.iter().map(|consumer| (consumer.name.as_str(), consumer.behind));
-        let help = "Records that a registered consumer of changes has not processed yet";
+        let help = "Records that a registered consumer of changes has not processed yet, by consumer";
         self.gauges(("change_consumer_behind", help, None), "consumer", behind)?;
         let [refused, events, bytes] = changes.totals();
-        self.counter("change_streams_refused", "Streams of changes refused because of the limit", refused)?;
-        self.counter("change_events_sent", "Events sent in streams of changes", events)?;
-        self.counter("change_bytes_sent", "Bytes sent in streams of changes", bytes)?;
+        self.counter("change_streams_refused", "Number of streams of changes refused because of the limit", refused)?;
+        self.counter("change_events_sent", "Number of events sent in streams of changes", events)?;
+        self.counter("change_bytes_sent", "Number of bytes sent in streams of changes", bytes)?;
         let ended = changes.ended().map(|(reason, count)| ([("reason", reason)], count));
         let ended = ended.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("change_streams_ended", "Streams of changes that ended, by reason"), ended)
+        self.counters(("change_streams_ended", "Number of streams of changes that ended, by reason"), ended)
     }
 
-    /// Without backups there are no metrics of them, so that no alert takes their absence for a failure.
+    /// Without backups, no backup metrics are written, so that no alert reports a failure.
     fn of_backups(&mut self, backups: &BackupFigures, engine: &Engine) -> fmt::Result {
         let Some(interval) = backups.interval_seconds() else { return Ok(()) };
         let (seconds, now) = (Some(&Unit::Seconds), engine.shared().clock.now());
-        let help = "Time since the last complete backup, or since the start if there was none";
+        let help = "Time in seconds since the last complete backup, or since the start if there is none";
         self.gauge("backup_age", help, seconds, backups.age_seconds(now))?;
-        self.gauge("backup_interval", "Time between two backups, as it is set", seconds, interval)?;
-        self.gauge("backups", "Backups in the store", None, backups.backups.load(Ordering::Relaxed))?;
+        self.gauge("backup_interval", "Configured time in seconds between two backups", seconds, interval)?;
+        self.gauge("backups", "Backups in the backup store", None, backups.backups.load(Ordering::Relaxed))?;
         let stored = backups.stored_bytes.load(Ordering::Relaxed);
-        self.gauge("backups", "Bytes of all backups in the store", Some(&Unit::Bytes), stored)?;
+        self.gauge("backups", "Bytes of all backups in the backup store", Some(&Unit::Bytes), stored)?;
         let sent = backups.sent_bytes.load(Ordering::Relaxed);
-        self.counter("backup_sent_bytes", "Bytes sent to the store of backups", sent)?;
+        self.counter("backup_sent_bytes", "Number of bytes sent to the backup store", sent)?;
         let is_failing = backups.is_failing.load(Ordering::Relaxed);
         self.gauge("backup_failing", "1 if the last backup failed", None, u64::from(is_failing))?;
-        self.counter("backup_failures", "Backups that failed", backups.failures.load(Ordering::Relaxed))
+        self.counter("backup_failures", "Number of failed backups", backups.failures.load(Ordering::Relaxed))
     }
 
     fn of_work(&mut self, engine: &Engine) -> fmt::Result {
         let shared = engine.shared();
         let counters = &shared.counters;
         for (name, help, count) in [
-            ("published", "Posts published, pushed or not", &counters.published),
-            ("deliveries", "Posts put into inboxes, one for each recipient", &counters.deliveries),
-            ("duplicate_deliveries", "Deliveries of a post that was there already", &counters.duplicates),
-            ("deliveries_below_floor", "Deliveries of a post older than the inbox reaches", &counters.below_floor),
-            ("pages", "Pages built", &counters.pages),
-            ("archive_pages", "Pages built with the archive", &counters.cold_pages),
+            ("published", "Number of published posts, including those that fan-out does not push", &counters.published),
+            ("deliveries", "Number of deliveries to inboxes, one for each recipient of a post", &counters.deliveries),
+            ("duplicate_deliveries", "Number of deliveries of a post that the inbox already had", &counters.duplicates),
+            ("deliveries_below_floor", "Number of deliveries of a post below the inbox's floor", &counters.below_floor),
+            ("pages", "Number of built pages", &counters.pages),
+            ("archive_pages", "Number of pages built with posts from the archive", &counters.cold_pages),
             (
                 "direct_pages",
-                "Pages built on the threads of their callers, without the reader's actor",
+                "Number of pages built on the thread of their caller, without the reader's actor",
                 &counters.direct_pages,
             ),
-            ("long_pages", "Pages built where no other waits for them, since they took long", &counters.long_pages),
-            ("partial_pages", "Pages that lacked what could not be read, or not in time", &counters.partial_pages),
-            ("wakes", "Readers woken", &counters.wakes),
-            ("sleeps", "Readers put to sleep", &counters.sleeps),
-            ("user_crashes", "User actors that crashed", &counters.user_crashes),
-            ("snapshots", "Snapshots taken", &counters.snapshots),
-            ("live_messages", "Messages handed to live connections", &counters.live_messages),
-            ("live_cut_off", "Live connections cut off since they were too slow", &counters.live_cut_off),
+            ("long_pages", "Number of long pages without archived posts, built outside shards", &counters.long_pages),
+            ("partial_pages", "Number of pages that lack posts, unreadable or read too late", &counters.partial_pages),
+            ("wakes", "Number of times that a reader was woken", &counters.wakes),
+            ("sleeps", "Number of times that a reader was put to sleep", &counters.sleeps),
+            ("user_crashes", "Number of crashes of user actors and direct reads", &counters.user_crashes),
+            ("snapshots", "Number of completed snapshots", &counters.snapshots),
+            ("live_messages", "Number of messages handed to live connections", &counters.live_messages),
+            ("live_cut_off", "Number of live connections closed because they were too slow", &counters.live_cut_off),
         ] {
             self.counter(name, help, count.get())?;
         }
         self.of_clock(&shared.clock_report)?;
-        self.counter("archive_read_failures", "Reads of the archive that failed", shared.world.read_failures.count())?;
+        self.counter("archive_read_failures", "Number of failed archive reads", shared.world.read_failures.count())?;
         let held_back = shared.world.held_back.sources() as u64;
         self.gauge("archive_held_back", "Sources that a damaged page keeps out of the archive", None, held_back)?;
         self.of_remote_archive(engine)?;
         let shed: Vec<_> = counters.shed.by_queue().map(|(queue, count)| ([("queue", queue)], count)).collect();
         let shed = shed.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("shed", "Requests refused inside the engine, by what was full"), shed)?;
+        self.counters(("shed", "Number of requests that the engine refused, by full queue"), shed)?;
         let queues = engine.queues();
         let depths = queues.iter().map(|queue| (queue.name, queue.depth as u64));
-        self.gauges(("queue_depth", "What waits, by queue", None), "queue", depths)?;
+        self.gauges(("queue_depth", "Waiting items or bytes, by queue", None), "queue", depths)?;
         let limits = queues.iter().map(|queue| (queue.name, queue.limit as u64));
-        self.gauges(("queue_limit", "How much may wait, by queue", None), "queue", limits)
+        self.gauges(("queue_limit", "Maximum number of waiting items or bytes, by queue", None), "queue", limits)
     }
 
-    /// Of an archive across a network only.
+    /// Writes the metrics of an archive across a network. A local archive has none of these.
     fn of_remote_archive(&mut self, engine: &Engine) -> fmt::Result {
         let archive = engine.shared().world.archive();
         if let Some(behind) = archive.and_then(|archive| archive.replicated_archive()) {
-            let help = "Records of the log that this node has applied and the archive of the cluster does not have yet";
+            let help = "Records of the log that this node has applied and the archive of the cluster lacks";
             self.gauge("archive_lag", help, None, behind.lag())?;
-            let help = "Changes of posts that the archive of the cluster does not have yet";
+            let help = "Changes of posts that the archive of the cluster lacks";
             self.gauge("archive_changes_due", help, None, behind.behind() as u64)?;
         }
         let Some(figures) = archive.and_then(|archive| archive.figures()) else { return Ok(()) };
-        self.counter("archive_statements_read", "Statements to the store of old posts that read", figures.reads)?;
-        self.counter("archive_statements_written", "Statements to it that wrote", figures.writes)?;
-        self.counter("archive_statements_failed", "Statements to it that failed", figures.errors)?;
-        self.counter("archive_statements_retried", "Statements to it that were sent again", figures.retries)?;
-        let help = "Statements to it that no node answered in time";
+        self.counter("archive_statements_read", "Number of read statements to the archive", figures.reads)?;
+        self.counter("archive_statements_written", "Number of write statements to the archive", figures.writes)?;
+        self.counter("archive_statements_failed", "Number of failed statements to the archive", figures.errors)?;
+        self.counter("archive_statements_retried", "Number of retried statements to the archive", figures.retries)?;
+        let help = "Number of statements to the archive that timed out";
         self.counter("archive_statements_timed_out", help, figures.statement_timeouts)?;
-        self.gauge("archive_connections", "Open connections to its nodes", None, figures.connections)?;
-        let help = "Connections to its nodes that were not made in time";
+        self.gauge("archive_connections", "Open connections to nodes of the archive", None, figures.connections)?;
+        let help = "Number of connections to nodes of the archive that timed out";
         self.counter("archive_connections_timed_out", help, figures.connection_timeouts)?;
-        self.counter("archive_cache_hits", "Reads of old posts answered from memory", figures.cache_hits)?;
-        self.counter("archive_cache_misses", "Reads of old posts that asked the store", figures.cache_misses)?;
+        self.counter("archive_cache_hits", "Number of archive reads answered from the cache", figures.cache_hits)?;
+        self.counter("archive_cache_misses", "Number of archive reads that missed the cache", figures.cache_misses)?;
         let bytes = Some(&Unit::Bytes);
-        self.gauge("archive_cache", "Memory that old posts take that were read", bytes, figures.cache_bytes)?;
+        self.gauge("archive_cache", "Memory in bytes of the cache of archived posts", bytes, figures.cache_bytes)?;
         self.gauge(
             "archive_through",
-            "The event up to which the store is known to be complete",
+            "Sequence of the event up to which the archive is known to be complete",
             None,
             figures.through.0,
         )
@@ -428,10 +429,10 @@ impl Sheet<'_> {
             (&[("direction", "back")][..], clock.jumps_back.get()),
         ];
         self.counters(
-            ("clock_jumps", "Jumps of the clock by more than is waited for, noticed by the next write"),
+            ("clock_jumps", "Number of clock jumps beyond the tolerance, detected at the next write, by direction"),
             jumps,
         )?;
-        let help = "By how much ids and instants of follows are ahead of the clock, negative if behind";
+        let help = "Time in seconds by which ids and instants of follows are ahead of the clock, negative if behind";
         let lead = clock.drift_seconds();
         self.family(("clock_lead", help, Some(&Unit::Seconds)), MetricType::Gauge, |metric| metric.encode_gauge(&lead))
     }
@@ -441,42 +442,45 @@ impl Sheet<'_> {
         let (world, watchers) = (&shared.world, &shared.watchers);
         for (name, help, value) in [
             ("sources", "Known sources: users, tags, topics, posts with replies", figures.sources),
-            ("active_readers", "Readers that are awake", figures.active),
+            ("active_readers", "Awake readers", figures.active),
             ("edges", "Follow edges", figures.edges),
             ("posts", "Posts in memory", figures.posts),
-            ("live_connections", "Live connections", figures.live_connections),
-            ("live_connections_limit", "How many there may be", shared.config.live_max),
-            ("revocations", "Users whose tokens are revoked", world.revocations.len()),
-            ("revocations_limit", "How many there may be", REVOCATIONS_MAX),
+            ("live_connections", "Open live connections", figures.live_connections),
+            ("live_connections_limit", "Maximum number of open live connections", shared.config.live_max),
+            ("revocations", "Users with revoked tokens", world.revocations.len()),
+            ("revocations_limit", "Maximum number of users with revoked tokens", REVOCATIONS_MAX),
             ("watched_readers", "Readers with live connections", figures.watched_readers),
         ] {
             self.gauge(name, help, None, value as u64)?;
         }
         let erasures = engine.erasures();
-        self.gauge("erasures_under_way", "Users being erased", None, erasures.count as u64)?;
+        self.gauge("erasures_under_way", "Erasures of users in progress", None, erasures.count as u64)?;
         let oldest = erasures.oldest_seconds.unwrap_or(0);
-        self.gauge("erasure_age", "Time since the oldest erasure under way began", Some(&Unit::Seconds), oldest)?;
+        self.gauge("erasure_age", "Age in seconds of the oldest erasure in progress", Some(&Unit::Seconds), oldest)?;
         let bytes = Some(&Unit::Bytes);
-        self.gauge("posts", "Memory that posts take", bytes, figures.posts_bytes)?;
-        self.gauge("inboxes", "Memory that inboxes take, by a sample of them", bytes, figures.inboxes_bytes)?;
+        self.gauge("posts", "Memory in bytes of posts", bytes, figures.posts_bytes)?;
+        self.gauge("inboxes", "Memory in bytes of inboxes, estimated from a sample", bytes, figures.inboxes_bytes)?;
         let sources = figures.sources_bytes;
-        self.gauge("sources", "Memory that sources take, with who follows whom, by a sample", bytes, sources)?;
+        self.gauge("sources", "Memory in bytes of sources and follow edges, estimated from a sample", bytes, sources)?;
         let reposts = figures.reposts_bytes;
-        self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
-        self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
+        self.gauge("reposts", "Memory in bytes of the index of reposts, estimated from a sample", bytes, reposts)?;
+        self.gauge("posts_limit", "Maximum memory in bytes of posts", bytes, shared.config.store_bytes_max as u64)?;
         let graph = world.sources.graph_bytes() as u64;
-        self.gauge("graph", "Memory that sources, follow edges and preferences take, without outboxes", bytes, graph)?;
+        self.gauge("graph", "Memory in bytes of sources, edges and preferences, without outboxes", bytes, graph)?;
         let limit = shared.config.graph_bytes_max as u64;
-        self.gauge("graph_limit", "Memory that sources, follow edges and preferences may take", bytes, limit)?;
+        self.gauge("graph_limit", "Maximum memory in bytes of sources, edges and preferences", bytes, limit)?;
         let waiting = watchers.waiting_bytes() as u64;
-        self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
+        self.gauge("live_waiting", "Bytes queued for live connections, once for each connection", bytes, waiting)?;
         let limit = LIVE_QUEUE_BYTES_MAX as u64;
-        self.gauge("live_waiting_limit", "What may wait for one of them before it is cut off", bytes, limit)?;
+        self.gauge("live_waiting_limit", "Maximum bytes queued for one live connection", bytes, limit)?;
         // If the system does not report the memory, the metric is omitted rather than zero.
-        resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;
-        self.gauge("uptime", "Time since the start", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;
+        resident_bytes()
+            .map_or(Ok(()), |resident| self.gauge("resident", "Resident memory in bytes", bytes, resident))?;
+        self.gauge("uptime", "Uptime in seconds", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;
         let newest = engine.snapshots().iter().map(|taken| taken.taken_at).max();
         let age = newest.map(|at| shared.clock.now().0.saturating_sub(at.0).max(0) as u64 / 1_000_000);
-        age.map_or(Ok(()), |age| self.gauge("snapshot_age", "Age of the newest snapshot", Some(&Unit::Seconds), age))
+        age.map_or(Ok(()), |age| {
+            self.gauge("snapshot_age", "Age in seconds of the newest snapshot", Some(&Unit::Seconds), age)
+        })
     }
 }

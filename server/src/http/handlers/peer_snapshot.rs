@@ -1,7 +1,7 @@
-//! Sends a snapshot to another node of the cluster, which starts with it. Not part of the API: only nodes may ask.
+//! Sends a snapshot to another node of the cluster, which starts from it. Not part of the API: only nodes may send this request.
 //!
-//! The file is read piece by piece on threads that may wait for the disk. One node at a time gets a snapshot, and one that takes it too
-//! slowly is disconnected.
+//! Threads for blocking work read the file piece by piece. One node at a time gets a snapshot. A node that receives it too slowly is
+//! disconnected.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use tidewire::storage::sequence::Sequence;
 /// Bytes of the file that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Time that a node may take in addition to what its minimum rate allows.
+/// Time that a node may take in addition to the time at the minimum rate.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Minimum rate at which a node takes a snapshot.
+/// Minimum rate at which a node must receive a snapshot.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
-/// Handles `GET /v1/cluster/snapshot?from=N`: sends the newest snapshot, if it is of record N or later. Otherwise it takes one, and the other
-/// node asks again if this takes longer. A node that leaves the cluster sends none.
+/// Handles `GET /v1/cluster/snapshot?from=N`: sends the newest snapshot, if it contains record N. Otherwise takes one; if this takes
+/// longer than the request may wait, the other node must repeat its request. A node that leaves the cluster sends none.
 pub(in crate::http) async fn send(
     request: HttpRequest,
     engine_cell: Data<EngineCell>,
@@ -49,7 +49,7 @@ pub(in crate::http) async fn send(
     let taken = newest(peers.cluster(), engine, from).await?;
     let files = engine.data_files().ok_or(Error::NoDataDirectory)?;
     let name = taken.file.clone();
-    // A newer snapshot may replace it meanwhile: the file stays open, but it must be there now.
+    // A newer snapshot may replace this one before it is opened; afterwards the open file stays readable.
     let opened = web::block(move || files.read(&name)).await;
     let opened = opened.map_err(io::Error::other).flatten();
     let (file, bytes) = opened.map_err(|cause| Error::SnapshotFailed(cause.to_string()))?;
@@ -65,7 +65,7 @@ async fn newest(cluster: &Cluster, engine: &Engine, from: Sequence) -> Result<Sn
         return Ok(newest);
     }
     cluster.take_snapshot(engine).await?;
-    // It may have been begun for a request that another node gave up.
+    // The snapshot may have been begun for an abandoned request of another node, which needed an earlier record.
     let refused = || Problem::unavailable("overloaded", "this node has not applied that record yet").retry_soon();
     stored().ok_or_else(refused)
 }

@@ -102,7 +102,7 @@ pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
     Ok(draft)
 }
 
-/// Parses the changes in a `PATCH /v1/posts/{id}` body: the new body, and whether the post is hidden.
+/// Parses the changes in a `PATCH /v1/posts/{id}` body: the new body, and the new value of `hidden`.
 pub(in crate::http) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
     let change: PostChange<'_> = json(bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
@@ -177,14 +177,14 @@ pub(in crate::http) async fn edit(
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = post_in_path(&request, "id")?;
-    // Two calls for a user: the engine does not know callers, so the author is looked up before the post may change.
+    // Two calls for a user: the engine does not know callers, so this looks up the author before the post may change.
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = body.json_bytes(&request)?;
     let (body, hidden) = change(bytes)?;
     let hidden = match (hidden, found) {
-        // The engine does not store who hid the post. If it was the server's owner, the author must not undo that.
+        // The engine does not store who hid the post. The author must not undo a change by the server's owner.
         (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),
-        // The post is visible already. Passing `hidden: false` on could undo a concurrent change by the server's owner.
+        // The post is visible already. Forwarding `hidden: false` to the engine could undo a concurrent change by the server's owner.
         (Some(false), Some(own)) if body.is_none() => return Ok(post(StatusCode::OK, &own)),
         (Some(false), Some(_)) => None,
         (hidden, _) => hidden,
@@ -192,7 +192,7 @@ pub(in crate::http) async fn edit(
     Ok(post(StatusCode::OK, &*engine.edit(id, body, hidden).await?))
 }
 
-/// The detail of the refusal when an author wants to show a hidden post.
+/// The detail of the refusal if an author tries to show a hidden post.
 const HIDDEN: &str = "only a server key may show a hidden post again";
 
 /// Handles `DELETE /v1/posts/{id}`.
@@ -207,14 +207,14 @@ pub(in crate::http) async fn delete(
     let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
     match own {
         Ok(()) => engine.delete(id).await?,
-        // The deletion is skipped, because by now a post of another author may have this id.
+        // Skips the deletion, because a post of another author may have this id by now.
         Err(Error::UnknownPost(_)) => {}
         Err(cause) => return Err(cause.into()),
     }
     Ok(answer::deleted())
 }
 
-/// Waits until the other nodes of a cluster have delivered what this one has published.
+/// Waits until the other nodes of a cluster have delivered the posts that this one has published.
 #[cfg(feature = "cluster")]
 pub(super) async fn delivered_elsewhere(request: &HttpRequest) {
     if let Some(peers) = request.app_data::<Data<crate::http::cluster::Peers>>()

@@ -103,7 +103,7 @@ pub(in crate::http) async fn mark(
     // Two calls: the command processor commits the marker, and only then the reader's actor can count from it.
     let up_to = new_marker(bytes)?;
     engine.mark(reader.clone(), up_to).await?;
-    // The marker is set, so that a refusal to count is no refusal of the request.
+    // The marker is set, so the request succeeds even if the count is refused.
     let counted = engine.unread(&reader).await;
     Ok(unread(&counted.unwrap_or_else(|_| Unread::not_counted(up_to.position))))
 }
@@ -116,7 +116,7 @@ pub(in crate::http) async fn marker(request: HttpRequest, engine: ReadyEngine) -
     Ok(unread(&engine.unread(&reader).await?))
 }
 
-/// Admits counting the unread entries of a reader. That of a sleeping one takes as long as waking the reader does.
+/// Admits counting the unread entries of a reader. For a sleeping reader, the count takes as long as waking the reader.
 fn permit_to_count(request: &HttpRequest, engine: &Engine, reader: &SourceId) -> Result<Option<Permit>, Problem> {
     if engine.is_awake(reader) { Ok(None) } else { Admission::of(request)?.enter(WorkKind::WakeUp).map(Some) }
 }

@@ -1,4 +1,4 @@
-//! Readiness: whether this process answers reads, and whether it accepts writes.
+//! Readiness: reports if this process answers reads, and if it accepts writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::storage::journal::space::WriteRefusal;
 
-/// The reason why writes are refused in a cluster in which no node takes them, or this one does not know which.
+/// The reason for refusing writes in a cluster without a sequencer, or in which this node does not know the sequencer.
 const NO_SEQUENCER: &str = "sequencer_unavailable";
 
 /// Returns all reasons why a process refuses all writes: the codes of the refusals.
@@ -24,19 +24,19 @@ pub(in crate::http) fn reasons() -> impl Iterator<Item = &'static str> {
     WriteRefusal::ALL.map(WriteRefusal::code).into_iter().chain([NO_SEQUENCER])
 }
 
-/// Returns why all writes are refused, or none if they are accepted.
+/// Returns the reason why all writes are refused, or `None` if they are accepted.
 pub(super) fn writes_refused(engine: &Engine, placement: Option<&dyn Placement>) -> Option<&'static str> {
     let of_journal = engine.journal().and_then(|journal| journal.refusal()).map(WriteRefusal::code);
     of_journal.or_else(|| (placement?.sequencer() == Place::Nowhere).then_some(NO_SEQUENCER))
 }
 
-/// Returns where requests are handled, if this server is a node of a cluster.
+/// Returns the placement of users and of the sequencer, if this server is a node of a cluster.
 #[cfg(feature = "cluster")]
 pub(super) fn placement(request: &HttpRequest) -> Option<&dyn Placement> {
     request.app_data::<Data<Peers>>().map(|peers| peers.cluster().placement())
 }
 
-/// Returns none: without the feature, no server is a node.
+/// Returns `None`: without the feature, no server is a node.
 #[cfg(not(feature = "cluster"))]
 pub(super) fn placement(_: &HttpRequest) -> Option<&dyn Placement> {
     None
@@ -48,8 +48,8 @@ pub(in crate::http) async fn alive(request: HttpRequest) -> Result<HttpResponse,
     Ok(HttpResponse::Ok().json(json!({"alive": true})))
 }
 
-/// Handles `GET /readyz`: reports whether recovery has finished and its progress, and whether writes are accepted. With `?for=writes` a process
-/// that refuses them is not ready.
+/// Handles `GET /readyz`: reports the progress of the recovery, and if writes are accepted. With `?for=writes`, a process that refuses
+/// writes is not ready.
 pub(in crate::http) async fn ready(
     request: HttpRequest,
     engine_cell: Data<EngineCell>,
@@ -58,29 +58,32 @@ pub(in crate::http) async fn ready(
     let placement = placement(&request);
     let part = placement.map(|placement| placement.readiness());
     if part == Some(Readiness::Leaving) {
-        // Load balancers stop sending requests, before the listener closes.
-        let detail = "this node hands over to the others and ends: send requests to another one";
+        // Load balancers stop sending requests before the listener closes.
+        let detail = "this node is shutting down: send requests to another node";
         return Err(Problem::unavailable("leaving", detail).retry_soon());
     }
     let Some(engine) = engine_cell.engine() else { return Ok(recovering(&engine_cell)) };
     match part {
         Some(Readiness::Joining) => {
-            let detail = "this node has read the log, and owns no readers yet";
+            let detail = "this node has read the log, but owns no readers yet";
             return Err(Problem::unavailable("joining", detail).retry_soon());
         }
         Some(Readiness::CutOff) => {
-            let detail = "this node does not hear from the log of the cluster, and answers no reads: send requests to another one";
+            let detail =
+                "this node cannot read the log of the cluster, so it answers no reads: send requests to another node";
             return Err(Problem::unavailable("owner_unavailable", detail).retry_soon());
         }
         Some(Readiness::Leaving | Readiness::Ready) | None => {}
     }
-    // Only a restart ends this, so whoever watches readiness has to know.
+    // Only a restart ends this state, so the readiness check must report it.
     if let Some(cause) = engine.journal().and_then(|journal| journal.failure()) {
         return Err(Error::JournalFailed(cause).into());
     }
     match writes_refused(engine, placement) {
         None => Ok(HttpResponse::Ok().json(json!({"ready": true, "writes": true}))),
-        Some(code) if for_writes => Err(Problem::unavailable(code, "all writes are refused; reads go on").retry_soon()),
+        Some(code) if for_writes => {
+            Err(Problem::unavailable(code, "the server refuses all writes; reads continue").retry_soon())
+        }
         Some(code) => Ok(HttpResponse::Ok().json(json!({"ready": true, "writes": false, "refused": code}))),
     }
 }

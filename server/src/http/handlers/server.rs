@@ -100,7 +100,7 @@ pub(in crate::http) async fn stats(
     Ok(HttpResponse::Ok().json(stats))
 }
 
-/// Handles `GET /v1/cluster`. With `?digest=true`, includes the digest of the state, which takes a traversal of all of it.
+/// Handles `GET /v1/cluster`. With `?digest=true`, includes the digest of the state, which requires a traversal of the whole state.
 #[cfg(feature = "cluster")]
 pub(in crate::http) async fn cluster(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["digest", "delivered"])?;
@@ -146,7 +146,7 @@ pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpRespons
     Err(no_cluster())
 }
 
-/// Refuses a request for the node of a cluster, if there is none. The cluster has passed it on to that node otherwise.
+/// Refuses a request that names a cluster node, if there is no cluster. In a cluster, such a request was forwarded to that node.
 pub(super) fn check_node(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<(), Problem> {
     let is_alone = readiness::placement(request).is_none();
     if is_alone && parameters.text("node").is_some() { Err(no_cluster()) } else { Ok(()) }
@@ -280,7 +280,7 @@ fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &Snapshot
 
 fn aged(taken: &SnapshotTaken, now: UnixMicros) -> Value {
     let mut figures = snapshot_figures(taken);
-    // The age is not negative, also if the clock was set back.
+    // The age is never negative, even if the clock was set back.
     figures["age_seconds"] = json!(now.0.saturating_sub(taken.taken_at.0).max(0) / 1_000_000);
     figures
 }

@@ -30,10 +30,10 @@ use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::LISTS_MAX;
 
-/// Bytes from which a piece is sent.
+/// Number of bytes at which a piece is sent.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes that an answer has in memory at most: a piece, with the page of posts that exceeds it and the last post of that.
+/// Maximum bytes of an answer in memory: a piece, with the page of posts that exceeds it and the last post of that page.
 const ANSWER_BYTES: usize = 512 << 10;
 
 /// Maximum number of sources that are read together.
@@ -44,7 +44,7 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
     Parameters::read(&request, &[])?;
     let user = user(&request)?;
     let account = engine.account(&user)?;
-    // The walk keeps it until the client has the last piece.
+    // The walk holds the reservation until the client has the last piece.
     let reservation = Turn::of(&request)?.answer(ANSWER_BYTES)?;
     let mut walk = Walk {
         steps: steps(&engine, &user, &account),
@@ -54,18 +54,18 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
         unreadable: Vec::new(),
         _reservation: reservation,
     };
-    // A failure in the first piece is answered by a refusal.
+    // A failure in the first piece is returned as a refusal.
     let first = walk.next().await?.unwrap_or_default();
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if *request.method() == Method::HEAD {
-        // Nothing of a stream would be sent, but all of it would be read. An empty one leaves the length open, as the answer to GET does.
+        // A stream would be read completely without being sent. An empty stream leaves the length open, as in the answer to GET.
         return Ok(response.streaming(stream::empty::<io::Result<Bytes>>()));
     }
     let rest = stream::try_unfold(walk, async |mut walk| match walk.next().await {
         Ok(piece) => Ok(piece.map(|piece| (piece, walk))),
         Err(cause) => {
-            // The connection is closed within the object, so that no client takes a part for the whole.
+            // Closes the connection within the object, so that no client accepts an incomplete object.
             warn!(user = walk.user.as_str(), "cannot read all data of a user: {cause}");
             Err(io::Error::other(cause))
         }
@@ -74,15 +74,15 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: ReadyEngine) -> 
     Ok(response.streaming(pieces))
 }
 
-/// Reads at most so many sources of a list that were added before an instant, newest first.
+/// Reads a maximum number of sources of a list that were added before an instant, newest first.
 type ReadSources = Box<dyn Fn(&Engine, &SourceId, UnixMicros, usize) -> Vec<Listed>>;
 
 /// A part of the object.
 enum Step {
     Text(String),
-    /// The sources of a list from before an instant, without the brackets around it.
+    /// The sources of a list from before an instant, without the enclosing brackets.
     Sources(ReadSources, UnixMicros),
-    /// The posts below a position, in the same way.
+    /// The posts below a position, without the enclosing brackets.
     Posts(Position),
     /// The posts that could not be read, and the end.
     End,
@@ -119,7 +119,7 @@ fn steps(engine: &Engine, user: &SourceId, account: &Account) -> VecDeque<Step> 
         "kept": kept.iter().map(kept_posts).collect::<Vec<_>>(),
     })
     .to_string();
-    // The other fields follow in place of the end of the object.
+    // Remove the end of the object, to append further fields.
     head.pop();
     let mut steps = VecDeque::from([Step::Text(head)]);
     let mut list = |name: &str, read: ReadSources| {
@@ -136,7 +136,7 @@ fn steps(engine: &Engine, user: &SourceId, account: &Account) -> VecDeque<Step> 
     for (nth, (name, _)) in engine.lists(user, None, LISTS_MAX).into_iter().enumerate() {
         let comma = if nth > 0 { "," } else { "" };
         steps.push_back(Step::Text(format!(r#"{comma}{{"name":"{}","members":["#, name.as_str())));
-        // It may have been deleted meanwhile.
+        // The list may have been deleted meanwhile.
         let members = move |engine: &Engine, user: &SourceId, before, max| {
             engine.members(user, &name, before, max).unwrap_or_default()
         };
@@ -161,7 +161,7 @@ impl Walk {
         Ok(Some(json).filter(|json| !json.is_empty()).map(Bytes::from))
     }
 
-    /// Returns what separates the next item of the current array from the one before it.
+    /// Returns the separator before the next item of the current array.
     fn comma(&mut self) -> &'static str {
         if std::mem::replace(&mut self.has_item, true) { "," } else { "" }
     }
@@ -192,7 +192,7 @@ impl Walk {
                 page.next.into_iter().for_each(|next| self.steps.push_front(Step::Posts(next)));
             }
             Step::End => {
-                // After an erasure all pages are empty, so the object may lack some.
+                // After an erasure, all pages are empty. The object would then be incomplete, so this fails.
                 self.engine.account(&self.user)?;
                 json.push_str(r#"],"unreadable":"#);
                 answer::push_ids(json, &self.unreadable);

@@ -40,7 +40,7 @@ pub(in crate::http) fn not_before(bytes: Option<&[u8]>, now: UnixMicros) -> Resu
     let revocation: Revocation = bytes.map(request::json).transpose()?.unwrap_or_default();
     let not_before = revocation.not_before.unwrap_or(now);
     if not_before > now.saturating_add(TOKEN_CLOCK_AHEAD_MAX) {
-        // A revocation cannot be undone, and would lock the user out until then.
+        // A revocation cannot be undone, and would lock the user out until that time.
         let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();
         let detail = format!("not_before: more than {limit} s ahead of the server's clock, which shows {now}");
         return Err(Problem::bad("invalid_field", detail).of_field("not_before"));

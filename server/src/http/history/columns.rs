@@ -1,4 +1,4 @@
-//! The encoding of samples, column by column, as plotting libraries take them.
+//! Encodes samples column by column, in the format of plotting libraries.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::http::history::sample::{CLASSES, CODES_MAX, Quantiles, Sample};
 use crate::http::history::{Names, SAMPLES_MAX, Since};
 
-/// The name of the column of refusals whose codes have none of their own.
+/// The name of the column of all refusals whose codes have no column.
 const OTHER: &str = "other";
 
-/// Samples that a client gets.
+/// The samples for a client.
 pub(in crate::http) struct Columns {
     pub(super) period: Duration,
     pub(super) next: Since,
-    /// True if the client has to forget what it had.
+    /// True if the client has to discard its earlier samples.
     pub(super) reset: bool,
     pub(super) samples: Vec<Sample>,
     pub(super) names: Names,
 }
 
-/// The columns, and the node that they are about.
+/// The columns, and the node that they describe.
 pub(in crate::http) struct OfNode<'a>(pub(in crate::http) Option<&'a str>, pub(in crate::http) &'a Columns);
 
-/// A function that takes a value from a sample.
+/// A function that returns a value of a sample.
 type Of<T> = fn(&Sample) -> T;
 
 /// Returns one value of each sample.
@@ -95,7 +95,7 @@ impl Serialize for Requests<'_> {
     }
 }
 
-/// The refusals by code, without codes of which there are none.
+/// The refusals by code, without codes that have no refusals.
 struct Refusals<'a>(&'a [Sample], &'a Names);
 
 impl Serialize for Refusals<'_> {

@@ -1,10 +1,10 @@
 //! The history: samples of the server's figures over the last hour and the last day, for the console.
 //!
 //! Responsible for:
-//! - one sample for each period, of what happened in it, and the answer with the samples that a client does not have yet;
-//! - the limit of memory: for each span [`SAMPLES_MAX`] samples of 352 bytes, 507 KB in all, and a copy of those of one span for each answer
-//!   under way;
-//! - ascending times of samples, whatever the clock does.
+//! - adding one sample per period, and answering with the samples that a client does not have yet;
+//! - the memory limit: [`SAMPLES_MAX`] samples of 352 bytes for each span, 507 KB in total, and a copy of one span's samples for each
+//!   answer in progress;
+//! - ascending times of samples, even if the clock is set back.
 
 mod columns;
 mod sample;
@@ -26,16 +26,16 @@ use crate::http::history::sample::{Counts, Sample};
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::connection_slots::Connections;
 
-/// Number of samples that are kept of a span: an hour, and a day, with the default period.
+/// Number of samples retained for a span: an hour, or a day, with the default period.
 pub(in crate::http) const SAMPLES_MAX: usize = 720;
 
 /// Time between two samples of the last hour.
 pub const PERIOD: Duration = Duration::from_secs(5);
 
-/// The number of samples of the last hour in one of the last day: two minutes with the default period.
+/// Number of samples of the last hour for one of the last day: two minutes with the default period.
 pub(in crate::http) const PERIODS_OF_DAY: u32 = 24;
 
-/// Minimum time between two samples, in microseconds: answers have milliseconds.
+/// Minimum time between two samples, in microseconds: answers have a resolution of milliseconds.
 const TIME_STEP_MIN_US: i64 = 1_000;
 
 /// Maximum hexadecimal digits of an epoch in a [`Since`].
@@ -44,7 +44,7 @@ pub(in crate::http) const EPOCH_DIGITS_MAX: usize = 16;
 /// Maximum decimal digits of the number of samples in a [`Since`].
 pub(in crate::http) const TAKEN_DIGITS_MAX: usize = 19;
 
-/// The time that the samples cover.
+/// The time span of the samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::http) enum Span {
     /// The last hour.
@@ -75,25 +75,25 @@ pub struct History {
 }
 
 struct Ring {
-    /// A number that another process, which begins with another history, does not have.
+    /// A random number that identifies this history; it changes with a restart of the process.
     epoch: u64,
     /// The oldest first.
     samples: VecDeque<Sample>,
-    /// The number of samples that were taken.
+    /// The number of samples since the start.
     taken: u64,
     names: Names,
 }
 
-/// The names of columns that a sample has as a list, in its order.
+/// The names of the columns that a sample stores as arrays, in the order of these arrays.
 #[derive(Clone, Default)]
 pub(in crate::http) struct Names {
-    /// The codes of refusals, in the order in which they first occurred. The last place of a sample is for all others.
+    /// The codes of refusals, in the order in which they first occurred. The last element of a sample's array is for all others.
     codes: Vec<&'static str>,
     /// The queues with their limits.
     queues: Vec<(&'static str, usize)>,
 }
 
-/// What a client has already: the samples of this epoch before a number. Clients treat it as opaque.
+/// The place up to which a client has the samples: those of this epoch before a number. Opaque for clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) struct Since {
     epoch: u64,
@@ -134,7 +134,7 @@ impl History {
         Self { period, hour: Mutex::default(), day: Mutex::default() }
     }
 
-    /// Returns the samples of a span that a client lacks, if it has all before `since`.
+    /// Returns the samples of a span that a client lacks, if it has all samples before `since`.
     pub(in crate::http) fn since(&self, span: Span, since: Option<Since>) -> Columns {
         let (ring, period) = match span {
             Span::Hour => (&self.hour, self.period),
@@ -156,7 +156,7 @@ impl History {
 
 impl Default for Ring {
     fn default() -> Self {
-        // Doubling its capacity on growth would take a third more than it needs.
+        // Growth by doubling would allocate a third more than needed.
         let samples = VecDeque::with_capacity(SAMPLES_MAX);
         Self { epoch: fastrand::u64(..), samples, taken: 0, names: Names::default() }
     }
@@ -173,8 +173,8 @@ impl Ring {
         self.taken += 1;
     }
 
-    /// Moves all samples by the time that the clock was set back since the last one, so that their times still ascend. Clients have them by
-    /// times that no longer count, so that they have to read all of them again.
+    /// Moves all samples back by the amount that the clock was set back since the last one, so that their times still ascend. Clients
+    /// then have samples with invalid times, so the new epoch makes them read all samples again.
     fn follow_clock(&mut self, now: UnixMicros, since_last: Duration) {
         let Some(last) = self.samples.back().map(|sample| sample.at) else { return };
         if now.0.saturating_sub(last.0) >= TIME_STEP_MIN_US {
@@ -187,7 +187,7 @@ impl Ring {
     }
 }
 
-/// Takes samples as long as the history exists and the engine runs. Each takes some reads of counters.
+/// Adds samples while the history exists and the engine runs. Each sample takes a few reads of counters.
 async fn keep(
     history: Weak<History>,
     engine_cell: WeakEngineCell,
@@ -222,7 +222,7 @@ async fn keep(
     }
 }
 
-/// Starts to take samples for a server.
+/// Starts sampling for a server.
 pub(super) fn start(
     history: &Arc<History>,
     engine_cell: &EngineCell,
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(times(&before), [3_600_000, 3_605_000, 3_610_000]);
         add(3_620_000_000);
         assert!(!history.since(Span::Hour, Some(before.next)).reset, "the clock went forward");
-        // It is set back by an hour, the next sample comes five seconds later.
+        // The clock is set back by an hour, and the next sample comes five seconds later.
         add(25_000_000);
         let after = history.since(Span::Hour, Some(before.next));
         assert!(after.reset);

@@ -1,4 +1,4 @@
-//! One sample of the history: what happened between two readings of the server's counters, and levels at the second one.
+//! One sample of the history: the changes between two readings of the server's counters, and the levels at the second one.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::latency::{BOUNDS_US, Latency, quantile_us};
 
-/// Maximum number of codes whose refusals are counted apart. The last place counts all others.
+/// Maximum number of codes whose refusals are counted separately. The last element counts all others.
 pub(super) const CODES_MAX: usize = 32;
 
 /// Maximum number of queues, as many as the engine has.
@@ -20,22 +20,22 @@ pub(super) const QUEUES_MAX: usize = 8;
 const RATES: usize = 5;
 
 /// The classes of requests, as columns name them: reads of users' data, changes of it, connections for live messages and changes, and all
-/// others, those of operators and for metrics.
+/// others (requests of operators and for metrics).
 pub(super) const CLASSES: [&str; 4] = ["reads", "writes", "live", "other"];
 
-/// The operation whose latency the history has.
+/// The operation whose latency the history contains.
 const PUBLISH: &str = "publish";
 
 type Buckets = [u64; BOUNDS_US.len() + 1];
 
-/// Estimates in microseconds. Missing if nothing happened.
+/// Estimates in microseconds. Missing if there were no values.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Quantiles {
     pub(super) p50_us: Option<f32>,
     pub(super) p99_us: Option<f32>,
 }
 
-/// What is true at one instant, in bytes or counts.
+/// The levels at one instant, in bytes or counts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Levels {
     pub(super) active: u32,
@@ -55,14 +55,14 @@ pub(super) struct Levels {
 pub(super) struct Sample {
     pub(super) at: UnixMicros,
     pub(super) pages: Quantiles,
-    /// From the head of a request to publish a post to the head of its response.
+    /// The time from the head of a publish request to the head of its response.
     pub(super) publishes: Quantiles,
     pub(super) fanouts: Quantiles,
-    /// Pages, posts, deliveries, wakes and live messages for each second.
+    /// Pages, posts, deliveries, wakes and live messages per second.
     pub(super) rates: [f32; RATES],
-    /// Requests for each second, by class.
+    /// Requests per second, by class.
     pub(super) requests: [f32; CLASSES.len()],
-    /// Refusals for each second, by the places of their codes.
+    /// Refusals per second, by the indices of their codes.
     pub(super) refusals: [f32; CODES_MAX],
     pub(super) levels: Levels,
 }
@@ -82,7 +82,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Reads the counters now. Estimates of memory are of samples of at most 512 sources and 256 posts.
+    /// Reads the counters now. Memory figures are estimates from samples of at most 512 sources and 256 posts.
     pub(super) fn take(engine: &Engine, requests: &RequestMetrics, connections: usize) -> Self {
         let shared = engine.shared();
         let (figures, counters) = (engine.figures(), &shared.counters);
@@ -121,12 +121,12 @@ impl Counts {
         }
     }
 
-    /// Returns the time since an earlier reading, whatever the clock says.
+    /// Returns the time since an earlier reading, independent of clock changes.
     pub(super) fn since(&self, before: &Self) -> Duration {
         self.at.duration_since(before.at)
     }
 
-    /// Returns the sample between an earlier reading and this one. Adds the names that it has and that are new.
+    /// Returns the sample between an earlier reading and this one. Adds new names to `names`.
     pub(super) fn sample(&self, before: &Self, names: &mut Names) -> Sample {
         let seconds = self.since(before).as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as f32;
@@ -152,7 +152,7 @@ impl Counts {
 }
 
 impl Names {
-    /// Returns the place of a code, the last one if there are too many codes.
+    /// Returns the index of a code, or the last one if there are too many codes.
     fn place(&mut self, code: &'static str) -> usize {
         if let Some(known) = self.codes.iter().position(|known| *known == code) {
             return known;
@@ -197,7 +197,7 @@ fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Returns a sample of a server that does nothing.
+/// Returns a sample of an idle server.
 #[cfg(test)]
 pub(super) fn sample_at(at: UnixMicros) -> Sample {
     let (pages, publishes, fanouts, levels) = Default::default();

@@ -1,7 +1,7 @@
 //! A live connection as a response body: the connection's task polls it whenever the socket accepts more data.
 //!
-//! So messages for a slow client wait in its subscriber queue, where they are counted, and nowhere else. When the socket accepts data, all
-//! waiting messages are written at once.
+//! So messages for a slow client wait only in its subscriber queue, where they are counted. When the socket accepts data, the task writes
+//! all waiting messages at once.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -30,11 +30,11 @@ pub(super) struct Connection<W> {
     state: State,
     /// The expiry of the session; `None` if the server has no keys.
     session_expiry: Option<Box<SessionExpiry>>,
-    /// The sequence for the first message, until that is written. None on one machine.
+    /// The sequence for the first message, until that message is written. `None` without a cluster.
     sequence: Option<Sequence>,
     /// The stream position of the client, once it is known.
     place: Option<StreamPosition>,
-    /// The number of unread entries, if the client wants it.
+    /// The number of unread entries, if the client requested it.
     unread: Option<Box<UnreadCount>>,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
@@ -47,8 +47,8 @@ enum State {
 }
 
 impl<W: Wire> Connection<W> {
-    /// Creates a connection that sends the events of `watcher` over `wire`, and a heartbeat at every interval, until the session expires. In a
-    /// cluster, `sequence` is how far the log was after the reader's feed began to be watched.
+    /// Creates a connection that sends the events of `watcher` over `wire`, and a heartbeat at every interval, until the session expires.
+    /// In a cluster, `sequence` is the position of the log after the watcher began to watch the reader's feed.
     pub(super) fn new(
         wire: W,
         (watcher, sequence): (Watcher, Option<Sequence>),

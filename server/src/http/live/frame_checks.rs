@@ -7,7 +7,7 @@ use actix_http::ws::{OpCode, Parser};
 /// Bytes that a frame counts in addition to its payload.
 const LIVE_FRAME_COST_BYTES: usize = 256;
 
-/// Bytes that a live client may send per second after that burst.
+/// Bytes that a live client may send per second after the burst [`LIVE_RECEIVED_BYTES_AT_ONCE`].
 const LIVE_RECEIVED_BYTES_PER_SECOND: usize = 8 * 1024;
 
 /// Burst of bytes that a live client may send: far more than the answers to heartbeats need.
@@ -98,7 +98,7 @@ impl Meter {
     /// Counts a frame with this number of bytes. Returns false if the limit is exceeded.
     pub(super) fn take(&mut self, bytes: usize, now: Instant) -> bool {
         let earned = now.duration_since(self.since).as_secs_f64() * LIVE_RECEIVED_BYTES_PER_SECOND as f64;
-        // A fraction of a byte is not lost: it is earned at a later call.
+        // Fractions of a byte accumulate until a later call.
         if earned >= 1.0 {
             self.left_bytes = self.left_bytes.saturating_add(earned as usize).min(LIVE_RECEIVED_BYTES_AT_ONCE);
             self.since = now;

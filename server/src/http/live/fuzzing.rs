@@ -23,7 +23,7 @@ pub fn frames(data: &[u8]) {
             check_token(payload);
         }
     }
-    // The whole input is also parsed as a message without a frame, which the fuzzer would have to find first.
+    // Also parses the whole input as a message without a frame, because the fuzzer would have to find valid frames first.
     check_token(data);
 }
 

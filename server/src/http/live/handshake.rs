@@ -29,7 +29,7 @@ use tidewire::id::SourceId;
 use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::live::subscriber_queue::Closing;
 
-/// The reason with which a connection is closed whose first message is another one.
+/// The close reason for a connection whose first message is not an authentication message.
 const NO_AUTH_MESSAGE: &str = "unauthenticated: the first message is no {\"type\":\"auth\",\"token\":…}";
 
 /// The parameters of the live request.
@@ -39,7 +39,7 @@ pub(super) struct LiveRequest {
     pub(super) admission: Arc<Admission>,
     pub(super) user: SourceId,
     pub(super) resume: Option<StreamPosition>,
-    /// The reader whose unread entries the client wants to know the number of.
+    /// The reader whose unread entries the server counts for the client.
     pub(super) unread_of: Option<SourceId>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) connection: Option<Arc<ConnectionState>>,
@@ -115,7 +115,7 @@ impl LiveRequest {
             Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
-        // The permit that the pipeline took ended with the response to the upgrade.
+        // The permit of the pipeline was released with the response to the upgrade.
         let Ok(permit) = self.admission.enter(WorkKind::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch(&user, resume).await });

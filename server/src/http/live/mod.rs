@@ -4,7 +4,7 @@
 //! - opening them, at the position from which a client resumes ([`websocket`], [`events`]);
 //! - authenticating WebSockets without credentials ([`handshake`]);
 //! - sending messages ([`connection`]), their wire formats ([`wire`]) and their text ([`text`]);
-//! - the number of unread entries, for clients that want it ([`unread`]).
+//! - the number of unread entries, for clients that request it ([`unread`]).
 
 mod connection;
 mod frame_checks;
@@ -53,7 +53,7 @@ pub(super) async fn websocket(
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
     let Wanted { resume, unread_of } = wanted(&request, &user, false)?;
-    // An offer of several protocols is not one that the connection is upgraded for.
+    // An `Upgrade` header with several protocols does not upgrade the connection.
     let is_offered = if is_websocket(request.headers()) { Ok(()) } else { Err(HandshakeError::NoWebsocketUpgrade) };
     let mut response = is_offered.and_then(|()| ws::handshake(request.head())).map_err(|cause| {
         let detail =
@@ -67,11 +67,11 @@ pub(super) async fn websocket(
     let caller = Caller::or_unauthenticated(&request)?;
     let body = match caller {
         Caller::Unauthenticated => {
-            // Until it is authenticated, the connection may be closed as idle for another one.
+            // Until the connection is authenticated, the server may close it as idle in favor of another one.
             request.extensions_mut().insert(Open);
             let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
             let (access, admission) = (access.into_inner(), Admission::of(&request)?);
-            // Not a step of the pipeline: it may end another connection, which only a valid request may do.
+            // Not a step of the pipeline, because it may evict another connection. Only a valid request may do that.
             let slot = access.admit_unauthenticated(peer, &admission)?;
             let (engine, log) = ((*engine).clone(), ShownLog::of(&request));
             let live = LiveRequest { engine, access, admission, user, resume, unread_of, peer, connection, log };
@@ -138,7 +138,7 @@ fn events_head() -> HttpResponseBuilder {
 /// The parameters of a live request.
 struct Wanted {
     resume: Option<StreamPosition>,
-    /// The reader whose unread entries the client wants to know the number of.
+    /// The reader whose unread entries the server counts for the client.
     unread_of: Option<SourceId>,
 }
 
@@ -149,7 +149,7 @@ fn wanted(request: &HttpRequest, user: &SourceId, has_event_ids: bool) -> Result
     Ok(Wanted { resume: resume(request, &parameters)?, unread_of })
 }
 
-/// Parses the position from which the client resumes: `?epoch=…&seq=N`, or the `id` of its last server-sent event.
+/// Parses the position at which the client resumes: `?epoch=…&seq=N`, or the `id` of its last server-sent event.
 fn resume(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<Option<StreamPosition>, Problem> {
     let named = match (parameters.text("epoch"), parameters.number("seq")?) {
         (Some(epoch), Some(last)) => Some((epoch, last)),

@@ -23,7 +23,7 @@ pub(super) fn kind(event: &LiveEvent) -> &'static str {
     }
 }
 
-/// Appends a message as JSON. In a cluster, the first one of a connection has the sequence after which pages have to be read.
+/// Appends a message as JSON. In a cluster, the first message of a connection contains the sequence that pages must have applied.
 pub(super) fn message(event: &LiveEvent, sequence: Option<Sequence>, json: &mut String) {
     // Writing to a `String` cannot fail, and no value here contains a character that JSON escapes.
     let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
@@ -59,7 +59,7 @@ pub(super) fn message(event: &LiveEvent, sequence: Option<Sequence>, json: &mut 
     json.push('}');
 }
 
-/// Returns the message with the number of unread entries. It has the number of the last message before it.
+/// Returns the message with the number of unread entries. Its `seq` is that of the last message before it.
 pub(super) fn unread(place: StreamPosition, Unread { entries, capped, complete, .. }: &Unread) -> String {
     format!(r#"{{"type":"unread","seq":{},"unread":{entries},"capped":{capped},"complete":{complete}}}"#, place.last)
 }

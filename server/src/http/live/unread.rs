@@ -1,8 +1,8 @@
-//! The number of unread entries on a live connection whose client wants it.
+//! Counts unread entries for a live connection whose client requests it.
 //!
-//! It is counted when something has happened that may change it, and at most once in a period, whatever happens meanwhile. The count is that of
-//! `GET /v1/users/{user}/marker`. Only a few counts are in progress in the process at the same time, and the others wait for their turn: a post
-//! with many followers on live connections outdates the counts of all of them in the same instant.
+//! A count begins after an event that may change the number, and at most once in a period. It equals that of `GET
+//! /v1/users/{user}/marker`. The process limits the number of concurrent counts, and others wait for a permit, because a post with many
+//! followers outdates the counts of all their live connections at once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use tidewire::error::Error;
 use tidewire::id::SourceId;
 use tidewire::live::event::EventKind;
 
-/// Minimum time between two counts, and the most that is added to it by chance, so that connections do not count at the same time for ever.
+/// Minimum time between two counts. A random part of up to the same length is added, so that connections do not count at the same time
+/// forever.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Counts unread entries of a reader.
@@ -28,9 +29,9 @@ pub(super) struct UnreadCount {
     reader: SourceId,
     permits: Arc<Semaphore>,
     state: State,
-    /// True if something has happened since the last count began.
+    /// True if an event since the beginning of the last count may have changed the number.
     is_outdated: Arc<AtomicBool>,
-    /// What the client was told last.
+    /// The last count that was sent to the client.
     told: Option<(usize, bool, bool)>,
 }
 
@@ -43,7 +44,7 @@ enum State {
     Pausing(Pin<Box<Sleep>>),
 }
 
-/// A count, which is a task of its own: a connection is not polled while its client does not read, and must not keep a permit then.
+/// A count as a separate task. A connection is not polled while its client does not read, and must not hold a permit then.
 struct Counting(JoinHandle<Result<Unread, Error>>);
 
 impl Drop for Counting {
@@ -53,19 +54,19 @@ impl Drop for Counting {
 }
 
 impl UnreadCount {
-    /// Creates the count for a connection. Each count in progress takes one of `permits`.
+    /// Creates the count for a connection. Each count in progress holds one of `permits`.
     pub(super) fn new(engine: Engine, reader: SourceId, permits: Arc<Semaphore>) -> Self {
         Self { engine, reader, permits, state: State::Idle, is_outdated: Arc::default(), told: None }
     }
 
-    /// Takes notice of a message to the client.
+    /// Notes a message to the client, which may outdate the count.
     pub(super) fn note(&mut self, event: &EventKind) {
         if !matches!(event, EventKind::Beat | EventKind::Update(_)) {
             self.is_outdated.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns the count when it is another one than the client was told.
+    /// Returns the count if it differs from the last one that was sent to the client.
     pub(super) fn poll_changed(&mut self, task: &mut Context<'_>) -> Poll<Unread> {
         loop {
             match &mut self.state {
@@ -78,12 +79,12 @@ impl UnreadCount {
                         Ok(Ok(count)) => {
                             let told = Some((count.entries, count.capped, count.complete));
                             if std::mem::replace(&mut self.told, told) != told {
-                                // The pause is polled with the next message.
+                                // Makes the connection poll the pause.
                                 task.waker().wake_by_ref();
                                 return Poll::Ready(count);
                             }
                         }
-                        // A queue is full, for example.
+                        // For example, a queue is full.
                         Ok(Err(_)) | Err(_) => self.is_outdated.store(true, Ordering::Relaxed),
                     }
                 }
@@ -103,7 +104,7 @@ impl UnreadCount {
         Counting(tokio::spawn(async move {
             // The permits are never closed.
             let _permit = permits.acquire_owned().await.ok();
-            // The count has in it what happened while it waited.
+            // The count includes all events that occurred while it waited.
             is_outdated.store(false, Ordering::Relaxed);
             engine.unread(&reader).await
         }))
@@ -131,7 +132,7 @@ mod tests {
         (engine, counts)
     }
 
-    /// Waits until the engine has counted and the reader can be told the number.
+    /// Waits until the engine has counted and the client can get the number.
     async fn told(count: &mut UnreadCount) {
         testkit::in_time("the number is told", poll_fn(|task| count.poll_changed(task))).await;
     }
@@ -159,11 +160,11 @@ mod tests {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(3, &permits);
         for count in &mut counts {
-            // Each asks for the permit, and only the last is polled again.
+            // Each count requests the permit, and only the last one is polled again.
             assert!(is_pending(count).await);
         }
         drop(counts.remove(1));
-        // The permit is not kept by a connection that is not polled.
+        // A connection that is not polled does not hold the permit.
         told(&mut counts[1]).await;
         assert_eq!(permits.available_permits(), 1);
         engine.shutdown();

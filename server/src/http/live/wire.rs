@@ -1,6 +1,6 @@
 //! The two wire formats of live messages: WebSocket frames and server-sent events.
 //!
-//! No other task waits for a client: messages are encoded by the connection's own task, when the socket accepts data.
+//! No other task waits for a client: the connection's own task encodes messages when the socket accepts data.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,13 +20,13 @@ use tidewire::storage::sequence::Sequence;
 
 /// A wire format of a live connection.
 pub(super) trait Wire: Unpin {
-    /// Processes what the client sent, and appends the replies to `out`.
+    /// Processes received data of the client, and appends the replies to `out`.
     fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received;
 
     /// Appends a message to `out`; `sequence` belongs to the first one.
     fn write(&mut self, event: &LiveEvent, sequence: Option<Sequence>, out: &mut BytesMut);
 
-    /// Appends a message of this type, whose JSON is `text`, to `out`.
+    /// Appends a message of this type to `out`. `text` is its JSON.
     fn write_text(&mut self, kind: &str, place: StreamPosition, text: &str, out: &mut BytesMut);
 
     /// Appends a ping, if the format has pings. Returns false if the client has sent nothing since the previous ping.
@@ -39,7 +39,7 @@ pub(super) trait Wire: Unpin {
 /// The result of processing data of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Received {
-    /// Nothing that needs an action.
+    /// No action is necessary.
     Nothing,
     /// The client has closed the connection.
     Closed,
@@ -76,7 +76,7 @@ pub(super) enum Close {
     Failed,
 }
 
-/// Maximum frames processed before messages are written, so that replies to pings cannot accumulate without limit.
+/// Maximum number of frames that are processed before messages are written. It bounds the replies to pings.
 const FRAMES_PER_POLL: usize = 16;
 
 /// Maximum bytes of a frame header: two bytes, a length of eight, a mask of four.
@@ -86,9 +86,9 @@ const FRAME_HEAD_BYTES_MAX: usize = 14;
 pub(super) struct WebSocket {
     payload: Payload,
     received: BytesMut,
-    /// The fragments of a text message whose last one has not come yet.
+    /// The fragments of a text message whose last fragment has not arrived yet.
     message: BytesMut,
-    /// True if anything was received since the last ping.
+    /// True if any data was received since the last ping.
     is_alive: bool,
     checks: FrameChecks,
     meter: Meter,
@@ -103,7 +103,7 @@ impl WebSocket {
         Self { payload, received, message, is_alive: true, checks, meter, scratch: String::new() }
     }
 
-    /// Waits for the next message, and replies to control frames. Returns an empty text for a binary message, whose content nobody reads.
+    /// Waits for the next message, and replies to control frames. Returns an empty text for a binary message, whose content is not used.
     pub(super) fn poll_text(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Received>> {
         for _ in 0..FRAMES_PER_POLL {
             match ready!(self.poll_frame(task, out)) {
@@ -144,7 +144,7 @@ impl WebSocket {
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Frame::Other(Received::Closed)),
                 Poll::Pending => {
                     if self.received.is_empty() {
-                        // Most clients send only pongs, so the buffer's memory is released.
+                        // Most clients send only pongs, so this releases the buffer's memory.
                         self.received = BytesMut::new();
                     }
                     return Poll::Pending;
@@ -157,7 +157,7 @@ impl WebSocket {
 /// A frame that a client sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
-    /// A message, or a fragment of one. `op` is that of the frame: all fragments but the first have [`OpCode::Continue`].
+    /// A message, or a fragment of one. `op` is the opcode of the frame: all fragments but the first have [`OpCode::Continue`].
     Data { op: OpCode, payload: BytesMut, is_last: bool },
     /// Any other frame, or an error.
     Other(Received),
@@ -263,7 +263,7 @@ impl Wire for EventStream {
         out.extend_from_slice(b"\nid: ");
         let id = format!("{}:{}", text::epoch(place.epoch), place.last);
         out.extend_from_slice(id.as_bytes());
-        // A post body may have line breaks between JSON tokens and nowhere else: JSON escapes them within strings.
+        // The JSON of a post body may contain line breaks only between tokens, because JSON escapes them within strings.
         for line in text.split(['\n', '\r']) {
             out.extend_from_slice(b"\ndata: ");
             out.extend_from_slice(line.as_bytes());

@@ -1,4 +1,4 @@
-//! Reads request bodies in the middleware, before the handler runs and before the request takes a work permit.
+//! Reads request bodies in the middleware, before the handler runs and before the request reserves a work permit.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(in crate::http) fn too_large(bytes_max: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
 
-/// Refuses a compressed body: a small one may be the beginning of a large one.
+/// Refuses a compressed body, because a small one may expand to a large one.
 pub(in crate::http) fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let is_plain = |encoding: &HeaderValue| encoding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     if headers.get_all(CONTENT_ENCODING).all(is_plain) {

@@ -16,12 +16,12 @@ pub struct OpenPaths {
 }
 
 impl OpenPaths {
-    /// Creates limits of `rate` requests a second for each address but those of `proxies`.
+    /// Creates limits of `rate` requests per second for each address except those of `proxies`.
     pub fn new(rate: NonZeroU32, proxies: Proxies) -> Self {
         Self { rates: Rates::new(rate), proxies }
     }
 
-    /// Returns the client as whom limits count an address.
+    /// Returns the client against whose limits an address counts.
     pub(super) fn client_at(&self, peer: Option<SocketAddr>) -> Client {
         self.proxies.counted(peer).map_or(Client::Trusted, Client::named)
     }
@@ -52,7 +52,7 @@ mod tests {
             (0..10_000).take_while(|_| open.enter(peer).is_ok()).count()
         };
         let burst = 2 * OPEN_REQUESTS_PER_SECOND.get() as usize;
-        // The limiter earns some requests during the loop, so the count may exceed the burst.
+        // The limiter refills during the loop, so the count may exceed the burst.
         assert!((burst..2 * burst).contains(&granted("192.0.2.1:1")));
         assert!(open.enter(Some("192.0.2.1:7".parse().unwrap())).is_err(), "whatever the port");
         assert!((burst..2 * burst).contains(&granted("192.0.2.2:1")), "another one has its own");

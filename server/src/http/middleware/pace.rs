@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tidewire::limits::{RESPONSE_STALL_BYTES_MIN, RESPONSE_STALL_MAX};
 
-/// Maximum time that a request body may take, whatever its size. Bodies of users end before it at the rate above; larger ones are sent by
-/// servers.
+/// Maximum time for a request body of any size. Bodies of users end earlier at the minimum rate; only servers send larger ones.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes of a body that extend its time limit by one second: the rate of the slowest mobile networks.
@@ -14,11 +13,11 @@ const BODY_BYTES_PER_SECOND_MIN: usize = 4 * 1024;
 /// Base time limit of every request body: lost packets are retransmitted within it, even on bad networks.
 const BODY_TIME: Duration = Duration::from_secs(5);
 
-/// Bytes of a large response that extend its time limit by one second beyond [`RESPONSE_STALL_MAX`]: the rate of a poor mobile connection.
-/// Slower clients would hold the reserved bytes for too long.
+/// Bytes of a large response that extend its time limit by one second beyond [`RESPONSE_STALL_MAX`]: the rate of a poor mobile
+/// connection. Slower clients would hold the reserved bytes for too long.
 const RESPONSE_BYTES_PER_SECOND_MIN: usize = 64 * 1024;
 
-/// The same as [`RESPONSE_STALL_MAX`] for data that the system has taken, and the client has not.
+/// The same as [`RESPONSE_STALL_MAX`] for data that the system has accepted but the client has not acknowledged.
 const UNACKNOWLEDGED_MAX: Duration = RESPONSE_STALL_MAX;
 
 /// The minimum transfer rates and timeouts.
@@ -30,13 +29,13 @@ pub struct Pace {
     pub body_bytes_per_second: usize,
     /// Maximum time for receiving a request body of any size. Default 30 s.
     pub body_time_max: Duration,
-    /// Maximum time in which a client must take `stall_bytes` of pending data. Default 30 s.
+    /// Maximum time in which a client must receive `stall_bytes` of pending data. Default 30 s.
     pub stall_max: Duration,
-    /// Bytes that a client must take within `stall_max`. Default 256 KiB.
+    /// Bytes that a client must receive within `stall_max`. Default 256 KiB.
     pub stall_bytes: usize,
     /// Maximum time that sent data stays unacknowledged before the system closes the connection (`TCP_USER_TIMEOUT`). Default 30 s.
     pub unacknowledged_max: Duration,
-    /// Bytes of a response taken that extend the time for sending by one second beyond `stall_max`. Default 64 KiB.
+    /// Bytes received of a response that extend the time for sending by one second beyond `stall_max`. Default 64 KiB.
     pub response_bytes_per_second: usize,
 }
 
@@ -55,13 +54,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns the maximum time for a request body of which this number of bytes has arrived.
+    /// Returns the maximum time for receiving this number of bytes of a request body.
     pub(in crate::http) fn allows(&self, bytes: usize) -> Duration {
         let earned = Duration::from_secs_f64(bytes as f64 / self.body_bytes_per_second as f64);
         self.body_time.saturating_add(earned).min(self.body_time_max)
     }
 
-    /// Returns the maximum time in which a client takes this number of response bytes.
+    /// Returns the maximum time for a client to receive this number of response bytes.
     pub(in crate::http) fn allows_taking(&self, bytes: usize) -> Duration {
         self.stall_max.saturating_add(Duration::from_secs_f64(bytes as f64 / self.response_bytes_per_second as f64))
     }

@@ -1,4 +1,4 @@
-//! The middleware pipeline: the steps that every request passes before and after its handler.
+//! The middleware pipeline: the steps that every request goes through before and after its handler.
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
@@ -34,7 +34,7 @@ use crate::http::sockets::answering::Open;
 use crate::http::sockets::connection_slots::connection_state::ConnectionState;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
-/// The header with the id by which a request can be found in logs.
+/// The header with the id that identifies a request in logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maximum bytes of a request id that a client may set.
@@ -89,7 +89,7 @@ where
 }
 
 impl Pipeline {
-    /// Takes a request through all steps. `handle` gets it, and its caller, after it is admitted and its body is read.
+    /// Runs all steps for a request. Calls `handle` with the request and its caller, after the request is admitted and its body is read.
     pub(in crate::http) async fn pass(
         self,
         mut request: ServiceRequest,
@@ -111,7 +111,7 @@ impl Pipeline {
                     }
                     failed => failed,
                 };
-                // The body of the response may keep the request.
+                // Releases the permit explicitly, because the body of the response may keep the request alive.
                 turn.pause();
                 (answered, shows_failures)
             }
@@ -131,9 +131,9 @@ impl Pipeline {
         let is_slow = state.is_slow(operation, took);
         let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
         let given = given_id(response.request());
-        // A successful request gets an id only if the client sent one, because it need not be found in logs.
+        // A successful request gets an id only if the client sent one, because nobody has to find it in logs.
         if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
-            // Another node that has answered has given it an id under which its log has it.
+            // Another node may have answered. Its log has the id that it set.
             let id = given.or_else(|| response.headers().get(&REQUEST_ID).cloned()).unwrap_or_else(new_id);
             if is_slow || is_fault {
                 let what = if is_fault { "a request failed" } else { "a slow request" };
@@ -151,7 +151,7 @@ impl Pipeline {
     }
 }
 
-/// Handles an admitted request, unless another node of the cluster has to.
+/// Handles an admitted request, unless another node of the cluster is responsible for it.
 #[cfg(feature = "cluster")]
 async fn handle_here_or_elsewhere(
     state: &PipelineState,
@@ -164,7 +164,7 @@ async fn handle_here_or_elsewhere(
     let Some(peers) = &state.peers else { return handle(request, caller).await };
     let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
     let role = request.extensions().get::<PeerRole>().copied();
-    // In a box, so that the futures of servers without a cluster are not larger.
+    // Boxed, so that the futures of servers without a cluster are not larger.
     Box::pin(peers.answer(
         request,
         cluster::Admitted { operation, caller, role, heartbeat, turn, access: &state.access },
@@ -173,7 +173,7 @@ async fn handle_here_or_elsewhere(
     .await
 }
 
-/// The interval of heartbeats of other nodes, as long as this one is not recovered.
+/// The interval of other nodes' heartbeats, while this node is not recovered.
 #[cfg(feature = "cluster")]
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
@@ -235,7 +235,7 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// The reservation and the permit of a request, which are held until the handler has answered.
+/// The reservation and the permit of a request, held until the handler has answered.
 struct Admitted {
     /// The caller, or `None` if the operation needs no credentials.
     caller: Option<Caller>,
@@ -246,13 +246,14 @@ struct Admitted {
     _body: Option<Reservation>,
 }
 
-/// Admits a request to its handler and reads its body. The work permit is taken only after the body is read, however slowly it arrives.
+/// Admits a request to its handler and reads its body. Reserves the work permit only after the body is read, because it may arrive
+/// slowly.
 async fn admit(
     state: &PipelineState,
     operation: &Operation,
     request: &mut ServiceRequest,
 ) -> Result<Admitted, Problem> {
-    // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
+    // For an upgrade request, the parser treats all further data of the connection as the body, whatever its declared length.
     let is_upgrade = is_websocket(request.headers());
     if is_upgrade && (operation.work != WorkKind::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
@@ -264,7 +265,7 @@ async fn admit(
     }
     let mut entered = enter(state, operation, request, Counted::NotYet);
     if starting::should_wait(&state.engine_cell, operation, request, entered.as_ref().err()) {
-        // In a box, so that the futures of other requests are not larger.
+        // Boxed, so that the futures of other requests are not larger.
         Box::pin(starting::wait(state, request.peer_addr())).await?;
         entered = enter(state, operation, request, Counted::Before);
     }
@@ -280,7 +281,7 @@ async fn admit(
     if bytes_max > 0 && length > bytes_max {
         return Err(body::too_large(bytes_max));
     }
-    // The body is not read if the request would be refused anyway.
+    // Checked first, so that the server does not read the body of a request that it would refuse anyway.
     admission.check(operation.work)?;
     let length = length.min(bytes_max);
     let mut reservation = None;
@@ -288,7 +289,7 @@ async fn admit(
         body::check_encoding(request.headers())?;
         reservation = Some(admission.receive(client, length)?);
         if request.head().expect() {
-            // The client waits with the body until it receives `100 Continue`, which is sent only now.
+            // The client sends the body only after it receives `100 Continue`, which is sent now.
             request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.ask_for_body());
         }
         let read = body::read(&mut request.take_payload(), length, &state.pace).await?;
@@ -299,7 +300,7 @@ async fn admit(
     Ok(Admitted { caller, client, shows_failures, turn, _body: reservation })
 }
 
-/// Authenticates a request. Returns its caller, and the limits on its work: what other nodes send has limits of its own.
+/// Authenticates a request. Returns its caller, and the limits on its work: requests from other nodes have limits of their own.
 fn enter<'a>(
     state: &'a PipelineState,
     operation: &Operation,
@@ -329,8 +330,8 @@ fn length(request: &ServiceRequest) -> Option<usize> {
     length.or_else(|| (!request.headers().contains_key(TRANSFER_ENCODING)).then_some(0))
 }
 
-/// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal. Compresses it after that, because the
-/// response as it was is in memory meanwhile.
+/// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal. Compresses it after that, because
+/// the uncompressed response occupies memory meanwhile.
 async fn guard_response(
     state: &PipelineState,
     admission: &Arc<Admission>,
@@ -342,7 +343,7 @@ async fn guard_response(
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
         BodySize::None | BodySize::Stream => 0,
     };
-    // The body of the answer to `HEAD` is not sent.
+    // The body of a response to `HEAD` is not sent.
     let is_large = bytes > RESPONSE_PIECE_BYTES && response.request().method() != Method::HEAD;
     let reservation = if is_large { admission.answer(work, client, bytes) } else { Ok(None) };
     let reservation = match reservation {
@@ -361,7 +362,7 @@ fn refusal(response: &ServiceResponse) -> Option<&'static str> {
     response.response().error()?.as_error::<Problem>().map(Problem::code)
 }
 
-/// Returns the id that the client sent with the request, if it is valid.
+/// Returns the request's id as the client set it, if it is valid.
 fn given_id(request: &HttpRequest) -> Option<HeaderValue> {
     let id = request.headers().get(&REQUEST_ID)?;
     let is_good = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);

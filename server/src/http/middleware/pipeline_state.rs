@@ -32,9 +32,9 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
-    /// The last of these, and the last refused ones.
+    /// The last slow requests, and the last refused ones.
     pub(in crate::http) noted: Arc<NotedRequests>,
-    /// The size in bytes from which responses are compressed.
+    /// The minimum size in bytes of responses that are compressed.
     pub(in crate::http) compress_min_bytes: Option<NonZeroUsize>,
     /// The other nodes, if this server is part of a cluster.
     #[cfg(feature = "cluster")]
@@ -44,18 +44,18 @@ pub(in crate::http) struct PipelineState {
 }
 
 impl PipelineState {
-    /// Returns true if a request took long for what it asks. One that waits for events, or for the recovery, is not slow.
+    /// Returns true if a request took too long. Requests that wait for events or for the recovery are never slow.
     pub(super) fn is_slow(&self, operation: &Operation, took: Duration) -> bool {
         took >= self.slow && !operation.lasts
     }
 
-    /// Keeps a slow request for operators, with the status and the id of its response.
+    /// Stores a slow request for operators, with the status and the id of its response.
     pub(super) fn note_slow(&self, operation: &'static Operation, took: Duration, answer: Option<(u16, Box<str>)>) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         self.noted.slow.add(SlowRequest { at: SystemClock.now(), operation, answer, took_ms });
     }
 
-    /// Counts a refused request, and keeps it for operators, unless anybody may send it: the probes of a balancer would leave no place for others.
+    /// Counts a refused request and stores it for operators, except on open paths: the probes of a load balancer would evict all others.
     pub(super) fn note_refused(
         &self,
         operation: Option<&'static Operation>,

@@ -1,4 +1,4 @@
-//! Response guard: keeps the byte reservation of a response until the client has received it.
+//! Response guard: holds the byte reservation of a response until the client has received it.
 
 use std::io;
 use std::pin::Pin;
@@ -22,16 +22,16 @@ struct ResponseGuard {
     _reservation: Option<Reservation>,
 }
 
-/// Wraps a body so that the reservation is kept until the body is sent.
+/// Wraps a body so that the reservation is held until the body is sent.
 pub(in crate::http) fn body(body: BoxBody, reservation: Option<Reservation>, pace: Pace) -> BoxBody {
     match body.try_into_bytes() {
         Ok(rest) => ResponseGuard { rest, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
-        // It is made while the client takes it.
+        // The source creates the body while the client receives it.
         Err(stream) => StreamGuard { stream, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
     }
 }
 
-/// A body of known size that is not in memory as a whole. Its pace bounds how long slow clients occupy its source.
+/// A body of known size that is not completely in memory. Its pace limits how long slow clients occupy its source.
 struct StreamGuard {
     stream: BoxBody,
     taken_bytes: usize,
@@ -73,7 +73,7 @@ impl MessageBody for ResponseGuard {
             return Poll::Ready(None);
         }
         let took = self.began.get_or_insert_with(Instant::now).elapsed();
-        // The connection requests the next piece after the client has taken most of the last one.
+        // The connection requests the next piece after the client has received most of the last one.
         if took > self.pace.allows_taking(self.taken_bytes) {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         }
@@ -89,7 +89,7 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Duration;
 
-    /// Returns the number of bytes that are passed to a client that takes this long for each of the four pieces of a response.
+    /// Returns the number of bytes that are passed to a client that takes `takes` to receive each of the four pieces of a response.
     fn handed(takes: Duration, pace: Pace) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn who_drips_an_answer_does_not_get_all_of_it() {
         let millis = Duration::from_millis;
-        // With the second pace, a piece has almost no time.
+        // With the second pace, a piece must be received almost immediately.
         let pace =
             |stall_max, response_bytes_per_second| Pace { stall_max, response_bytes_per_second, ..Pace::default() };
         assert_eq!(handed(Duration::ZERO, pace(millis(600_000), 1 << 20)), 4 * RESPONSE_PIECE_BYTES);

@@ -90,7 +90,7 @@ impl Spans {
     /// Exports the remaining spans. No spans are accepted after that.
     pub fn shutdown(&self) {
         if let Err(cause) = self.provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT) {
-            tracing::warn!("the last spans did not reach the collector: {cause}");
+            tracing::warn!("could not export the last spans to the collector: {cause}");
         }
     }
 }

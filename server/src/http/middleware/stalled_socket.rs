@@ -1,4 +1,4 @@
-//! Timeout for stalled sockets: closes connections whose clients do not take the data they are sent.
+//! Timeout for stalled sockets: closes connections whose clients do not receive the data sent to them.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -38,12 +38,13 @@ impl<T> StalledSocketTimeout<T> {
         self.slot.state()
     }
 
-    /// Fails once the connection has to end for another one.
+    /// Fails once the connection was evicted for another one.
     fn check(&self) -> io::Result<()> {
         if self.state().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
-    /// Notes if the system has ended the connection because its client has taken nothing for too long. One that has vanished looks the same.
+    /// Notes that the system has closed the connection because its client received no data for too long. A vanished client looks the
+    /// same.
     fn note_timeout(&self, cause: &io::Error) {
         if cause.kind() == io::ErrorKind::TimedOut {
             self.state().note_stalled();
@@ -85,7 +86,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for StalledSocketTimeout<T> {
         }
         if read.is_pending() {
             self.state().register(task.waker());
-            // The connection may have been ended before the waker was registered.
+            // The connection may have been evicted before the waker was registered.
             self.check()?;
         }
         read
@@ -115,7 +116,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for StalledSocketTimeout<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
-        // The dispatcher flushes after it has written everything, so nothing is pending any more.
+        // The dispatcher flushes after it has written all data, so no data is pending any more.
         self.behind = None;
         Poll::Ready(Ok(()))
     }

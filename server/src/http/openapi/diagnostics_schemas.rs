@@ -1,4 +1,4 @@
-//! The schemas of responses by which operators look into a server.
+//! The schemas of diagnostics responses for operators.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn all() -> Named {
     ]
 }
 
-/// The name of the answering node, or null if it is part of no cluster.
+/// The name of the answering node, or null if it is not part of a cluster.
 fn node() -> Value {
     json!({"type": ["string", "null"]})
 }

@@ -1,4 +1,4 @@
-//! The documentation of one operation that the table of operations does not contain, and its encoding as OpenAPI.
+//! The documentation of one operation beyond the table of operations, and its encoding as OpenAPI.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Documentation {
         self
     }
 
-    /// Adds a query parameter. An enumeration is one of texts.
+    /// Adds a query parameter. The values of an enumeration are strings.
     pub(super) fn query(mut self, name: &str, description: &str, mut schema: Value) -> Self {
         if schema.get("enum").is_some() {
             schema["type"] = json!("string");
@@ -51,7 +51,7 @@ impl Documentation {
         self
     }
 
-    /// Adds the parameter with the fields of each post.
+    /// Adds the parameter that selects the fields of each post.
     pub(super) fn fields(self) -> Self {
         self.query(
             "fields",
@@ -60,7 +60,7 @@ impl Documentation {
         )
     }
 
-    /// Adds the parameter with the node of a cluster that answers.
+    /// Adds the parameter that selects the answering node of a cluster.
     pub(super) fn of_named_node(self) -> Self {
         self.query(
             "node",
@@ -88,7 +88,7 @@ impl Documentation {
         self.body(true, schema_name, bytes_max, example)
     }
 
-    /// Allows a body, which may be missing.
+    /// Allows an optional body.
     pub(super) fn may_take(self, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
         self.body(false, schema_name, bytes_max, example)
     }

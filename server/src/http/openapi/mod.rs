@@ -1,12 +1,12 @@
 //! The OpenAPI 3.1 description of the HTTP API, which `/docs` shows.
 //!
 //! Responsible for:
-//! - describing every operation of `http::operation`, and nothing else. Paths, methods and names are taken from that table, limits from
-//!   `limits`, and common refusals from the kind of the operation. The remaining texts are in `groups`.
+//! - describing exactly the operations of `http::operation`. Paths, methods and names are from that table, limits from `limits`, and
+//!   common refusals from the kind of the operation. The remaining texts are in `groups`.
 //!
-//! The description is written with `serde_json::json!`, without a library of builders or derived schemas: the source shows what is served,
-//! and many responses are encoded as text for which there is no Rust type. Tests validate each example and the responses of the other HTTP
-//! tests against the description, so a wrong description fails.
+//! The description is written with `serde_json::json!`, without a builder library or derived schemas: the source shows the served text,
+//! and many responses are encoded as text without a Rust type. Tests validate each example and the responses of the other HTTP tests
+//! against the description.
 
 #![allow(clippy::needless_pass_by_value, reason = "schemas are put together from what is made on the spot")]
 

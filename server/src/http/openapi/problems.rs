@@ -31,7 +31,7 @@ impl Refusals {
     }
 }
 
-/// Returns the refusals of an operation that come from the middleware and the engine's cell.
+/// Returns the refusals of an operation by the middleware and during recovery.
 pub(super) fn of_operation(operation: &Operation) -> Refusals {
     let Operation { needs, work, lasts, handled_by, .. } = *operation;
     let mut refusals = Refusals::default();

@@ -345,7 +345,7 @@ fn explanation() -> Value {
 }
 
 pub(super) const ID: PostId = PostId(7_352_851_374_080_000_000);
-/// The publication time of the post in all examples.
+/// The publish time of the post in all examples.
 pub(super) const PUBLISHED_AT: UnixMicros = UnixMicros(1_795_168_800_123_456);
 
 /// An example of a feed cursor.

@@ -1,4 +1,4 @@
-//! The schemas of responses to operators.
+//! The schemas of statistics, readiness and other responses to operators.
 
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ fn stats() -> Value {
         properties[name] = count();
     }
     let mut stats = object(properties);
-    // Optional: present only if the request asks for it.
+    // Optional: present only if the client requests it.
     stats["properties"]["inboxes"] = counts(&["count", "entries", "bytes"]);
     stats
 }

@@ -46,7 +46,8 @@ fn ids() -> Named {
             "examples": [example],
         })
     };
-    // Of what a name may not have, only what every dialect of patterns can say. It has as many characters as bytes, or fewer.
+    // Excludes only those invalid characters that all pattern dialects can express. The number of characters is at most the number of
+    // bytes.
     const NAME: &str = r#"[^/\\"\x00-\x1f\x7f]{1,128}"#;
     const PLAIN: &str = "[.]{3,128}|[.]{0,127}[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]{0,127}";
     const { assert!(NAME_BYTES_MAX == 128 && USER_ID_BYTES_MAX == 128) };
@@ -100,11 +101,11 @@ fn ids() -> Named {
     ]
 }
 
-/// Returns a pattern of the decimal numbers up to `max`, which has at most 20 digits.
+/// Returns a pattern of the decimal numbers up to `max`, which have at most 20 digits.
 pub(super) fn decimal_pattern(max: u64) -> String {
     let digits = max.to_string();
     let mut pattern = format!("^(0|[1-9][0-9]{{0,{}}}", digits.len() - 2);
-    // Numbers with as many digits as `max`: equal up to a digit that is smaller.
+    // Numbers with as many digits as `max`: equal to it up to a smaller digit.
     for (nth, digit) in digits.bytes().enumerate() {
         let lowest = if nth == 0 { b'1' } else { b'0' };
         if digit > lowest {

@@ -1,4 +1,4 @@
-//! Handling that all responses of the application have in common, for every operation.
+//! Handling that is common to all responses of the application.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ where
 {
     restore_upgrade(&mut request);
     let begun = request.conn_data::<Arc<ConnectionState>>().map(ConnectionState::begin);
-    // The connection is about to end, so the client may not receive the response. It sends the request again.
+    // The connection was evicted, so the client may not receive a response. It sends the request again.
     let is_over = matches!(begun, Some(None));
     let mut under_way = begun.flatten();
     let unread = Unread::of(&mut request);
@@ -58,13 +58,13 @@ where
         }
         let is_stream = response.response().body().size() == BodySize::Stream;
         if !has_chunks && is_stream {
-            // The end of the connection is the end of the body.
+            // The end of the connection marks the end of the body.
             let head = response.response_mut().head_mut();
             head.no_chunking(true);
             head.set_connection_type(ConnectionType::Close);
         }
         if response.request().extensions().contains::<Open>() {
-            // A client that slowly receives a response which needs no credentials does not protect its connection from being closed.
+            // A response that needs no credentials does not protect the connection of a slow client from being closed.
             under_way.iter_mut().for_each(UnderWay::give_way);
         }
         let is_endless = is_stream && response.request().extensions().contains::<Endless>();
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Restores the header `Connection` of a WebSocket, whose offer of an upgrade was hidden from the parser.
+/// Restores the header `Connection` of a WebSocket: the upgrade offer was hidden from the parser.
 fn restore_upgrade(request: &mut ServiceRequest) {
     if !is_websocket(request.headers()) {
         return;
@@ -99,10 +99,10 @@ fn restore_upgrade(request: &mut ServiceRequest) {
 /// Marks a request that needs no credentials.
 pub(in crate::http) struct Open;
 
-/// Marks a request whose response waits for events, so that it may go on until the client or the server ends it.
+/// Marks a request whose response waits for events, until the client or the server ends it.
 pub(in crate::http) struct Endless;
 
-/// A response body with the values that must be dropped when it is sent.
+/// A response body with the values to drop when it is sent.
 struct TrackedBody {
     body: BoxBody,
     is_endless: bool,
@@ -111,8 +111,8 @@ struct TrackedBody {
 }
 
 impl TrackedBody {
-    /// Returns true if the response ends because its client has closed its sending side. A closed sending side wakes the connection's task,
-    /// which reads before it asks the body for more.
+    /// Returns true if the response must end because its client has closed its sending side. That event wakes the connection's task,
+    /// which reads before it polls the body.
     fn is_abandoned(&self) -> bool {
         self.is_endless && self.under_way.as_ref().is_some_and(UnderWay::is_half_closed)
     }
@@ -143,7 +143,7 @@ struct Rest {
 }
 
 impl Unread {
-    /// Takes over the body of a request if it is chunked.
+    /// Replaces the body of a request by a tracked one if it is chunked.
     fn of(request: &mut ServiceRequest) -> Option<Self> {
         if !request.chunked().unwrap_or(false) {
             return None;

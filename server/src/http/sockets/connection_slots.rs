@@ -1,8 +1,8 @@
-//! Places of connections: limits their number, in total and for each address.
+//! Connection slots: limits the number of connections, in total and for each address.
 //!
 //! Responsible for:
-//! - giving a new connection the slot of an idle one if all slots are taken, and refusing it if none is idle;
-//! - closing connections that are idle for too long, also if they slowly send incomplete requests.
+//! - giving a new connection the slot of an idle one if all slots are in use, and refusing it if no connection is idle;
+//! - closing connections that are idle for too long, even if they slowly send incomplete requests.
 //!
 //! A connection is idle while it has no request in progress. WebSockets and event streams are requests that remain in progress.
 
@@ -30,10 +30,10 @@ use tidewire::throttle::Throttle;
 /// Maximum number of idle connections that are closed in one pass.
 const CONNECTIONS_PER_SWEEP: usize = 4_096;
 
-/// One in this many slots is reserved for connections that are not live: those of operators and of ordinary requests.
+/// One in this many slots is reserved for connections that are not live: those for operators and for ordinary requests.
 const CONNECTIONS_NOT_LIVE_SHARE: usize = 16;
 
-/// One address may have at most one in this many connections.
+/// One address may have at most one in this many connection slots.
 const CONNECTIONS_SHARE: usize = 4;
 
 /// The limits on connections.
@@ -43,7 +43,7 @@ pub struct ConnectionLimits {
     pub all: usize,
     /// Maximum connections of one address (one /64 network for IPv6). Default a quarter of `all`.
     pub per_address: usize,
-    /// The addresses of proxies, which have no limit of their own because many clients share them. Default loopback addresses.
+    /// The addresses of proxies. They have no limit per address, because many clients share them. Default loopback addresses.
     pub proxies: Proxies,
 }
 
@@ -67,9 +67,9 @@ impl ConnectionLimits {
 /// The reason a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum RefusalReason {
-    /// All slots are taken, and no connection is idle.
+    /// All slots are in use, and no connection is idle.
     All,
-    /// All slots of its address are taken, and no connection of the address is idle.
+    /// All slots of the address are in use, and none of its connections is idle.
     Address,
 }
 
@@ -78,7 +78,7 @@ pub struct Connections {
     limits: ConnectionLimits,
     clock: Arc<dyn Clock>,
     table: Mutex<ConnectionTable>,
-    /// Bytes of later requests that are buffered, of all connections.
+    /// The buffered bytes of later requests, of all connections.
     buffered_bytes: Gauge,
     refused: Counter,
     refused_address: Counter,
@@ -94,7 +94,7 @@ struct ConnectionTable {
     by_address: HashMap<IpAddr, Order>,
 }
 
-/// The keys of a connection in the table: in the order of all connections, and in the order of its address.
+/// The keys of a connection in the table: in the order of all connections, and in the order of those of its address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seat {
     of_all: usize,
@@ -147,7 +147,7 @@ impl Connections {
         &self.limits
     }
 
-    /// Returns the time on the monotonic clock, from which idle times are measured.
+    /// Returns the current time on the monotonic clock of idle times.
     pub(super) fn now(&self) -> Duration {
         self.clock.monotonic()
     }
@@ -157,7 +157,7 @@ impl Connections {
         self.table.lock().all.len()
     }
 
-    /// Returns the bytes of later requests that are buffered, of all connections.
+    /// Returns the buffered bytes of later requests, of all connections.
     pub(super) fn buffered_bytes(&self) -> usize {
         usize::try_from(self.buffered_bytes.get()).unwrap_or(usize::MAX)
     }
@@ -200,7 +200,7 @@ impl Connections {
         }
     }
 
-    /// Chooses the connection that must end for a new one of `address`, if one must.
+    /// Selects the connection to evict for a new one of `address`, if a limit is reached.
     fn choose_to_end(
         &self,
         table: &mut ConnectionTable,
@@ -232,11 +232,11 @@ impl Connections {
             limit,
             of = what,
             more_since_last = left_out,
-            "a connection was refused: all connection slots are taken and none is idle"
+            "refused a connection: all connection slots are in use and none is idle"
         );
     }
 
-    /// Marks a request of a connection as begun. Returns false if the connection was chosen to end.
+    /// Marks a request of a connection as begun. Returns false if the connection was evicted.
     pub(super) fn begin(&self, connection: &ConnectionState) -> bool {
         let mut table = self.table.lock();
         if connection.is_leaving() {
@@ -270,7 +270,7 @@ impl Connections {
         }
     }
 
-    /// Takes a connection out of the limit of its address.
+    /// Removes a connection from the limit of its address.
     #[cfg(feature = "cluster")]
     pub(super) fn mark_of_node(&self, connection: &ConnectionState) {
         let mut table = self.table.lock();
@@ -333,7 +333,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Marks a connection as chosen to end. It happens only once: the connection is not idle any more.
+    /// Marks a connection as evicted. This happens only once, because the connection is not idle any more.
     fn leave(&mut self, connection: &ConnectionState) {
         connection.leave();
         self.orders(connection, Order::leave);
@@ -352,7 +352,7 @@ impl Drop for ConnectionSlot {
         let mut table = self.connections.table.lock();
         table.all.remove(self.connection.seat.of_all);
         table.remove_from_address(&self.connection);
-        // Requests may end after the connection, when its keys already belong to another one.
+        // Requests may end after the connection, when another connection has its keys already.
         self.connection.leave();
     }
 }

@@ -1,8 +1,8 @@
-//! Requests whose client waits with the body until the server asks for it (`Expect: 100-continue`).
+//! Requests whose client waits with the body for `100 Continue` of the server (`Expect: 100-continue`).
 //!
-//! By default, the dispatcher asks for every body before the application has seen the request. It calls a service before that and, if the
+//! By default, the dispatcher requests every body before the application has seen the request. It calls a service before that and, if the
 //! service fails, sends the service's error as the response. So here the application answers the whole request as such an "error", and
-//! asks for the body itself if it needs it ([`super::connection_slots::connection_state::ConnectionState::ask_for_body`]).
+//! requests the body itself if it needs it ([`super::connection_slots::connection_state::ConnectionState::ask_for_body`]).
 
 use std::fmt;
 use std::rc::Rc;

@@ -2,26 +2,26 @@
 //!
 //! Responsible for:
 //! - finding the end of each request, so that the next one can be deferred ([`super::request_order`]);
-//! - invalidating a head or a trailer with a line that ends without a carriage return: some parsers accept such a line and others do not,
-//!   which allows request smuggling;
-//! - invalidating a chunked body with too many bytes besides its data, which the parser would read without end;
-//! - hiding an offered upgrade from the parser: it would close the connection after the answer, although the offer is declined.
+//! - invalidating a head or a trailer with a line that ends without a carriage return. Parsers differ about such lines, which allows
+//!   request smuggling;
+//! - invalidating a chunked body with too many bytes besides its data, which the parser would read without limit;
+//! - hiding an offered upgrade from the parser. It would close the connection after the response, although the offer is declined.
 
 use tidewire::limits::CHUNK_OVERHEAD_BYTES_MAX;
 
-/// Maximum bytes of a head line that are examined, enough for the headers that determine the length of the body.
+/// Maximum bytes of a head line that are examined: enough for the headers that determine the length of the body.
 const LINE_BYTES_MAX: usize = 128;
 
 /// Bytes needed for a chunk size line: 16 hexadecimal digits and the line end.
 const SIZE_LINE_BYTES: usize = 18;
 
-/// The header with the option [`UPGRADE`], in lower case, and the colon after it.
+/// The header `Connection` in lower case, with its colon. It may contain the option [`UPGRADE`].
 const CONNECTION: &[u8] = b"connection:";
 
 /// The option that offers an upgrade, in lower case.
 const UPGRADE: &[u8] = b"upgrade";
 
-/// The option under which the parser sees [`UPGRADE`].
+/// The replacement of [`UPGRADE`] that the parser sees.
 pub(super) const HIDDEN_UPGRADE: &str = "upgrad_";
 
 /// The state of the request parser of one connection.
@@ -30,13 +30,13 @@ pub(super) struct Framing {
     state: State,
     /// The number of complete heads.
     heads: usize,
-    /// The beginning of the current line, as far as it is examined.
+    /// The examined beginning of the current line.
     line: Vec<u8>,
     /// Bytes of the current line so far.
     line_bytes: usize,
-    /// Bytes of the current chunked body besides its data and the necessary size lines.
+    /// Bytes of the current chunked body beyond its data and the necessary size lines.
     overhead_bytes: usize,
-    /// Where the current line of a head is; `None` in lines of other headers than `Connection`.
+    /// The place in the current line of a head; `None` in headers other than `Connection`.
     offer: Option<Offer>,
     head: RequestHead,
 }
@@ -64,7 +64,7 @@ enum State {
     },
     ChunkSize,
     Trailer,
-    /// A byte was replaced by a carriage return; the next byte is replaced by one that must not follow it.
+    /// A byte was replaced by a carriage return. The next byte is replaced by one that is invalid after it.
     Invalidating,
     /// The remaining bytes pass unchanged and are not examined.
     PassThrough,
@@ -76,7 +76,7 @@ enum AfterBytes {
     Chunk,
 }
 
-/// The properties of a head that determine what follows it.
+/// The properties of a head that determine the next state.
 #[derive(Debug, Default, Clone, Copy)]
 struct RequestHead {
     has_request_line: bool,
@@ -102,8 +102,8 @@ impl Framing {
         self.state == State::Between
     }
 
-    /// Examines the next bytes. Returns the number of bytes that pass to the parser: all of them, or those before the next request if no
-    /// request `may_begin`. At most one request begins in each call.
+    /// Examines the next bytes. Returns the number of bytes to pass to the parser: all of them, or those before the next request if
+    /// `may_begin` is false. At most one request begins in each call.
     pub(super) fn pass(&mut self, bytes: &mut [u8], may_begin: bool) -> usize {
         let (mut at, begun) = (0, self.heads);
         while at < bytes.len() {
@@ -157,13 +157,13 @@ impl Framing {
             return self.invalidate(bytes, 0);
         }
         let has_return = if here > 0 { bytes[here - 1] == b'\r' } else { self.line.last() == Some(&b'\r') };
-        // Most lines arrive as a whole, and are not copied.
+        // Most lines arrive in one piece, and are not copied.
         let is_whole = end.is_some() && self.line.is_empty() && here <= free;
         if !is_whole {
             self.line.extend_from_slice(&bytes[..here.min(free)]);
         }
         if here > free {
-            // The last byte is stored too, because it decides how the line ends.
+            // Stores the last byte too, because it decides how the line ends.
             self.line[LINE_BYTES_MAX - 1] = bytes[here - 1];
         }
         let Some(end) = end else { return bytes.len() };
@@ -177,7 +177,7 @@ impl Framing {
                 bytes[end] = 0;
                 State::PassThrough
             }
-            // The parser reads a trailer up to the next carriage return, across lines and requests that other parsers see there.
+            // The parser reads a trailer up to the next carriage return. It would skip lines and requests that other parsers see there.
             (false, State::Trailer) => return self.invalidate(bytes, end),
             (false, _) => State::PassThrough,
             (true, State::Head) if line.is_empty() && self.head.has_request_line => {
@@ -189,7 +189,7 @@ impl Framing {
                 self.head.line(line);
                 State::Head
             }
-            // More leading zeros than are stored: the parser would read another size.
+            // The stored line lacks digits after many leading zeros: the parser would read another size.
             (true, State::ChunkSize) if digits(line).len() >= LINE_BYTES_MAX - 2 => {
                 return self.invalidate(bytes, end);
             }
@@ -200,8 +200,8 @@ impl Framing {
         end + 1
     }
 
-    /// Replaces the last byte of each option `upgrade` of the header `Connection` in these bytes of a line. WebSockets get it back in
-    /// [`super::answering`], so an option that has the replacement already is made another one.
+    /// Replaces the last byte of each option `upgrade` of the header `Connection` in these bytes of a line. [`super::answering`] restores
+    /// it for WebSockets, so an option that already equals the replacement is changed too.
     fn hide_upgrade(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
             let letter = byte.to_ascii_lowercase();
@@ -225,7 +225,7 @@ impl Framing {
         }
     }
 
-    /// Counts bytes of a chunk size line or a trailer that exceed what is needed. `is_end` is true if the line ends with them.
+    /// Counts the bytes of a chunk size line or a trailer beyond the necessary ones. `is_end` is true if the line ends with these bytes.
     fn count_overhead(&mut self, bytes: usize, is_end: bool) {
         let needed = match self.state {
             State::ChunkSize => SIZE_LINE_BYTES,
@@ -274,7 +274,7 @@ impl RequestHead {
     fn followed_by(self) -> State {
         match self {
             Self { is_other: true, .. } => State::PassThrough,
-            // In the parser's order: to it a chunked request is one whatever else it asks for.
+            // The same order as in the parser: a chunked request is chunked even if it also requests an upgrade.
             Self { is_chunked: true, .. } => State::ChunkSize,
             Self { is_upgrade: true, .. } => State::PassThrough,
             Self { length: 0, .. } => State::Between,

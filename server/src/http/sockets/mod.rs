@@ -1,10 +1,10 @@
-//! Connections: their limits, and which of them are closed when a limit is reached.
+//! Connections: their limits, evictions at a limit, and the order of their requests.
 //!
 //! Responsible for:
-//! - a slot for each connection ([`connection_slots`]). The limits leave open files for the journal, snapshots and the archive, and slots for
-//!   other addresses. The longest idle connection is closed for a new one, so that idle connections cost nobody a slot;
-//! - processing the requests of a connection one after the other, as a filter of the bytes that its client sends ([`request_order`], [`framing`]);
-//! - handling that all responses have in common ([`answering`]), and requests with `Expect: 100-continue` ([`expecting`]).
+//! - a slot for each connection ([`connection_slots`]). The limits leave open files for the journal, snapshots and the archive, and slots
+//!   for other addresses. A new connection evicts the longest idle one if all slots are in use;
+//! - processing the requests of a connection one after the other, by filtering the received bytes ([`request_order`], [`framing`]);
+//! - handling that is common to all responses ([`answering`]), and requests with `Expect: 100-continue` ([`expecting`]).
 
 pub(super) mod answering;
 pub mod connection_slots;

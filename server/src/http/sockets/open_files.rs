@@ -1,11 +1,11 @@
-//! Open files: the limit of the process, and how many of them connections may use.
+//! Open files: the limit of the process, and the number that connections may use.
 
 use std::io;
 
-/// The same for each thread, because each event loop has some file descriptors.
+/// Number of file descriptors reserved for each thread, because each event loop uses some.
 const FILES_PER_THREAD: usize = 8;
 
-/// Number of file descriptors that connections leave for the journal, snapshots, the archive, its tools and other files of the process.
+/// Number of file descriptors reserved for the journal, snapshots, the archive, its tools and other files of the process.
 const FILES_RESERVED: usize = 128;
 
 /// The assumed limit if the system does not report it.
@@ -23,7 +23,7 @@ pub fn raise() -> io::Result<()> {
     {
         let (soft, hard) = rlimit::Resource::NOFILE.get()?;
         if soft < hard {
-            // Some systems accept only a maximum of their own, whatever the hard limit is.
+            // Some systems accept only their own maximum, even if the hard limit is higher.
             rlimit::increase_nofile_limit(hard)?;
         }
     }

@@ -1,11 +1,11 @@
-//! RequestOrder: passes the requests of a client to the HTTP parser one after the other, each after the previous one is answered.
+//! Request order: passes each request of a client to the HTTP parser after the previous one is answered.
 //!
 //! Responsible for:
-//! - deferring later requests of a connection. When the dispatcher answers an earlier request while the body of a later one is still
-//!   arriving, it treats that body as unread and closes the connection;
-//! - limiting the bytes that are read of a body whose request is already answered;
-//! - deferring the end of what a client sends until its requests are answered. The dispatcher reads nothing after it;
-//! - sending `100 Continue` to a client that waits with its body, when the application wants the body.
+//! - deferring later requests of a connection. If the body of a later request is still arriving when the dispatcher answers an earlier
+//!   one, the dispatcher treats that body as unread and closes the connection;
+//! - limiting how much is read of a body after its request is answered;
+//! - deferring the end of the client's data until its requests are answered, because the dispatcher reads nothing after it;
+//! - sending `100 Continue` to a client that waits with its body, when the application requests the body.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -30,7 +30,7 @@ pub(in crate::http) struct RequestOrder<T> {
     buffered: BytesMut,
     /// Bytes of bodies received after their requests were answered.
     unread_bytes: usize,
-    /// The rest of `100 Continue` that is not written yet.
+    /// The unwritten rest of `100 Continue`.
     asking: &'static [u8],
     is_flushed: bool,
     /// True if reading is paused until the request in progress is answered.
@@ -60,33 +60,33 @@ impl<T> RequestOrder<T> {
         &self.connection
     }
 
-    /// Returns true if the client has received the responses to all requests that were passed on.
+    /// Returns true if the client has received the responses to all requests that were passed to the parser.
     fn may_begin(&self) -> bool {
         self.is_flushed && self.connection.answered() >= self.framing.heads()
     }
 
-    /// Returns true if the parser may see now that the client sends nothing more: all its requests are answered, or one is incomplete.
+    /// Returns true if the parser may now see the end of the client's data: all its requests are answered, or one is incomplete.
     fn may_end(&self) -> bool {
         self.is_half_closed && self.buffered.is_empty() && (self.may_begin() || !self.framing.is_between())
     }
 
-    /// Returns true if more may be read from the socket now.
+    /// Returns true if the socket may be read now.
     fn may_read(&self) -> bool {
         if self.is_half_closed {
             return false;
         }
         let is_later = !self.buffered.is_empty() || (self.framing.is_between() && !self.may_begin());
-        // The rest of a body is read for a moment, so that its client sees the response before the dispatcher closes the connection.
+        // Reads the rest of a body for a moment, so that its client sees the response before the dispatcher closes the connection.
         (!is_later || self.connection.may_buffer()) && self.unread_bytes < UNREAD_BYTES_MAX
     }
 
-    /// Stores how many bytes are buffered, and whether reading waits for the response to the request in progress.
+    /// Stores the number of buffered bytes. `is_waiting` is true if reading waits for the response to the request in progress.
     fn note_buffered(&mut self, is_waiting: bool) {
         self.is_waiting = is_waiting;
         self.connection.set_buffered(self.buffered.len(), is_waiting);
     }
 
-    /// Passes on buffered bytes that need not wait any more.
+    /// Passes buffered bytes to the parser that need not wait any more.
     fn release(&mut self, into: &mut ReadBuf<'_>) {
         let (capacity, may_begin) = (into.remaining().min(self.buffered.len()), self.may_begin());
         let on = self.framing.pass(&mut self.buffered[..capacity], may_begin);
@@ -140,18 +140,18 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
             this.note_buffered(!may_read || !this.buffered.is_empty());
             if !may_read {
                 this.connection.register(task.waker());
-                // The socket is not polled here, so it cannot report that the connection was ended.
+                // The socket is not polled here, so it cannot report that the connection has ended.
                 let is_ended = this.connection.is_ended();
                 return if is_ended { Poll::Ready(Err(ErrorKind::ConnectionAborted.into())) } else { Poll::Pending };
             }
-            // The socket is read also while bytes are buffered, because only reading detects a closed connection.
+            // Reads the socket even while bytes are buffered, because only reading detects a closed connection.
             match Pin::new(&mut this.socket).poll_read(task, into) {
                 Poll::Pending => {
                     this.connection.register(task.waker());
                     return Poll::Pending;
                 }
-                // Many clients of TLS close their sending side without `close_notify`. Somebody on the way could do that too, but nothing
-                // that is cut off is taken for whole, because each request says where it ends. The end inside of one stays a failure.
+                // Many TLS clients close their sending side without `close_notify`. An attacker in the network could do so too, but each
+                // request declares its end, so a truncated request never counts as complete. The end within a request remains a failure.
                 Poll::Ready(Err(cause)) if cause.kind() == ErrorKind::UnexpectedEof && this.framing.is_between() => {}
                 Poll::Ready(read) => read?,
             }
@@ -199,7 +199,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for RequestOrder<T> {
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_ask(task))?;
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
-        // The dispatcher flushes after it has written everything. Deferred bytes may pass now, and nothing else wakes the task that reads
+        // The dispatcher flushes after it has written all data. Deferred bytes may pass now, and nothing else wakes the task that reads
         // them.
         if !std::mem::replace(&mut self.is_flushed, true) && self.is_waiting {
             task.waker().wake_by_ref();

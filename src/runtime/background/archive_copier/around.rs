@@ -6,8 +6,8 @@ use crate::id::SourceId;
 use crate::storage::archive::{Archive, ArchiveError, Batch};
 use crate::storage::sequence::Sequence;
 
-/// Writes a batch without the entries of sources that are `held_back`, or whose outboxes turn out to be damaged. Adds to `left_out` the sources of
-/// which entries were left out.
+/// Writes a batch without the entries of sources that are `held_back`, or whose outboxes turn out to be damaged. Adds
+/// to `left_out` the sources whose entries were left out.
 pub(super) fn write_around(
     archive: &dyn Archive,
     mut batch: Batch,
@@ -17,7 +17,7 @@ pub(super) fn write_around(
     left_out
         .extend(batch.placed.iter().map(|(source, ..)| source).filter(|source| held_back.contains(*source)).cloned());
     batch.placed.retain(|(source, ..)| !held_back.contains(source));
-    // Nobody is shown an entry of a deleted post, so that its tombstone is enough.
+    // Pages skip entries of deleted posts, so the tombstone is enough.
     batch.removed.retain(|(source, _)| !held_back.contains(source));
     match archive.write(&batch) {
         Err(ArchiveError::Damaged { .. }) => write_in_parts(archive, batch, left_out),
@@ -25,10 +25,10 @@ pub(super) fn write_around(
     }
 }
 
-/// Writes the posts, and halves the sources until only those are left whose entries cannot be written.
+/// Writes the posts, then bisects the sources to find those whose entries cannot be written.
 fn write_in_parts(archive: &dyn Archive, batch: Batch, left_out: &mut BTreeSet<SourceId>) -> Result<(), ArchiveError> {
     let Batch { as_of, posts, placed, removed } = batch;
-    // If this fails, it is no outbox that is damaged.
+    // If this fails, the damage is not in an outbox.
     archive.write(&Batch { as_of, posts, ..Batch::default() })?;
     let mut by_source: BTreeMap<SourceId, Batch> = BTreeMap::new();
     for entry in placed {

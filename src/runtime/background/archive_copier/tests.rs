@@ -17,7 +17,7 @@ use crate::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 
 type Store = FaultyArchive<MemoryArchive>;
 
-/// A node that has applied as many records, each of which has published a post.
+/// A node that has applied this many records, each of which published a post.
 struct Node {
     store: Arc<Store>,
     behind: Arc<ReplicatedArchive>,

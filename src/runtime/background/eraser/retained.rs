@@ -1,4 +1,4 @@
-//! Retained segments without what they say of erased users.
+//! Rewriting retained segments without the data of erased users.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -26,9 +26,9 @@ use crate::storage::segment::Segment;
 use crate::storage::sequence::Sequence;
 
 impl Eraser {
-    /// Writes the segments that end before `from` as retained ones, without what they say of these users, whose posts no longer exist. Those of
-    /// the journal are removed by the next snapshot, and what is not to be retained here. The caller prevents snapshots, which would retain a
-    /// segment as it is.
+    /// Writes the segments that end before `from` as retained segments without the data of these users, whose posts no
+    /// longer exist. Removes segments that are not to be retained; the next snapshot removes those of the journal. The
+    /// caller prevents snapshots, which would retain a segment unchanged.
     pub(super) fn rewrite_retained(&self, erasures: &[Arc<Erasure>], from: Sequence) -> Result<(), Error> {
         let Some(files) = &self.files else { return Ok(()) };
         let files = &**files;
@@ -37,7 +37,7 @@ impl Eraser {
         all.retain(|file| file.last < from);
         let named_until = self.may_name_unknown(files, &all, erasures)?;
         let kept = {
-            // From here on nobody is registered who needs what is removed here, or by the next snapshot.
+            // From here on, no consumer can register that needs the files removed here or by the next snapshot.
             let mut journal_begins = self.shared.change_consumers.hold_journal();
             let oldest = all.first().map_or(from, |file| file.first);
             let kept = match self.shared.changes_retention(oldest) {
@@ -56,8 +56,8 @@ impl Eraser {
             match self.rewrite(files, *file, &users) {
                 Ok(file) => written.push(file),
                 Err(Failure::Damaged(cause)) => {
-                    // Readers could not get past it.
-                    warn!("retained segments are removed up to a damaged one: {cause}");
+                    // Readers could not read past the damaged segment.
+                    warn!("removing retained segments up to a damaged one: {cause}");
                     written.push(*file);
                     remove(files, retained_of(&written))?;
                 }
@@ -68,8 +68,9 @@ impl Eraser {
         Ok(())
     }
 
-    /// Returns the number of these files, the oldest ones, up to the last one that may name a user whom nobody knows any more. An earlier process
-    /// has scrubbed the erasure, and has ended before it had removed the journal from before that. Of what it retained it has rewritten all.
+    /// Returns how many of these files, from the oldest on, end with the last journal segment that may name a user
+    /// whose id is lost. An earlier process scrubbed such an erasure, and ended before it had removed the older
+    /// journal. That process had rewritten all of its retained segments.
     fn may_name_unknown(
         &self,
         files: &dyn Files,
@@ -83,12 +84,12 @@ impl Eraser {
             self.rest(&mut since)?;
             before -= 1;
             let is_first_after = match has_scrubbed(files, all[before], &unknown) {
-                // What is behind it is not retained.
+                // Segments up to a damaged one are not retained.
                 Err(Failure::Damaged(_)) => true,
                 Err(Failure::Other(cause)) => return Err(cause),
                 Ok(has) => has,
             };
-            // The segment was begun after all events that name the user.
+            // This segment was begun after all events that name the user.
             if is_first_after {
                 break;
             }
@@ -111,7 +112,7 @@ impl Eraser {
                 into.extend_from_slice(found.payload);
             } else {
                 is_changed = true;
-                // It is no message of the stream, so sequences stay as they are.
+                // This event is not part of the change stream, and it preserves the sequences.
                 pack(&left.unwrap_or(Event::ErasureEnded { at: UnixMicros(0) }), into);
             }
             Ok(())
@@ -127,12 +128,12 @@ impl Eraser {
         };
         let written = EventFile { retained_since: Some(since), ..file };
         retained::write(files, written, &bytes)?;
-        // A reader of it goes on in the new one.
+        // A reader of the old file continues in the new one.
         remove(files, retained_of(&[file]))?;
         Ok(written)
     }
 
-    /// Returns true if a post exists: what an edit says of another one is not needed.
+    /// Returns true if a post exists. Edits of other posts are not needed.
     fn exists(&self, id: PostId) -> Result<bool, Error> {
         let world = &self.shared.world;
         match (world.posts.stored(id), world.archive()) {
@@ -146,7 +147,7 @@ impl Eraser {
     }
 }
 
-/// Returns true if a segment has the record that one of these erasures is scrubbed.
+/// Returns true if a segment contains the scrubbing of one of these erasures.
 fn has_scrubbed(files: &dyn Files, file: EventFile, erasures: &BTreeSet<UnixMicros>) -> Result<bool, Failure> {
     let segment = Segment::read(files, &file.name(), file.first)?;
     let is_one =

@@ -4,21 +4,21 @@
 //! fixed intervals, or after fixed bytes of journal, cost more the larger the state is, even if little has changed.
 //! So a snapshot is due only when the journal has grown by a fraction of the last snapshot. Then all snapshots
 //! together write [`SNAPSHOT_JOURNAL_SHARE`] times the bytes of the journal, whatever the size of the state, and a
-//! start replays about that fraction of what it loads. In addition there is a snapshot after every
+//! start replays about that fraction of the bytes it loads. In addition there is a snapshot after every
 //! [`SNAPSHOT_INTERVALS_MAX`] intervals, so that the inboxes of a snapshot are at most about a day old.
 
 use std::time::Duration;
 
 use crate::runtime::background::snapshotter::SnapshotOptions;
 
-/// Snapshots up to this size are due however little was journaled: writing one is half a second's work.
+/// Snapshots up to this size are due however little was journaled: writing one takes half a second.
 const SNAPSHOT_SMALL_BYTES: u64 = 64 << 20;
 
 /// Number of snapshot intervals after which the next snapshot is due if anything was journaled, however little.
 const SNAPSHOT_INTERVALS_MAX: u32 = 16;
 
-/// The next snapshot is due when one in this many bytes of the last snapshot was journaled. A start then replays this fraction of what it
-/// loads, and the replay takes about this fraction of the time.
+/// The next snapshot is due when the journal has grown by one part in this many of the last snapshot. A start then
+/// replays this fraction of the bytes it loads, in about this fraction of the time.
 const SNAPSHOT_JOURNAL_SHARE: u64 = 4;
 
 /// The changes since the last snapshot was begun.

@@ -16,9 +16,9 @@ use crate::storage::sequence::Sequence;
 use crate::storage::snapshot::{self, SnapshotReader};
 
 impl Snapshotter {
-    /// Keeps the newest snapshots, and the segments with events after the oldest of them; older segments are retained as long as consumers of
-    /// changes may need them. With `journal_from`, keeps of all snapshots only the one that was just taken, and the segments with events from
-    /// that one on; of the older ones it keeps what the erasure has rewritten.
+    /// Keeps the newest snapshots, and the segments with events after the oldest of them. Retains older segments as
+    /// long as consumers of changes may need them. With `journal_from`, keeps only the snapshot that was just taken,
+    /// the segments with events from `journal_from` on, and the segments that the erasure has rewritten.
     pub(super) fn drop_superfluous(&self, taken: Sequence, journal_from: Option<Sequence>) -> Result<(), StorageError> {
         let (files, alone) = (&*self.files, journal_from.is_some());
         if alone {
@@ -39,8 +39,8 @@ impl Snapshotter {
         if alone { self.remove_damaged() } else { Ok(()) }
     }
 
-    /// Returns the number of segments, the oldest ones, that no snapshot from `oldest` on needs. Of these, the ones with events from
-    /// `journal_from` on are kept; without it, the newest ones that no backup has.
+    /// Returns how many segments, from the oldest on, can be removed because no snapshot from `oldest` on needs them.
+    /// Keeps segments with events from `journal_from` on, or, without it, the newest segments that no backup has.
     fn superfluous_segments(
         &self,
         segments: &[EventFile],
@@ -50,7 +50,8 @@ impl Snapshotter {
         let kept_from = journal_from.map_or(oldest.next(), |from| from.min(oldest.next()));
         let backed_up = Sequence(self.shared.backed_up.load(Ordering::Relaxed));
         let count = segments.iter().take_while(|file| file.last < kept_from).count();
-        // The one with the last copied event stays as well: by it the next start knows that the backup has the history of this directory.
+        // The segment with the last backed-up event stays as well. It shows the next start that the backup has the
+        // history of this directory.
         let needed = segments.iter().take(count).filter(|file| file.last >= backed_up).count();
         let needed = if journal_from.is_some() { 0 } else { needed };
         let mut bytes = Vec::with_capacity(needed);
@@ -59,20 +60,21 @@ impl Snapshotter {
         }
         let kept = kept_for_backup(&bytes);
         if kept < needed {
-            warn!("{} segments of the journal are removed before any backup has them", needed - kept);
+            warn!("removing {} journal segments that no backup has", needed - kept);
         }
         Ok(count - kept)
     }
 
-    /// Removes retained segments that are not wanted any more.
+    /// Removes retained segments that consumers no longer need.
     pub(super) fn drop_retained(&self) -> Result<(), StorageError> {
-        // An erasure may be writing them. There will be another time.
+        // An erasure may be writing them. The next check tries again.
         let Some(_no_erasure_step) = self.shared.world.sources.erasures().try_hold_snapshots() else { return Ok(()) };
         self.retire(EventFiles::list(&*self.files)?, 0, false)
     }
 
-    /// Renames the first `count` segments of the journal to retained ones if consumers may need them. Removes the others, and retained ones that
-    /// nobody needs. With `alone` it renames none: the eraser has already written what consumers may read.
+    /// Renames the first `count` segments of the journal to retained ones if consumers may need them. Removes the
+    /// others, and retained segments that no consumer needs. With `alone` it renames none: the eraser has already
+    /// written the segments that consumers may read.
     fn retire(&self, listed: EventFiles, count: usize, alone: bool) -> Result<(), StorageError> {
         let files = &*self.files;
         let EventFiles { mut journal, retained: mut all, obsolete } = listed;
@@ -85,7 +87,7 @@ impl Snapshotter {
         let gap = gone.iter().rfind(|file| !is_rewritten(file)).map(|file| file.last);
         all.extend(candidates);
         all.sort_unstable();
-        // From here on nobody is registered who needs what is removed.
+        // From here on, no consumer can register that needs the removed files.
         let _journal = self.shared.change_consumers.hold_journal();
         let now = self.shared.clock.now();
         let is_full = self.figures.refusal() == Some(WriteRefusal::DiskFull);
@@ -95,13 +97,13 @@ impl Snapshotter {
         let from = gap.map_or(0, |gap| all.partition_point(|file| file.last <= gap)).max(all.len() - kept);
         let (removed, kept) = all.split_at(from);
         if is_full && !removed.is_empty() {
-            warn!("the disk is full: {} segments that consumers of changes may need are removed", removed.len());
+            warn!("the disk is full; removing {} segments that consumers of changes may need", removed.len());
         }
         if removed.is_empty() && obsolete.is_empty() && gone.is_empty() && kept.iter().all(EventFile::is_retained) {
             return Ok(());
         }
-        // Obsolete ones first: without their later versions they would be right again. Then the oldest first, so that there is no gap between
-        // those that are left if this is interrupted.
+        // Obsolete files first: without their later versions they would be valid again. Then the oldest first, so that
+        // an interruption leaves no gap between the remaining ones.
         obsolete.into_iter().chain(removed.iter().map(|file| file.name())).try_for_each(|name| self.remove(&name))?;
         for file in kept.iter().filter(|file| !file.is_retained()) {
             let (name, retained) = (file.name(), EventFile { retained_since: Some(now), ..*file }.name());

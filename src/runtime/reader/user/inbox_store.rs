@@ -1,6 +1,7 @@
 //! The inbox store: the inboxes of one shard.
 //!
-//! Both parties run on the shard's thread, one at a time. Other threads only copy inboxes (`runtime::reader::inboxes`).
+//! User actors and the courier use it on the shard's thread, one at a time. Other threads only copy inboxes
+//! (`runtime::reader::inboxes`).
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
@@ -131,15 +132,15 @@ impl InboxHandle {
         Self { inbox_store, inboxes, reader }
     }
 
-    /// Calls `work` with the inbox, which no other thread can read meanwhile, nor any other of the stripe.
+    /// Calls `work` with the inbox. Meanwhile no other thread can read this inbox or any other inbox of the stripe.
     ///
     /// # Panics
-    /// Panics if the inbox is gone, which only dropping the handle does.
+    /// Panics if the inbox is gone, which happens only if the handle was dropped.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
         self.inboxes.with(self.reader, work).expect("an inbox is there as long as its handle")
     }
 
-    /// Returns the inbox, and leaves an empty one, which has the posts of no edge.
+    /// Returns the inbox and leaves an empty one, which has the posts of no edge.
     pub fn take(&self) -> Inbox {
         self.with(|inbox| std::mem::replace(inbox, Inbox::new(inbox.posts_max())))
     }

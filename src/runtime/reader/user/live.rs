@@ -86,7 +86,7 @@ impl UserActor {
         let Some(since) = self.watch.as_ref().and_then(|watch| watch.unattended_since()) else { return };
         let source = self.reader.source();
         if source.last_seen().is_none_or(|seen| seen < since) {
-            // Whoever watched has seen what was published until then, however long ago the connection began.
+            // A live client has seen all posts published until then, however long ago it connected.
             source.seen(since);
         }
         let end = ctx.run_later(self.core.config.live_history_ttl, move |actor, _| {

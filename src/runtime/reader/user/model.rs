@@ -1,7 +1,8 @@
-//! A model check of how inboxes are shared: a model checker decides which thread runs next at each lock and unlock of a stripe.
+//! A model check of shared inboxes: a model checker decides which thread runs next at each lock and unlock of a stripe.
 //!
-//! Direct reads run beside deliveries, evictions, removals, sleep, waking and crashes. A direct page has every post that was delivered before
-//! it was requested, in order and without a gap, and none that was deleted before; whatever happens meanwhile costs at most a retry.
+//! Direct reads run beside deliveries, evictions, removals, sleep, waking and crashes. A direct page has every post
+//! that was delivered before the request, in order and without a gap, and none that was deleted before. Concurrent
+//! changes cost at most a retry.
 #![cfg(test)]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -33,7 +34,7 @@ use crate::state::world::{StateMachine, World};
 
 const SECOND: i64 = 1_000_000;
 
-/// Posts in the inbox at most: fewer than are published, so that each delivery evicts one.
+/// Maximum number of posts in the inbox: fewer than are published, so that each delivery evicts one.
 const INBOX_POSTS: usize = 7;
 
 /// Age of the oldest post in the inbox, in seconds. There is one post a second.
@@ -42,16 +43,16 @@ const INBOX_AGE: u64 = 6;
 /// Posts that were published before the threads start, and after them.
 const POSTS: [u64; 2] = [9, 14];
 
-/// Entries of a page at most. A page of one is built from a copy of the newest half of the inbox.
+/// Maximum number of entries of a page. A page of one is built from a copy of the newest half of the inbox.
 const LIMIT_MAX: usize = 2;
 
-/// How often the shard's thread does something else than deliver.
+/// Number of times that the shard's thread does something other than deliver.
 const DISTURBANCES: usize = 6;
 
-/// Pages that each reading thread reads.
+/// Number of pages that each reading thread reads.
 const READS: usize = 8;
 
-/// What all executions of the model did.
+/// Counters over all executions of the model.
 #[derive(Debug, Default)]
 struct Seen {
     direct: AtomicU64,
@@ -70,7 +71,7 @@ struct Model {
     published: AtomicU64,
     /// The newest post that was delivered; all posts before it were.
     delivered: AtomicU64,
-    /// Posts whose deletion began, and those of which it ended.
+    /// Posts whose deletion has begun, and posts whose deletion has ended.
     deleted: [Mutex<BTreeSet<u64>>; 2],
     seen: Arc<Seen>,
 }
@@ -121,7 +122,7 @@ impl Model {
         (model, machine)
     }
 
-    /// The command processor applies a post; then the supervisor finds out whether the reader is awake.
+    /// The command processor applies a post; then the supervisor checks whether the reader is awake.
     fn publish(&self, machine: &mut StateMachine, number: u64) {
         let (position, draft) = (position(number), Draft::new(id("bob"), Body::new(&number.to_string()).unwrap()));
         self.clock.set(position.published_at);
@@ -175,7 +176,7 @@ impl Model {
         let Some(mut actor) = actor else {
             let (core, directory) = (Arc::clone(&self.shared.core), Arc::clone(&self.shared.directory));
             let mut actor = UserActor::new(Arc::clone(&self.reader), None, Rc::clone(inbox_store), core, directory);
-            // As between the start of an actor and its first message.
+            // Posts may arrive between the start of an actor and its first message.
             for _ in 0..thread_rng().gen_range(0..3) {
                 self.deliver_next(inbox_store);
             }
@@ -230,7 +231,7 @@ impl Model {
         let Some(page) = read(PageRequest { range, limit }) else { return false };
         let may_be_gone = self.deleted[0].lock().clone();
         let shown: Vec<u64> = page.items.iter().map(|(_, entry)| entry.post.id().0).collect();
-        // What an exact page may lack or have is known but for what was published or deleted while it was built.
+        // The exact page is known, except for posts that were published or deleted while the page was built.
         let is_full = shown.len() == limit;
         let newest =
             if above.is_some() && is_full { shown[0] } else { shown[..].first().copied().max(Some(at_least)).unwrap() };

@@ -43,9 +43,9 @@ pub(super) struct Watch {
     kept: Vec<SourceSlot>,
     /// The reader's decisions when the whole feed was last compared.
     decided: Decided,
-    /// True if a page has been read since that does not agree with the events: it was built after other decisions, or
-    /// before the invalidation was handled. After another decision this invalidation may not reach the reader, or may
-    /// find no difference.
+    /// True if a page has been read since then that does not agree with the events: it was built after other decisions,
+    /// or before the invalidation was handled. After another decision this invalidation may not reach the reader, or
+    /// may find no difference.
     has_divergent_page: bool,
     /// The time since which no connection is attached.
     unattended_since: Option<UnixMicros>,
@@ -139,7 +139,7 @@ impl Watch {
             let kind = context.kind(change, post)?;
             missed.push(LiveEvent { place: StreamPosition { last, ..from }, kind });
         }
-        // So many bytes would soon exceed the limit of the queue. Reading the feed again costs less.
+        // More bytes would soon exceed the limit of the queue. Reading the feed again costs less.
         let is_too_much = missed.iter().map(LiveEvent::bytes).sum::<usize>() > LIVE_QUEUE_BYTES_MAX / 2;
         (!is_too_much).then_some(missed)
     }
@@ -238,7 +238,7 @@ impl Watch {
         self.note_kept(context);
         let (mut entries, floor, viewer) = context.newest();
         let before = std::mem::replace(&mut self.decided, Decided::by(&viewer));
-        // Another limit of entries per source changes pages, even if the feed is the same.
+        // A changed limit of entries per source changes pages, even if the feed is the same.
         let has_other_pages = before.preferences.rules.per_source_max != self.decided.preferences.rules.per_source_max;
         if std::mem::take(&mut self.has_divergent_page) || has_other_pages {
             self.send_change(context, Change::Stale(None), None);
@@ -288,7 +288,7 @@ impl Watch {
         page.partial.is_empty() && self.stream.agrees(&entry_fingerprints(&page.items), shown, page.passed_over)
     }
 
-    /// The same for a page of which only the entries are known.
+    /// Returns true if the events sent so far agree with the entries of a page whose range is unknown.
     fn agrees_with_each(&self, page: &Page<Entry>) -> bool {
         let agrees =
             |(at, entry): &(Position, Entry)| self.stream.agrees(&[entry.entry_fingerprint(*at)], *at..at.next_up(), 0);

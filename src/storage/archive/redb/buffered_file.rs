@@ -91,7 +91,7 @@ impl BufferedFile {
     fn buffer(&self, offset: u64, data: &[u8], why: &io::Error) {
         let mut unwritten = self.0.unwritten.write();
         if unwritten.is_empty() {
-            warn!("no space on disk for {}: {why}; the data is buffered until there is space", self.0.name);
+            warn!("no space on disk for {}: {why}; buffering the data until there is space", self.0.name);
         }
         unwritten.push_back((offset, data.to_vec()));
     }
@@ -205,7 +205,7 @@ mod tests {
     pub(in crate::storage::archive::redb) struct Disk {
         memory: Arc<InMemoryBackend>,
         writes_left: Arc<AtomicI64>,
-        /// Writes that were refused since that was set.
+        /// Writes refused since the limit was set.
         refused: Arc<AtomicU64>,
     }
 
@@ -333,7 +333,7 @@ mod tests {
             eventually("a sync waits for room", || disk.is_waited_for());
             drop(stop);
             {
-                // If it waits on, the scope would, too.
+                // If the sync waited on, the scope would wait, too.
                 let _room = OnDrop(|| {
                     if !persisting.is_finished() {
                         disk.set_writes_left(PLENTY);

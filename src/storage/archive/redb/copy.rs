@@ -33,11 +33,11 @@ const KEYS_PER_END: u32 = 1 << 14;
 /// The compression level of zstd, as in snapshots.
 const ZSTD_LEVEL: i32 = 1;
 
-/// One state of an archive. Its pages are not reused while the view exists.
+/// One state of an archive. Its pages are not reused while the snapshot exists.
 struct RedbSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
-    /// The database is closed after the view is dropped.
+    /// The database is closed after the snapshot is dropped.
     _database: Arc<Database>,
 }
 

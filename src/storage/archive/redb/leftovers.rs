@@ -1,4 +1,4 @@
-//! The files of a rewrite that are not yet those of the archive.
+//! The unfinished files of a rewrite.
 
 use std::io;
 use std::path::{Path, PathBuf};

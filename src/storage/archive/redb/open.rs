@@ -71,7 +71,7 @@ pub(super) fn sums(path: &Path, is_new: bool) -> Result<BufferedFile, ArchiveErr
 /// Reads all of an archive that has no checksum file, as earlier versions leave it, and verifies its pages with the checksums that redb
 /// stores inside them. Afterwards each page is verified when it is read.
 fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError> {
-    tracing::info!("reading all of the archive {} once, since it has no checksum file", path.display());
+    tracing::info!("reading the whole archive {} once, since it has no checksum file", path.display());
     let failed = |error| not_an_archive(path, error);
     let before = totals(database).map_err(failed)?;
     database.check_integrity().map_err(|error| refused(error, path))?;
@@ -319,7 +319,7 @@ mod tests {
         for length in [20, 4096, 100_000] {
             let refusal = cut(length);
             assert!(refusal.starts_with("the archive FILE is damaged: "), "{length}: {refusal}");
-            // What to do depends on who has opened it.
+            // The remedy depends on the caller.
             assert!(!refusal.contains("--repair"), "{length}: {refusal}");
         }
     }

@@ -32,7 +32,7 @@ impl OverlaidFile {
         Self::with(file, true)
     }
 
-    /// Wraps a file that is never locked: nobody has to wait for it, and it may be written meanwhile.
+    /// Wraps a file without a lock: no process waits for it, and others may write to it meanwhile.
     pub(super) fn without_lock(file: File) -> Result<Self, DatabaseError> {
         Self::with(file, false)
     }

@@ -198,9 +198,9 @@ pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
     }
 }
 
-/// Returns the identity of the data directory that the archive in the file `path` belongs to, as far as that can be read without a lock:
-/// a server that has the archive open, or opens it meanwhile, notices nothing. Returns none where [`identity_in`] does, and also if the
-/// archive is open or was not closed in order.
+/// Returns the identity of the data directory that the archive in the file `path` belongs to, without a lock. A server that has the
+/// archive open, or opens it meanwhile, is not affected. Returns none in the cases of [`identity_in`], and also if the archive is open or
+/// was not closed in order.
 ///
 /// # Errors
 /// Fails if the file is not an archive or has a newer format, or if an operation of the system fails.
@@ -211,7 +211,7 @@ pub fn identity_without_lock(path: &Path) -> Result<Option<Identity>, ArchiveErr
     let cannot_read = |error: io::Error| cannot("read", path, error.into());
     let file = guard::open(OpenOptions::new().read(true), path);
     let file = file.map_err(|error| cannot("open", path, error.into()))?;
-    // What redb writes is not seen through this one.
+    // A second overlay, which does not show the writes of redb.
     let raw = ChecksummedFile::new(overlaid_without_lock(file.try_clone().map_err(cannot_read)?, path)?);
     let (mut magic, bytes) = ([0; MAGIC.len()], raw.len().map_err(cannot_read)?);
     if bytes >= MAGIC.len() as u64 {
@@ -341,7 +341,7 @@ mod tests {
         assert!(matches!(identity_in(&path), Err(ArchiveError::Locked { .. })));
         assert_eq!(identity_without_lock(&path).unwrap(), Some(Identity([7; 16])));
         assert_eq!(fs::read(&path).unwrap(), before);
-        // A damaged one is refused by the next start.
+        // The next start rejects a damaged checksum file.
         fs::write(path.with_extension("sums"), "damaged").unwrap();
         assert_eq!(identity_without_lock(&path).unwrap(), None);
     }

@@ -7,8 +7,7 @@ use super::{RedbArchive, cannot, open};
 use crate::storage::archive::{Archive as _, ArchiveError};
 
 impl RedbArchive {
-    /// As [`Self::open`], but if the archive is so damaged that it cannot be opened or its outboxes cannot be listed, its files are renamed
-    /// and a new archive is created.
+    /// As [`Self::open`]. If the archive is too damaged to open it or to list its outboxes, renames its files and creates a new archive.
     ///
     /// # Errors
     /// As [`Self::open`]. Fails also if a file cannot be renamed.
@@ -29,13 +28,13 @@ impl RedbArchive {
     fn open_without_sums(path: &Path, cache_bytes: usize, damage: &ArchiveError) -> Result<Self, ArchiveError> {
         let failed = |error: io::Error| cannot("set aside", path, error.into());
         if set_aside(&path.with_extension("sums")).map_err(failed)? {
-            tracing::error!("{damage}; its checksum file has the suffix .damaged now, and the whole archive is read");
+            tracing::error!("{damage}; renamed its checksum file with the suffix .damaged; reading the whole archive");
             match Self::open(path, cache_bytes) {
                 Err(ArchiveError::Damaged { .. }) => {}
                 opened => return opened,
             }
         }
-        tracing::error!("{damage}; continuing without it: its files have the suffix .damaged now");
+        tracing::error!("{damage}; renamed its files with the suffix .damaged; continuing without them");
         set_aside(path).map_err(failed)?;
         Self::open(path, cache_bytes)
     }

@@ -80,7 +80,7 @@ impl RedbArchive {
             Ok(())
         };
         if let Err(error) = guarded(&self.path, close) {
-            tracing::warn!("the file that was replaced: {error}");
+            tracing::warn!("could not close the replaced archive file: {error}");
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl RedbArchive {
         let mut file_now = self.file.write();
         file.set_waits_for_space(file_now.waits_for_space());
         let old = std::mem::replace(&mut *file_now, file);
-        // What it still has to write is of no use, on a full disk too.
+        // Its remaining writes are useless, so a sync must not wait for space on a full disk.
         old.set_waits_for_space(false);
         // Threads that read from the old database own it until the end of the read.
         Ok(std::mem::replace(now, Arc::new(database)))

@@ -35,7 +35,7 @@ const DATABASE_HEADER_BYTES: usize = 320;
 const FLAGS_AT: usize = 9;
 const IS_OPEN: u8 = 2;
 
-/// The payload of a panic that the archive converts into an error: the content of a page differs from what was written.
+/// The payload of a panic that the archive converts into an error: the content of a page differs from the written content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DamagedPage {
     pub(super) offset_bytes: u64,
@@ -50,7 +50,7 @@ pub(super) struct ChecksummedFile {
 }
 
 impl ChecksummedFile {
-    /// Wraps a file without checksums. They are added by [`Self::compare_with`] or [`Self::seal`].
+    /// Wraps a file without checksums. [`Self::compare_with`] or [`Self::checksum_all`] adds them.
     pub(super) fn new(file: BufferedFile) -> Self {
         Self { file, sums: Arc::default() }
     }

@@ -1,6 +1,6 @@
 //! The tables that feeds are read from, opened once for all reads between two writes.
 //!
-//! A page of a hundred old posts opened a table for each of them, which took a tenth of the user time of the page.
+//! Otherwise a page of a hundred old posts opens a table for each post, which takes a tenth of the user time of the page.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::layout;
 pub(super) struct Tables {
     pub(super) posts: ReadOnlyTable<u64, &'static [u8]>,
     pub(super) outboxes: ReadOnlyTable<&'static [u8], ()>,
-    /// A database that is dropped closes its file, also under tables that are open. So a read owns the one that it reads from.
+    /// A dropped database closes its file, even while tables are open. So each read owns the database that it reads from.
     _database: Arc<Database>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct OpenTables {
 #[derive(Default)]
 struct Now {
     tables: Option<Arc<Tables>>,
-    /// How often they were closed.
+    /// The number of times that the tables were closed.
     closed: u64,
 }
 
@@ -52,22 +52,22 @@ impl OpenTables {
         let (posts, outboxes) = (snapshot.open_table(layout::POSTS)?, snapshot.open_table(layout::OUTBOXES)?);
         let tables = Arc::new(Tables { posts, outboxes, _database: database });
         let mut now = self.now.write();
-        // If a write has ended in between, these tables may be from before it. This read may use them, and no later one.
+        // If a write ended meanwhile, these tables may be older than it. This read may use them, but no later read.
         if now.closed == closed {
             now.tables = Some(Arc::clone(&tables));
         }
         Ok(tables)
     }
 
-    /// Closes the tables once nobody reads from them. To be called at the end of every write, before the writer goes on, and when the database
-    /// is closed or replaced.
+    /// Closes the tables once no read uses them. Call it at the end of every write, before the writer continues, and when the database is
+    /// closed or replaced.
     pub(super) fn close(&self) {
         let closed = {
             let mut now = self.now.write();
             now.closed += 1;
             now.tables.take()
         };
-        // Without the lock: this may close a database, which writes to its file.
+        // Dropped without the lock: this may close a database, which writes to its file.
         drop(closed);
     }
 }

@@ -1,7 +1,8 @@
-//! The sources whose entries the archive of a cluster lacks, because what it has of their outboxes is damaged.
+//! The sources whose entries the archive of a cluster lacks, because their outboxes in it are damaged.
 //!
-//! A node that was deposed without noticing it may still change the list. So it is stored by compare-and-set, again before every progress that leaves
-//! entries out: either this fails, and the list is read again, or the change of the other node does.
+//! A deposed node that has not noticed its deposition may still change the list. So a node stores the list by compare-and-set, and again
+//! before every progress that leaves out entries. Then either this write fails and the node reads the list again, or the write of the
+//! other node fails.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ impl ReplicatedArchive {
         self.state.lock().applied
     }
 
-    /// Reads which sources are held back.
+    /// Reads the sources that are held back.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -36,7 +37,7 @@ impl ReplicatedArchive {
         known.map_or_else(|| self.learn_held_back(), Ok)
     }
 
-    /// Stores which sources are held back, before a progress that leaves entries of theirs out.
+    /// Stores the sources that are held back. Call it before storing a progress that leaves out their entries.
     ///
     /// # Errors
     /// Fails if the archive cannot be written, another node has stored them since, or there are too many.
@@ -45,13 +46,13 @@ impl ReplicatedArchive {
             let what = format!("outboxes of more than {HELD_BACK_SOURCES_MAX} sources cannot be written");
             return Err(ArchiveError::Damaged { place: self.archive.place(), what });
         }
-        // After a failure it is not known what is stored. Until then the list of before is right for the progress of before.
+        // After a failure the stored list is unknown. Until it is known again, the previous list is valid for the previous progress.
         let stored = self.archive.set_held_back(sources);
         self.state.lock().held_back = stored.is_ok().then(|| sources.clone());
         stored
     }
 
-    /// Refuses a batch that would take entries from memory which the archive may lack.
+    /// Rejects a batch that would remove entries from memory that the archive may lack.
     pub(super) fn refuse_held_back(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let state = self.state.lock();
         let Some(held_back) = &state.held_back else {

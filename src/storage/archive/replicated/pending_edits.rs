@@ -1,4 +1,4 @@
-//! Edits that the archive of a cluster does not have yet, of posts that it has.
+//! Edits of archived posts that the archive of a cluster does not have yet.
 
 use rustc_hash::FxHashMap;
 
@@ -7,18 +7,18 @@ use crate::feed::post::{Body, Post};
 use crate::id::PostId;
 use crate::storage::sequence::Sequence;
 
-/// Bytes that count for an edit besides its body.
+/// Bytes counted for an edit besides its body.
 const EDIT_BYTES: usize = 128;
 
-/// Edits of one post, as one. It has no body of its own if this node has the post in memory.
+/// The merged edits of one post. It has no body of its own if this node has the post in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PendingEdit {
     /// The last body, and the time of that edit.
     pub(super) body: Option<(Body, UnixMicros)>,
     pub(super) hidden: Option<bool>,
-    /// The record of the last one. None while it is being applied.
+    /// The record of the last edit. None while it is being applied.
     pub(super) at: Option<Sequence>,
-    /// The bytes of the last body, which a node without the post keeps.
+    /// The bytes of the last body, which a node without the post retains.
     pub(super) body_bytes: usize,
 }
 
@@ -46,7 +46,7 @@ impl PendingEdits {
         self.by_post.get(&id)
     }
 
-    /// Returns the posts with edits that are kept here, and not only counted.
+    /// Returns the posts whose edits are retained here, not only counted.
     pub(super) fn kept(&self) -> impl Iterator<Item = PostId> {
         let kept = self.by_post.iter().filter(|(_, edit)| edit.body.is_some() || edit.hidden.is_some());
         kept.map(|(id, _)| *id)
@@ -56,7 +56,7 @@ impl PendingEdits {
         self.bytes
     }
 
-    /// Returns the bytes of all edits once there is this one as well.
+    /// Returns the bytes of all edits including this one.
     pub(super) fn bytes_with(&self, id: PostId, body: Option<&Body>) -> usize {
         let before = self.by_post.get(&id);
         let body_bytes = body.map_or(before.map_or(0, |before| before.body_bytes), |body| body.as_str().len());
@@ -73,7 +73,7 @@ impl PendingEdits {
         edit.at = None;
     }
 
-    /// Keeps an edit of a post that this node does not have in memory.
+    /// Retains an edit of a post that this node does not have in memory.
     pub(super) fn keep(&mut self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) {
         self.count(id, body);
         let edit = self.by_post.entry(id).or_default();

@@ -1,4 +1,4 @@
-//! Tests of what the archive of a cluster lacks, on one node.
+//! Tests, on one node, of the changes that the archive of a cluster lacks.
 #![cfg(test)]
 
 use super::*;
@@ -32,7 +32,7 @@ fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
         archive.note_change(Sequence(at), PostId(id));
     }
     archive.note_applied(Sequence(9));
-    // What one record has changed is never torn apart.
+    // The changes of one record stay together.
     assert_eq!(archive.due(1), changed([8], 3));
     assert_eq!(archive.due(2), changed([6, 7, 8], 4));
     assert_eq!(archive.due(9), changed([5, 6, 7, 8], 9));
@@ -98,7 +98,7 @@ fn edits_are_kept_until_the_archive_has_the_last_of_them() {
     assert_eq!((archive.edit(PostId(7)), archive.edited()), (Some(kept), ids([7])));
     archive.advance(Sequence(5)).unwrap();
     assert_eq!(archive.edit(PostId(7)), None);
-    // This node applies later what another one has copied.
+    // This node applies a change after another node has copied it.
     archive.keep_edit(PostId(7), Some(&body("1")), None, UnixMicros(4));
     archive.note_change(Sequence(4), PostId(7));
     assert_eq!((archive.edit(PostId(7)), archive.behind()), (None, 0));
@@ -112,7 +112,7 @@ fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_p
         archive.shared().write(&Batch { posts, ..Batch::default() }).unwrap();
         let body = |bytes: usize| Body::new(&format!("\"{}\"", "x".repeat(bytes - 2))).unwrap();
         let check = |id: u64, bytes: usize| archive.check_edit(PostId(id), Some(&body(bytes)));
-        // The log has it, so that it applies whatever the limit is.
+        // The log has the edit, so it applies despite the limit.
         let edit = |at: u64, id: u64, bytes: usize| {
             match is_in_memory {
                 true => archive.count_edit(PostId(id), Some(&body(bytes))),
@@ -132,7 +132,7 @@ fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_p
         {
             assert_eq!(check(id, bytes).is_ok(), is_accepted, "{id} {bytes}");
         }
-        // Showing or hiding a post takes no more bytes if it is counted already.
+        // An edit that shows or hides a post takes no more bytes if the post is counted already.
         assert!(archive.check_edit(PostId(3), None).is_ok() && archive.check_edit(PostId(4), None).is_err());
         archive.note_applied(Sequence(3));
         archive.advance(Sequence(1)).unwrap();
@@ -150,7 +150,7 @@ fn what_was_read_before_another_node_wrote_it_is_forgotten() {
     archive.begin(Sequence(0)).unwrap();
     archive.advance(Sequence(1)).unwrap();
     assert_eq!(store.forgotten(), [None, None], "it is not known what changed up to the beginning");
-    // This node learns the progress before it applies the record.
+    // This node reads the progress before it applies the record.
     archive.advance(Sequence(3)).unwrap();
     assert_eq!(store.forgotten(), []);
     archive.note_change(Sequence(3), PostId(5));
@@ -160,7 +160,7 @@ fn what_was_read_before_another_node_wrote_it_is_forgotten() {
     archive.note_change(Sequence(4), PostId(7));
     archive.advance(Sequence(4)).unwrap();
     assert_eq!(store.forgotten(), [Some(PostId(7)); 2]);
-    // More than is listed.
+    // More changes than the list may have.
     for at in 5..6 + LIMITS.changes_max as u64 {
         archive.note_change(Sequence(at), PostId(at));
     }
@@ -180,7 +180,7 @@ fn a_round_waits_as_long_as_the_archive_comes_further() {
     std::thread::scope(|threads| {
         let round = threads.spawn(|| archive.persist(Sequence(4)));
         for through in 1..=4 {
-            // Together more than it waits for one step.
+            // Together longer than the wait for one step.
             std::thread::park_timeout(PATIENCE * 2 / 5);
             archive.advance(Sequence(through)).unwrap();
         }

@@ -102,8 +102,8 @@ pub fn steps() -> impl Strategy<Value = Vec<(Batch, Then, Vec<Read>)>> {
     prop::collection::vec((batches(), then, prop::collection::vec(read, 1..8)), 1..8)
 }
 
-/// Applies steps to an archive and to the model, and compares all that can be read. `open` opens the archive, given the open one if there is
-/// one.
+/// Applies steps to an archive and to the model, and compares all that can be read. `open` opens the archive. Its argument is the open
+/// archive, if there is one.
 pub fn agrees_with_the_model<A: Archive>(
     open: impl Fn(Option<A>) -> A,
     steps: Vec<(Batch, Then, Vec<Read>)>,
@@ -129,7 +129,7 @@ pub fn agrees_with_the_model<A: Archive>(
             prop_assert_eq!(archive.archived_counts().map_err(failed)?, model.archived_counts());
         }
         prop_assert_eq!(archive.is_empty(), model.posts.is_empty());
-        // There are fewer ids than are known one by one.
+        // There are fewer ids than the archive stores one by one.
         prop_assert!((0..8).map(PostId).all(|id| archive.may_have(id) == model.posts.contains_key(&id)));
         for (from, max) in [(0, 100), (3, 2), (7, 1), (u64::MAX, 9)] {
             let expected: Vec<PostId> = model.posts.range(PostId(from)..).map(|(id, _)| *id).take(max).collect();

@@ -1,4 +1,4 @@
-//! The way of one node to the store that all share, which may be cut off or slow. What is read by it is kept until it has to be forgotten.
+//! The connection of one node to the store that all nodes share. It may be cut off or slow. It caches reads until they are invalidated.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,23 +16,23 @@ use tidewire::storage::sequence::Sequence;
 pub(super) enum Answers {
     #[default]
     Always,
-    /// Nothing is written or read.
+    /// All reads and writes fail.
     Never,
-    /// Writes wait, and are made late.
+    /// Writes wait, and run late.
     Late,
     /// Only rewrites wait.
     LateRewrites,
-    /// Rewrites wait, and batches as well, when a part of them is written.
+    /// Rewrites wait, and batches wait after a part of them is written.
     LateBoth,
-    /// Batches wait when a part of them is written.
+    /// Batches wait after a part of them is written.
     LateBatches,
 }
 
-/// What a node has read, as it was then.
+/// The cached reads of a node.
 #[derive(Default)]
 pub(super) struct Cached {
     posts: HashMap<PostId, Option<ArchivedRecord>>,
-    /// Of each outbox, the answers to what was asked.
+    /// The answers to the queries of each outbox.
     outboxes: HashMap<SourceId, Vec<(OutboxQuery, Vec<Position>)>>,
 }
 
@@ -45,17 +45,18 @@ impl Cached {
     }
 }
 
-/// The way of one node to the store that all share.
+/// The connection of one node to the store that all nodes share.
 pub(super) struct Door {
-    /// None if the store keeps what was read by itself.
+    /// None if the store caches reads by itself.
     pub cached: Option<Mutex<Cached>>,
     pub store: Arc<dyn Archive>,
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
-    /// The source whose outbox cannot be written by any node, since it is damaged.
+    /// The source whose damaged outbox no node can write.
     pub damaged: Arc<Mutex<Option<SourceId>>>,
     pub changed: Condvar,
-    /// The numbers of batches of which a part is written at least, of rewrites that have begun, and of those that are done.
+    /// The number of batches that are written at least in part. The next two fields count the rewrites that have begun, and those that
+    /// are done.
     pub halves: AtomicU64,
     pub rewrites_begun: AtomicU64,
     pub rewrites: AtomicU64,
@@ -93,7 +94,7 @@ impl Archive for Door {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
-        // Part of the batch is written before the rest, or alone.
+        // A part of the batch is written before the rest, or alone.
         let half = |batch: &Batch| Batch {
             posts: batch.posts[..batch.posts.len() / 2].to_vec(),
             placed: batch.placed[batch.placed.len() / 2..].to_vec(),
@@ -147,7 +148,7 @@ impl Archive for Door {
             return Ok(known.clone());
         }
         let found = self.store.post(id)?;
-        // What is not there may come any time, and is asked for again.
+        // A missing post may appear at any time, so it is not cached.
         if found.is_some() {
             cached.posts.insert(id, found.clone());
         }

@@ -1,15 +1,15 @@
-//! Edits of old posts while the archive takes nothing: they wait in memory, up to a limit.
+//! Edits of old posts while the archive accepts no writes: they wait in memory, up to a limit.
 
 use tidewire::limits::{PENDING_EDITS_BYTES_MAX, POST_BODY_BYTES_MAX};
 
 use super::*;
 
-/// It takes some thousand writes, so that it runs beside a store in memory only.
+/// Needs some thousand writes, so it runs only with a store in memory.
 pub async fn the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the_archive(store: Store) {
     let mut town = Town::empty(store);
     town.add_with("a", CelebrityPolicy::PullAll);
     town.all_are_members().await;
-    // Some more than the limit has room for: edits of the newest posts do not count while they were never out of memory.
+    // More posts than the limit has room for: edits of the newest posts do not count until these have left memory.
     let count = (PENDING_EDITS_BYTES_MAX / POST_BODY_BYTES_MAX) as u64 * 3 / 2;
     town.publish_up_to(count).await;
     town.settle().await;
@@ -27,13 +27,13 @@ pub async fn the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the
     };
     assert_eq!((refused.code(), refused.is_temporary()), ("archive_unavailable", true), "{refused}");
     assert!(accepted > count / 2, "{accepted} of {count}");
-    // What waits already can be edited again, and new posts are published and edited.
+    // Posts with pending edits can be edited again, and new posts can be published and edited.
     let short = Body::new("[1]").unwrap();
     edit(1, &short).await.unwrap();
     node.engine.publish(post(&author(1), count + 1), false).await.unwrap();
     edit(count + 1, &longest).await.unwrap();
     door.set(Answers::Always);
-    // As soon as the archive has taken some.
+    // Accepted as soon as the archive has stored some edits.
     town.edit(accepted + 1, longest.as_str()).await;
     town.settle().await;
     let engine = &town.members[0].node.engine;

@@ -1,9 +1,9 @@
-//! Archives that do not fit the log, and nodes that do not fit the archive.
+//! Archives that do not match the log, and nodes that do not match the archive.
 
 use super::*;
 use crate::eventually_async;
 
-/// Nodes that had edits and deletions judged without an archive lack what the others need to know of these posts.
+/// Nodes that judged edits and deletions without an archive lack the data that the others need of these posts.
 pub async fn a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never(store: Store) {
     let town = Town::new(store).await;
     let without = start(&town.log, "d", &MemoryFiles::default(), None, CelebrityPolicy::PushAll);

@@ -1,4 +1,4 @@
-//! What nodes show and tell of changes of posts that only the archive has, if another node has judged the change.
+//! The feeds and live events of all nodes after one node has judged a change of a post that only the archive has.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tidewire::live::event::EventKind;
 
 use super::*;
 
-/// Waits until a live connection is told something.
+/// Waits until a live connection gets an event.
 async fn told(watcher: &mut Watcher, what: &str, is_meant: impl Fn(&EventKind) -> bool) {
     let mut others = Vec::new();
     let search = async {
@@ -119,7 +119,7 @@ pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alik
     town.settle().await;
     town.have_one_digest().await;
     let mut watchers = town.watched().await;
-    // The entry of the original is where its newest repost is that shows.
+    // The entry of the original is at the position of its newest visible repost.
     let place = |at: u64| move |event: &EventKind| matches!(event, EventKind::Post(item) if item.entry.post.id() == PostId(3) && item.at.id == PostId(at));
     town.hide(22, true).await;
     for watcher in &mut watchers {
@@ -137,7 +137,7 @@ pub async fn reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alik
         told(watcher, "an entry that moves, since a repost is deleted", place(21)).await;
     }
     town.have_one_digest().await;
-    // What repost 24 names turns out to be a repost, which nobody sees by its author.
+    // Repost 24 names post 99, which turns out to be a repost of an author whom nobody follows.
     let late = Draft { repost_of: Some(PostId(5)), ..post("stranger", 99) };
     town.done(async |engine| engine.publish(late.clone(), false).await).await;
     for watcher in &mut watchers {
@@ -163,7 +163,7 @@ pub async fn who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_
     town.expected.insert(20, Some("{}".to_owned()));
     town.publish_up_to(60).await;
     town.settle().await;
-    // All nodes have read the reply then, and keep it.
+    // Now all nodes have read and cached the reply.
     town.check().await;
     let erased = id(&author(19));
     town.done(async |engine| engine.erase(erased.clone()).await).await;
@@ -209,7 +209,7 @@ pub async fn old_posts_are_copied_while_an_erasure_reads_all_of_the_archive(stor
 pub async fn edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept(store: Store) {
     let mut town = Town::new(store).await;
     town.publish_up_to(19).await;
-    // All are by another author, and change when the author of 19 is erased.
+    // All replies are by another author, and change when the author of 19 is erased.
     for number in [20, 23, 26, 29] {
         let reply = Draft { reply_to: Some(PostId(19)), ..post(&author(20), number) };
         town.done(async |engine| engine.publish(reply.clone(), false).await).await;
@@ -236,13 +236,13 @@ pub async fn edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept(s
         town.members.iter().all(|member| member.node.engine.erasures().count == 0)
     })
     .await;
-    // Pages show none of these replies: nobody follows whom they answer.
+    // Pages show none of these replies, because nobody follows the author of 19.
     town.check_archive().await;
     town.shutdown();
 }
 
 impl Town {
-    /// Adds up a count of the ways of all nodes to the store.
+    /// Returns the sum of a count over the connections of all nodes.
     fn doors(&self, count: impl Fn(&Door) -> &AtomicU64) -> u64 {
         self.members.iter().map(|member| count(&member.door).load(Ordering::Relaxed)).sum()
     }

@@ -5,16 +5,17 @@ use tidewire::feed::position::{Direction, Position, PositionRange};
 use tidewire::id::SourceId;
 use tidewire::storage::archive::{Archive, ArchiveError, Wanted};
 
-/// Outboxes that are read together: of both routes, these are half as many reads as an archive across a network makes side by side.
+/// Number of outboxes that are read together. With two routes each, this is half the number of concurrent reads of a remote archive.
 const OUTBOXES_TOGETHER: usize = 256;
 
-/// Entries that are read together if only a few outboxes are left. Of many, [`PAGE_MIN`] of each route are read: 32,768 at most.
+/// Number of entries that are read together if few outboxes are left. With many outboxes, [`PAGE_MIN`] entries of each route are read: at
+/// most 32,768.
 const ENTRIES_TOGETHER: usize = 4_096;
 
-/// Entries that are read of a route at once, at least, however many others are read with it.
+/// Minimum number of entries of a route in one read, independent of the number of concurrent reads.
 const PAGE_MIN: usize = 64;
 
-/// A read of the oldest entries of a route of an outbox in a span.
+/// A read of the oldest entries of one route of an outbox within a range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask<'a> {
     pub(super) source: &'a SourceId,
@@ -32,7 +33,7 @@ impl Ask<'_> {
         OutboxQuery { part, span: self.span, direction: Direction::Newer, max: self.max }
     }
 
-    /// Returns the read of what comes after these entries, which are what this read found. Returns none if nothing comes.
+    /// Returns the next read after this one, which found the positions `found`. Returns none if there are no more entries.
     fn after(self, found: &[Position]) -> Option<Self> {
         let last = found.last().filter(|_| found.len() >= self.max)?;
         let span = self.span.beyond(*last, Direction::Newer);
@@ -40,7 +41,7 @@ impl Ask<'_> {
     }
 }
 
-/// Some of the entries of a route of an outbox, ascending. There is at least one.
+/// Consecutive entries of one route of an outbox, ascending. There is at least one.
 #[derive(Debug)]
 pub(super) struct Page<'a> {
     ask: Ask<'a>,
@@ -70,10 +71,10 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Makes reads, and returns what each of them found.
+/// A function that executes reads, and returns the positions that each of them found.
 pub(super) type Reads<'r> = &'r dyn Fn(&[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError>;
 
-/// Makes reads of an archive, side by side if it is across a network.
+/// Executes reads of an archive, concurrently if it is remote.
 pub(super) fn read(archive: &dyn Archive, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
     archive.prefetch(&mut asks.iter().map(|ask| Wanted::Outbox(ask.source, ask.query())));
     let read = |ask: &Ask<'_>| {
@@ -84,7 +85,8 @@ pub(super) fn read(archive: &dyn Archive, asks: &[Ask<'_>]) -> Result<Vec<Vec<Po
     asks.iter().map(read).collect()
 }
 
-/// Calls `each` with the entries of these sources: a page of each route of some of them, then their next pages, then those of the next sources.
+/// Calls `each` with the entries of these sources: first a page of each route of some sources, then their next pages, then those of the
+/// next sources.
 pub(super) fn each_round(
     sources: &[SourceId],
     of: Reads<'_>,
@@ -105,9 +107,9 @@ pub(super) fn each_round(
     Ok(())
 }
 
-/// Removes the entries that the other archive has. Pages of which nothing is left are removed.
+/// Removes the entries that the other archive has. Drops pages that become empty.
 pub(super) fn keep_lacking(pages: &mut Vec<Page<'_>>, other: Reads<'_>) -> Result<(), ArchiveError> {
-    // The other archive may have more entries there than one read returns.
+    // The other archive may have more entries in this range than one read returns.
     let mut asks: Vec<(usize, Ask<'_>)> = pages.iter().map(Page::up_to_last).enumerate().collect();
     while !asks.is_empty() {
         let reads: Vec<_> = asks.iter().map(|(_, ask)| *ask).collect();
@@ -154,7 +156,8 @@ mod tests {
         archive
     }
 
-    /// Returns entries of many outboxes, of both routes: most have a few, and some many more than a page. `salt` decides which are pulled.
+    /// Returns entries of many outboxes, on both routes. Most outboxes have a few entries, some have many more than a page. `salt` selects
+    /// the pulled ones.
     fn some_entries(random: &mut fastrand::Rng, salt: i64) -> Entries {
         let mut entries = Entries::new();
         for of in 0..SOURCES {
@@ -202,7 +205,7 @@ mod tests {
         each_round(&sources, &count, |_| Ok(())).unwrap();
         let sizes = sizes.into_inner();
         assert_eq!(sizes[0], 2 * OUTBOXES_TOGETHER);
-        // The long outboxes of each part need a few rounds more.
+        // The long outboxes of each part need a few more rounds.
         assert!(sizes.len() <= 2 * 8, "{sizes:?}");
         assert_eq!(archive.counts().prefetched, sizes.iter().sum::<usize>() as u64);
     }

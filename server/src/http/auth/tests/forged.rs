@@ -136,7 +136,8 @@ fn beside_a_flood(access: &Access, token: &str) -> &'static str {
     let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None, Counted::NotYet));
     let lasts = json!({"sub": "mal", "exp": 4_102_444_800_i64});
     let forged = |nth: u32| EncodingKey::from_secret(&[nth.to_le_bytes(), [7; 4]].concat());
-    // The budget refills with time. If it did between the flood and the token, which then is invalid, it is tried again.
+    // The budget refills with time. If it refilled after the flood, the server checks the token and finds it invalid. The test then tries
+    // again.
     for _ in 0..100 {
         let mut flood = (0..2 * FORGED_SIGNATURES_AT_ONCE)
             .map(|nth| ask(&token_algorithms::encode(&Header::default(), &lasts, &forged(nth)).unwrap()));
@@ -174,7 +175,7 @@ fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
             Some(kid) => key.called(kid),
             None => key,
         });
-        // A second key that is tried on forged tokens in every case.
+        // The server checks forged tokens with this second key in every case.
         keys.add_token(TokenKey::hs256(&[88; 32], None));
         for (secret, kid) in others {
             let other = TokenKey::hs256(&[*secret; 32], None);

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// The points of small order, little-endian, and their other encodings (RFC 7748 and libsodium list the same). For such a key anyone can
-/// create signatures without a private key.
+/// The points of small order, little-endian, and their other encodings (RFC 7748 and libsodium list the same). Anyone can create
+/// signatures for such a key without a private key.
 const SMALL_ORDER: [&str; 7] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",

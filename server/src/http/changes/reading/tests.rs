@@ -28,7 +28,7 @@ fn id(text: &str) -> SourceId {
     SourceId::new(text).unwrap()
 }
 
-/// What an archive does with a read of a post.
+/// The response of an archive to a read of a post.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
     Found,
@@ -40,7 +40,7 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(UnixMicros(0)))
 }
 
-/// An engine with as few posts in memory as it can, and a switch for its archive.
+/// An engine with the minimum number of posts in memory, and a switch for its archive.
 fn engine(clock: &Arc<ManualClock>) -> (Engine, Arc<Mutex<Answer>>) {
     let answer = Arc::new(Mutex::new(Answer::Found));
     let switch = Arc::clone(&answer);
@@ -65,7 +65,7 @@ fn engine(clock: &Arc<ManualClock>) -> (Engine, Arc<Mutex<Answer>>) {
     (opened.unwrap().0, switch)
 }
 
-/// Lets readers follow bob and wish to know what they miss.
+/// Lets readers follow bob and request missed posts.
 async fn follow_bob(engine: &Engine, readers: &[&str]) {
     for reader in readers {
         engine.follow(vec![NewEdge::new(id(reader), id("bob"))]).await.unwrap();
@@ -86,7 +86,7 @@ fn reading(engine: &Engine, log: impl Log + 'static, types: &str, format: Format
     Reading { patience, archive_waits, ..Reading::new(log, types, format, Some(1_000), None, readers) }
 }
 
-/// Who has missed which post, which posts were published, and `reached`, in the order in which the stream has them.
+/// Returns the missed posts with their readers, the published posts, and `reached`, in the order of the stream.
 fn told(text: &str) -> Vec<String> {
     let messages = text.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let messages = messages.filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -98,7 +98,7 @@ fn told(text: &str) -> Vec<String> {
     told.map(|one| one.replace('"', "")).collect()
 }
 
-/// Reads until the stream ends, or has told so many things.
+/// Reads until the stream ends, or has sent this many messages.
 fn read_on(reading: &mut Reading, count: usize) -> (Vec<String>, Option<Ended>) {
     let mut all = Vec::new();
     eventually("the stream ends, or has told it", || {
@@ -117,11 +117,11 @@ const PATIENT: Patience = Patience { archive_max: LONG, silence_max: LONG };
 #[tokio::test]
 async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
     for format in [Format::Lines, Format::EventStream] {
-        // The second engine has not got what is in the journal of the first.
+        // The second engine does not have the events in the journal of the first.
         let clock = clock();
         let ((first, _), (behind, _)) = (engine(&clock), engine(&clock));
         follow_bob(&behind, &["ann"]).await;
-        // The post is later than the follow.
+        // The publish must be later than the follow.
         clock.advance(Duration::from_secs(1));
         publish(&first, 7).await;
         let types = "missed,published";
@@ -143,7 +143,7 @@ async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
     }
 }
 
-/// Publishes until memory does not have these posts any more.
+/// Publishes until these posts are not in memory any more.
 async fn archive(engine: &Engine, posts: &[u64]) {
     let (world, mut number) = (&engine.shared().world, 100);
     eventually_async("the archive takes what is too old", async || {
@@ -166,7 +166,7 @@ async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
     let expected = ["ann missed 7", "cas missed 7", "published 7"];
     for format in [Format::Lines, Format::EventStream] {
         *answer.lock() = Answer::Late;
-        // Lines wait for the archive, too, however long they would wait for a record.
+        // Lines wait for the archive too, independent of the wait for a record.
         let mut waiting = open(format, Patience { silence_max: Duration::ZERO, ..PATIENT });
         for _ in 0..3 {
             let piece = waiting.read();
@@ -201,7 +201,7 @@ async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader
         assert_eq!((told(&piece.text), piece.pause), (Vec::new(), Some(RETRY)), "nobody is left out yet");
         clock.advance(RETRY);
     }
-    // After that, it is not waited for.
+    // After that, the stream does not wait for the archive.
     eventually("the posts are told", || {
         let piece = stream.read();
         assert_ne!(piece.pause, Some(RETRY), "{all:?}");
@@ -209,7 +209,7 @@ async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader
         all.len() >= 3
     });
     assert_eq!(all[..3], ["published 7", "published 8", "published 9"]);
-    // Once it has answered, it is waited for again.
+    // After the archive has answered, the stream waits for it again.
     let again = |stream| Reading {
         changes: Box::new(engine.changes(before).unwrap()),
         rest: Vec::new().into_iter(),
@@ -238,7 +238,7 @@ async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_
     };
     *answer.lock() = Answer::Damaged;
     assert_eq!(told(&open(|_| true).read().text)[0], "published 7");
-    // The archive is not asked for them.
+    // The stream does not ask the archive for these readers.
     *answer.lock() = Answer::Late;
     assert_eq!(told(&open(|_| false).read().text)[0], "published 7");
     assert_eq!(open(|reader| reader.as_str() == "cas").read().pause, Some(RETRY));
@@ -287,18 +287,18 @@ async fn a_reader_that_is_named_with_a_place_before_something_else_than_a_post_c
     engine.shutdown();
 }
 
-/// The time that a read takes which finds nothing.
+/// The duration of a read that finds no events.
 const SLOW: Duration = Duration::from_millis(30);
 
-/// A log whose first reads find nothing in time.
+/// A log whose first reads return no events in time.
 struct SlowLog {
     clock: Arc<ManualClock>,
     log: Changes,
     empty_reads: usize,
-    /// True if they find records at least, none of which is an event to return.
+    /// True if these reads advance over records that are not returned as events.
     finds_records: bool,
     read: u64,
-    /// Returned in place of nothing.
+    /// Returned instead of an empty result.
     error: Option<ChangesError>,
 }
 

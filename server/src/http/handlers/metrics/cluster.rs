@@ -9,23 +9,23 @@ use crate::http::handlers::metrics::Sheet;
 use tidewire::cluster::placement::{Place, Placement};
 
 impl Sheet<'_> {
-    /// Adds what this node passes on to others, and what it knows of the cluster.
+    /// Adds the metrics of forwarded requests and of this node's knowledge of the cluster.
     pub(super) fn of_cluster(&mut self, cluster: &Cluster) -> fmt::Result {
         let metrics = cluster.metrics();
         let outcomes: Vec<_> = metrics.outcomes().collect();
         let outcomes = outcomes.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("passed_on", "Requests passed on to other nodes, by role and outcome"), outcomes)?;
-        let help = "From passing a request on until its answer began, by the role of the other node";
+        self.counters(("passed_on", "Number of requests forwarded to other nodes, by role and outcome"), outcomes)?;
+        let help = "Time in seconds from forwarding a request until its response begins, by role of the other node";
         self.histograms(("passed_on_duration", help), "to", metrics.latency())?;
-        self.counter("passed_on_retries", "Reads that were passed on a second time", metrics.retried())?;
+        self.counter("passed_on_retries", "Number of reads that were forwarded a second time", metrics.retried())?;
         let (live, live_max) = metrics.live();
-        self.gauge("passed_on_live", "Live connections that are passed on", None, live as u64)?;
-        self.gauge("passed_on_live_limit", "How many there may be", None, live_max as u64)?;
+        self.gauge("passed_on_live", "Open live connections that are forwarded", None, live as u64)?;
+        self.gauge("passed_on_live_limit", "Maximum number of forwarded live connections", None, live_max as u64)?;
         self.of_node(cluster.placement())?;
         let names = [
-            ("inside_under_way", "Requests or bytes of other nodes under way, by gate"),
-            ("inside_limit", "How much of other nodes may be under way, by gate"),
-            ("inside_refused", "Requests of other nodes refused at the door, by gate"),
+            ("inside_under_way", "Requests or bytes of other nodes in progress, by gate"),
+            ("inside_limit", "Maximum number of requests or bytes of other nodes in progress, by gate"),
+            ("inside_refused", "Number of requests of other nodes that the server refused before any work, by gate"),
         ];
         self.gates(cluster.admission(), names)
     }
@@ -34,30 +34,29 @@ impl Sheet<'_> {
         let (view, me) = (placement.view(), placement.me());
         self.gauge(
             "cluster_applied",
-            "The last record of the log that this node has applied",
+            "Sequence of the last record of the log that this node has applied",
             None,
             placement.applied().0,
         )?;
-        self.gauge("cluster_epoch", "How many sequencers there have been", None, view.epoch.0)?;
-        // Not one that does not hear from the log: it cannot know.
+        self.gauge("cluster_epoch", "Number of sequencers so far", None, view.epoch.0)?;
+        // 0 for a node that is cut off from the log, because it cannot know its role.
         let sequences = u64::from(placement.sequencer() == Place::Here);
-        self.gauge("cluster_sequencer", "Whether this node takes the writes of the cluster", None, sequences)?;
+        self.gauge("cluster_sequencer", "1 if this node is the sequencer, which accepts all writes", None, sequences)?;
         self.gauge("cluster_members", "Nodes that own readers", None, view.nodes.len() as u64)?;
         let owned = view.nodes.iter().find(|node| node.name == *me).map_or(0, |node| node.partitions.len() as u64);
-        self.gauge("cluster_partitions", "Partitions of the readers that this node owns", None, owned)?;
+        self.gauge("cluster_partitions", "Partitions of readers that this node owns", None, owned)?;
         if let Some(ago) = placement.heard_ago() {
-            let help = "Since this node sent the newest beat that it has read back: without Kafka it only grows";
+            let help = "Age in seconds of the newest heartbeat that this node has read back; it grows without Kafka";
             self.gauge("cluster_heard_age", help, Some(&Unit::Seconds), ago.as_secs())?;
         }
         let Some(figures) = placement.figures() else { return Ok(()) };
-        let help = "Partitions of the readers that got another owner";
+        let help = "Number of partitions of readers that changed owner";
         self.counter("cluster_partitions_moved", help, figures.moved())?;
-        let help =
-            "Records that do not count, such as those of a node that was paused and is not the sequencer any more";
+        let help = "Number of fenced records, such as those of a paused node that is no longer the sequencer";
         self.counter("cluster_records_fenced", help, figures.fenced())?;
-        let help = "From appending a group of events until the sequencer has read it back";
+        let help = "Time in seconds from appending a group of events until the sequencer reads it back";
         self.histogram("cluster_commit_duration", help, &figures.commit_latency)?;
-        let help = "From appending a beat until this node has read it back: how far it is behind";
+        let help = "Time in seconds from appending a heartbeat until this node reads it back, which is its lag";
         self.histogram("cluster_beat_duration", help, &figures.beat_latency)
     }
 }

@@ -1,4 +1,4 @@
-//! The documentation of operations by which operators look into a server.
+//! The documentation of diagnostics operations for operators.
 
 use serde_json::{Value, json};
 

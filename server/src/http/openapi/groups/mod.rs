@@ -1,4 +1,4 @@
-//! The documentation of all operations, by group, in the order in which the groups are shown.
+//! The documentation of all operations by group, in display order.
 
 mod changes;
 mod diagnostics;
@@ -27,7 +27,7 @@ pub(super) struct Group {
 /// Functions that return the documentation of operations, by the names of the operations.
 type Documented = &'static [(&'static str, fn() -> Documentation)];
 
-/// All groups in the order in which they are shown.
+/// All groups, in display order.
 pub(super) static GROUPS: &[Group] = &[
     Group { name: "Posts", description: "What is published.", operations: posts::DOCUMENTATION },
     Group { name: "Following", description: "Who follows whom.", operations: follows::DOCUMENTATION },
@@ -57,14 +57,14 @@ pub(super) static GROUPS: &[Group] = &[
 ];
 
 impl Documentation {
-    /// Adds `?wait=delivered`, which all writes have.
+    /// Adds `?wait=delivered`, a parameter of all writes.
     fn waits(self) -> Self {
         let description =
             "Answer only once the post has reached every inbox it goes to; without meaning for what is no new post.";
         self.query("wait", description, json!({"enum": ["delivered"]}))
     }
 
-    /// Adds `limit`, which all lists have.
+    /// Adds `limit`, a parameter of all lists.
     fn limited(self) -> Self {
         self.query("limit", "How many items at most.", schemas::limit())
     }
@@ -74,7 +74,7 @@ impl Documentation {
         self.goes_on(&cursor::encode_edge(PUBLISHED_AT))
     }
 
-    /// Adds `limit` and `cursor`, with cursors of another kind.
+    /// Adds `limit` and `cursor`; `example` is a cursor of another kind.
     fn goes_on(self, example: &str) -> Self {
         self.limited().query("cursor", "The `next` of the page before.", schema("Cursor")).for_instance(&json!(example))
     }
@@ -95,12 +95,12 @@ impl Documentation {
         )
     }
 
-    /// Adds the response to a `DELETE`, which is the same if there was nothing to delete.
+    /// Adds the response to a `DELETE`. It is the same if there was nothing to delete.
     fn deletes(self) -> Self {
         self.answers_nothing(204, "It is gone, or never was there.")
     }
 
-    /// Adds what an operation has whose answer has an entity tag.
+    /// Adds the header and the response of operations whose answers have an entity tag.
     fn tagged(self) -> Self {
         self.header(
             "If-None-Match",
@@ -125,7 +125,7 @@ impl Documentation {
         self.refuses(429, &["too_many_sources"])
     }
 
-    /// Adds an optional body: an object without fields, because some clients send that in place of no body.
+    /// Adds an optional body: an object without fields, because some clients send one instead of no body.
     fn takes_nothing(self) -> Self {
         self.may_take("Nothing", REQUEST_BYTES_MAX, &Value::Object(serde_json::Map::new()))
     }

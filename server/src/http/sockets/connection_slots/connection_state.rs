@@ -16,7 +16,7 @@ use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 pub(in crate::http) struct ConnectionState {
     /// The address of the client, if it has a limit.
     address: Option<IpAddr>,
-    /// True if it does not count against that limit, since it is of another node of the cluster.
+    /// True if the connection does not count against that limit, because it belongs to another node of the cluster.
     is_of_node: AtomicBool,
     /// The keys of the connection in the table.
     pub(in crate::http::sockets) seat: Seat,
@@ -28,16 +28,16 @@ pub(in crate::http) struct ConnectionState {
     is_authenticated: AtomicBool,
     /// Start of the idle time on the monotonic clock, in milliseconds. Belongs to the table.
     idle_since_ms: AtomicU64,
-    /// True if the connection was chosen to end; its socket is notified after that. Belongs to the table.
+    /// True if the connection was evicted; its socket is notified after that. Belongs to the table.
     is_leaving: AtomicBool,
     is_ended: AtomicBool,
-    /// True if the client took too little of what was sent for too long, which ends the connection.
+    /// True if the client read too slowly for too long, which ends the connection.
     is_stalled: AtomicBool,
     /// True if the client has closed its sending side. It may still read, or may be gone.
     is_half_closed: AtomicBool,
     /// True if reading is paused until a request is answered.
     is_waiting: AtomicBool,
-    /// Bytes of later requests that are buffered.
+    /// The buffered bytes of later requests.
     buffered_bytes: AtomicUsize,
     wants_body: AtomicBool,
     reader: Mutex<Option<Waker>>,
@@ -74,13 +74,13 @@ impl ConnectionState {
         })
     }
 
-    /// Marks a request as in progress until the returned guard is dropped. Returns `None` if the connection was chosen to end, because the
+    /// Marks a request as in progress until the returned guard is dropped. Returns `None` if the connection was evicted, because the
     /// client would not receive the response.
     pub(in crate::http) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
         self.connections.begin(self).then(|| UnderWay { connection: Arc::clone(self), keeps: true })
     }
 
-    /// Notes that the connection ends because its client took too little of what was sent for too long.
+    /// Notes that the connection ends because its client read too slowly for too long.
     pub(in crate::http) fn note_stalled(&self) {
         self.is_stalled.store(true, Ordering::Relaxed);
     }
@@ -126,7 +126,8 @@ impl ConnectionState {
         }
     }
 
-    /// Takes the connection out of the limit of its address, because it is of another node of the cluster, which serves many clients.
+    /// Removes the connection from the limit of its address, because it belongs to another node of the cluster, which serves many
+    /// clients.
     #[cfg(feature = "cluster")]
     pub(in crate::http) fn mark_of_node(&self) {
         if self.counted_address().is_some() {
@@ -160,19 +161,19 @@ impl ConnectionState {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns the start of the idle time on the monotonic clock, or `None` if the connection is not idle or was chosen to end.
+    /// Returns the start of the idle time on the monotonic clock, or `None` if the connection is not idle or was evicted.
     pub(in crate::http::sockets) fn idle_since(&self) -> Option<Duration> {
         let is_idle = self.under_way.load(Ordering::Relaxed) == 0 && !self.is_leaving();
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
         is_idle.then_some(since)
     }
 
-    /// Marks the connection as chosen to end. Call only under the table's lock.
+    /// Marks the connection as evicted. Call only under the table's lock.
     pub(in crate::http::sockets) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if the connection was chosen to end.
+    /// Returns true if the connection was evicted.
     pub(in crate::http::sockets) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Relaxed)
     }
@@ -196,7 +197,7 @@ impl ConnectionState {
         }
     }
 
-    /// Sets the number of buffered bytes, and whether the socket must be woken when a request is answered.
+    /// Sets the number of buffered bytes. `is_waiting` is true if the end of a request must wake the socket.
     pub(in crate::http::sockets) fn set_buffered(&self, bytes: usize, is_waiting: bool) {
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
         let before = self.buffered_bytes.swap(bytes, Ordering::Relaxed);
@@ -211,7 +212,7 @@ impl ConnectionState {
             && self.connections.buffered_bytes() < PIPELINED_BYTES_IN_ALL_MAX
     }
 
-    /// Requests that `100 Continue` is sent to a client that waits with the body.
+    /// Requests sending `100 Continue` to a client that waits with the body.
     pub(in crate::http) fn ask_for_body(&self) {
         self.wants_body.store(true, Ordering::Relaxed);
     }

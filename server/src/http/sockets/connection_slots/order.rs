@@ -15,7 +15,7 @@ pub(super) struct Order {
     unknown: List,
     /// The idle connections that are authenticated.
     known: List,
-    /// The number of connections that were chosen to end and are not closed yet.
+    /// The number of evicted connections that are not closed yet.
     leaving: usize,
     /// The number of entries read or changed.
     #[cfg(test)]
@@ -50,7 +50,7 @@ impl Order {
         self.entries.len()
     }
 
-    /// Returns the number of connections that were not chosen to end.
+    /// Returns the number of connections that were not evicted.
     pub(super) fn staying(&self) -> usize {
         self.entries.len() - self.leaving
     }
@@ -88,14 +88,14 @@ impl Order {
         self.list(is_authenticated).len -= 1;
     }
 
-    /// Marks a connection as chosen to end.
+    /// Marks a connection as evicted.
     pub(super) fn leave(&mut self, key: usize) {
         self.busy(key);
         self.leaving += 1;
     }
 
-    /// Returns the connection that must end for a new one: the longest idle one that is not authenticated. If there are so few of these
-    /// that new connections would be closed before they send anything, or if there is none, the longest idle one of all.
+    /// Returns the connection to evict for a new one: the longest idle one that is not authenticated. Returns the longest idle one of all
+    /// if there are none, or so few that new connections would be closed before they send data.
     pub(super) fn next_to_end(&mut self) -> Option<Arc<ConnectionState>> {
         let [unknown, known] = self.longest_idle();
         let is_unknown_first = match (&unknown, &known) {
@@ -113,7 +113,7 @@ impl Order {
         [self.unknown.first, self.known.first].map(|key| key.map(|key| self.connection(key)))
     }
 
-    /// Links two neighbours of a list. Without one of them, the other becomes the first or the last.
+    /// Links two neighbours of a list. If one of them is `None`, the other becomes the first or the last.
     fn join(&mut self, is_authenticated: bool, before: Option<usize>, after: Option<usize>) {
         match before.map(|key| self.entry(key)) {
             Some(entry) => entry.link.iter_mut().for_each(|link| link.after = after),

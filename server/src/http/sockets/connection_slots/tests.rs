@@ -1,4 +1,4 @@
-//! Tests of the slots of connections: which connections get one, and which end for another.
+//! Tests of connection slots: which connections get a slot, and which ones are evicted.
 #![cfg(test)]
 
 use super::*;

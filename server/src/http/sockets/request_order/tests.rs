@@ -8,7 +8,7 @@ use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 const READ_BYTES: usize = 32 * 1024;
 
-/// A client that sends a request, and then the same byte without end.
+/// A client that sends a request, and then the same byte forever.
 struct Endless {
     begin: &'static [u8],
     byte: u8,
@@ -91,7 +91,7 @@ fn what_is_held_back_of_all_connections_together_has_a_limit() {
     let most = PIPELINED_BYTES_IN_ALL_MAX + READ_BYTES;
     assert!((PIPELINED_BYTES_IN_ALL_MAX..=most).contains(&buffered(&all)), "{} bytes are held", buffered(&all));
     assert_eq!(connections.buffered_bytes(), buffered(&all));
-    // A connection whose request is answered continues, however much the other connections buffer.
+    // A connection whose request is answered continues, even if the other connections buffer too much.
     drop(busy.pop());
     let last = all.last_mut().unwrap();
     assert!(last.queue.buffered.is_empty() && last.queue.may_begin());
