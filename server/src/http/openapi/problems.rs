@@ -69,16 +69,18 @@ pub(super) fn of_operation(operation: &Operation) -> Refusals {
         refusals.add(400, &["invalid_hop"]);
         refusals.add(403, &["not_a_node"]);
     }
+    if needs != Needs::Nothing && handled_by != HandledBy::Sequencer {
+        // Of the header `Tidewire-After`.
+        refusals.add(400, &["invalid_header"]);
+        refusals.add(503, &["not_applied_yet"]);
+    }
     match handled_by {
         HandledBy::AnyNode => {}
         HandledBy::NamedNode => {
             refusals.add(404, &["no_cluster", "unknown_node"]);
             refusals.add(503, &["node_unavailable"]);
         }
-        HandledBy::Owner | HandledBy::Owners => {
-            refusals.add(400, &["invalid_header"]);
-            refusals.add(503, &["not_applied_yet", "owner_unavailable"]);
-        }
+        HandledBy::Owner | HandledBy::Owners => refusals.add(503, &["owner_unavailable"]),
         HandledBy::Sequencer => {
             refusals.add(503, &["log_unavailable", "outcome_unknown", "owner_unavailable", "sequencer_unavailable"]);
         }
